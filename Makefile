@@ -1,0 +1,57 @@
+# Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup train config check format test clean
+
+# Settings of `make train`; what is empty is left to the recipe.
+RECIPE     ?= demo
+LANG_PAIRS ?=
+NAME       ?=
+ARGS       ?=
+
+PYTHON ?= $(shell for v in python3.11 python3.12 python3.13 python3; do \
+	$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$v; break; }; done)
+BIN   := .venv/bin
+READY := .venv/.ready
+
+empty :=
+space := $(empty) $(empty)
+comma := ,
+PAIRS := $(subst $(space),$(comma),$(strip $(subst $(comma),$(space),$(LANG_PAIRS))))
+RUN   := recipes=$(RECIPE) $(if $(NAME),'name="$(NAME)"') $(if $(PAIRS),'pairs=[$(PAIRS)]') $(ARGS)
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@echo
+	@echo '  settings of train and config: RECIPE=demo LANG_PAIRS="de-en tr-en" NAME=mine ARGS="runtime.processes=2 ..."'
+
+setup: $(READY) ## create .venv and install the pinned dependencies (the other targets do it themselves)
+
+$(READY): pyproject.toml requirements.lock
+	@test -n "$(PYTHON)" || { echo 'error: Python 3.11 or newer is needed; install it or set PYTHON=/path/to/python3'; exit 1; }
+	$(PYTHON) -m venv .venv
+	DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+train: $(READY) ## corpus to report: the main job, or what RECIPE and LANG_PAIRS say
+	@$(BIN)/python -m pipeline train $(RUN)
+
+config: $(READY) ## print the resolved configuration of a run
+	@$(BIN)/python -m pipeline config $(RUN)
+
+check: $(READY) ## format, lint, types, import directions
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## rewrite the code in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: $(READY) ## all tests: unit, golden, parallel, system
+	$(BIN)/python -m pytest
+
+clean: ## remove artifacts and runs, keep .venv
+	rm -rf data/artifacts runs

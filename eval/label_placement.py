@@ -1,0 +1,97 @@
+"""Where to write direct labels so that they cover neither each other nor the marks they name."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
+
+# Offsets in points with the alignment that goes with them, in the order of preference. Positive dy is written
+# from the top of what is labelled, negative dy from its bottom.
+_CANDIDATES: tuple[tuple[float, float, str, str], ...] = (
+    (0, 3, "center", "bottom"),
+    (0, -3, "center", "top"),
+    (5, 1, "left", "bottom"),
+    (-5, 1, "right", "bottom"),
+    (5, -1, "left", "top"),
+    (-5, -1, "right", "top"),
+    (0, 15, "center", "bottom"),
+    (0, -15, "center", "top"),
+    (0, 27, "center", "bottom"),
+    (0, -27, "center", "top"),
+)
+
+
+def spread(positions: Sequence[float], gap: float) -> list[float]:
+    """Positions moved as little as a stack allows so that neighbours are at least gap apart, order kept.
+
+    Isotonic regression by pooling: stacks that touch are merged and centred on the mean of their members.
+    """
+    order = sorted(range(len(positions)), key=lambda i: (positions[i], i))
+    stacks: list[tuple[float, int]] = []  # (mean of position minus its offset in the stack, members)
+    for rank, i in enumerate(order):
+        start, size = positions[i] - rank * gap, 1
+        while stacks and stacks[-1][0] > start:
+            previous, members = stacks.pop()
+            start = (previous * members + start * size) / (members + size)
+            size += members
+        stacks.append((start, size))
+    starts = [start for start, members in stacks for _ in range(members)]
+    placed = [0.0] * len(positions)
+    for rank, i in enumerate(order):
+        placed[i] = starts[rank] + rank * gap
+    return placed
+
+
+def label_ranges(
+    figure: Figure,
+    axes: Axes,
+    ranges: Sequence[tuple[float, float, float, str]],
+    avoid: Sequence[tuple[float, float]],
+    colour: str,
+) -> None:
+    """Write each (x, bottom, top, text) above or below its range, at the first free of several offsets.
+
+    avoid: points of marks. Call when limits and scales are final; what fits nowhere takes the least crowded
+    place.
+    """
+    figure.draw_without_rendering()
+    scale = figure.dpi / 72
+    frame = axes.get_window_extent()
+    marks = [_mark_box(axes, x, y, scale) for x, y in avoid]
+    taken: list[Bbox] = []
+    size = 11 if len(ranges) <= 16 else 8.5
+    for x, bottom, top, text in ranges:
+        tried: list[tuple[int, Annotation, Bbox]] = []
+        for dx, dy, horizontal, vertical in _CANDIDATES:
+            anchor = (x, top if dy > 0 else bottom)
+            label = axes.annotate(
+                text,
+                anchor,
+                (dx, dy),
+                textcoords="offset points",
+                ha=horizontal,
+                va=vertical,
+                color=colour,
+                fontsize=size,
+            )
+            label.set_in_layout(False)
+            box = label.get_window_extent()
+            inside = frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1)
+            cost = 0 if inside else 4
+            cost += sum(2 for other in taken if box.overlaps(other)) + sum(map(box.overlaps, marks))
+            tried.append((cost, label, box))
+            if cost == 0:
+                break
+        best = min(tried, key=lambda attempt: attempt[0])
+        for attempt in tried:
+            if attempt is not best:
+                attempt[1].remove()
+        taken.append(best[2].padded(2 * scale))
+
+
+def _mark_box(axes: Axes, x: float, y: float, scale: float) -> Bbox:
+    centre_x, centre_y = axes.transData.transform((x, y))
+    half = 2.5 * scale
+    return Bbox.from_extents(centre_x - half, centre_y - half, centre_x + half, centre_y + half)

@@ -1,0 +1,46 @@
+"""Language pairs and codes as a report needs them: splitting, labelling, writing direction."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+# ISO 15924 scripts, and languages whose usual script is one of them, that are written from right to left.
+_RTL_SCRIPTS = frozenset({"adlm", "arab", "aran", "hebr", "mand", "nkoo", "rohg", "samr", "syrc", "thaa"})
+_RTL_LANGUAGES = frozenset({"ar", "arz", "ary", "apc", "ckb", "dv", "fa", "he", "ks", "nqo", "pnb", "prs"})
+_RTL_LANGUAGES |= frozenset({"ps", "sd", "syr", "ug", "ur", "yi"})
+_PRIMARY_SUBTAG = re.compile(r"[a-z]{2,3}")
+
+
+def split_pair(pair: str) -> tuple[str, str]:
+    """Source and target code of `src-tgt` (BCP-47 in its usual case: zh-Hans-en, en-pt-BR) or `src:tgt`.
+
+    Raises ValueError where a hyphen can be read in more than one way, or in none.
+    """
+    if ":" in pair:
+        source, _, target = pair.partition(":")
+        if source and target and ":" not in target:
+            return source, target
+        raise ValueError(f"pair={pair!r} is not of the form src:tgt")
+    subtags = pair.split("-")
+    # Only a primary language subtag is two or three lower-case letters; scripts and regions have capitals.
+    starts = [i for i, subtag in enumerate(subtags) if i > 0 and _PRIMARY_SUBTAG.fullmatch(subtag)]
+    if len(starts) != 1 or not subtags[0]:
+        raise ValueError(f"pair={pair!r} does not say where the target language starts; write src:tgt")
+    return "-".join(subtags[: starts[0]]), "-".join(subtags[starts[0] :])
+
+
+def text_direction(code: str) -> str:
+    """`rtl` or `ltr` for a BCP-47 code, for the HTML attribute dir."""
+    primary, *rest = code.lower().split("-")
+    scripts = [subtag for subtag in rest if len(subtag) == 4 and subtag.isalpha()]
+    is_rtl = scripts[0] in _RTL_SCRIPTS if scripts else primary in _RTL_LANGUAGES
+    return "rtl" if is_rtl else "ltr"
+
+
+def pair_labels(pairs: Sequence[str], languages: Mapping[str, tuple[str, str]] | None = None) -> dict[str, str]:
+    """Shortest unmistakable label of each pair: the one code that differs where all share a side."""
+    sides = {pair: (languages or {}).get(pair) or split_pair(pair) for pair in pairs}
+    if len({target for _, target in sides.values()}) == 1:
+        return {pair: source for pair, (source, _) in sides.items()}
+    if len({source for source, _ in sides.values()}) == 1:
+        return {pair: target for pair, (_, target) in sides.items()}
+    return {pair: pair for pair in pairs}

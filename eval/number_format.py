@@ -1,0 +1,58 @@
+"""Numbers as a reader wants them: true minus signs, thin groups, sizes and times with their unit."""
+
+MISSING = "–"
+
+
+def signed(value: float | None, decimals: int = 1) -> str:
+    """+1.2 or −0.4; zero carries no sign."""
+    if value is None:
+        return MISSING
+    text = f"{abs(value):.{decimals}f}"
+    return text if float(text) == 0 else ("+" if value > 0 else "−") + text
+
+
+def decimal(value: float | None, decimals: int = 1) -> str:
+    """A plain decimal number, with a true minus sign."""
+    return MISSING if value is None else f"{value:,.{decimals}f}".replace("-", "−")
+
+
+def integer(value: float | None) -> str:
+    """12,345."""
+    return MISSING if value is None else f"{value:,.0f}".replace("-", "−")
+
+
+def quantity(value: float | None) -> str:
+    """Three significant digits with a unit prefix: 3.21 M, 9.1 G, 2.40 P."""
+    if value is None:
+        return MISSING
+    for size, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.9995 * size:
+            scaled = value / size
+            decimals = 2 if abs(scaled) < 9.995 else 1 if abs(scaled) < 99.95 else 0
+            return f"{scaled:.{decimals}f} {prefix}"
+    return f"{value:.0f}"
+
+
+def percent(value: float | None) -> str:
+    """A fraction (0 to 1) in per cent."""
+    return MISSING if value is None else f"{100 * value:.0f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """45 s, 8 min 40 s, 3 h 05 min."""
+    if seconds is None:
+        return MISSING
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60} min {total % 60:02d} s"
+    return f"{total // 3600} h {total % 3600 // 60:02d} min"
+
+
+def p_value(value: float | None, n_resamples: int) -> str:
+    """Three decimals; the smallest that the resamples can show is written with a less-or-equal sign."""
+    if value is None:
+        return MISSING
+    floor = 1 / (n_resamples + 1)
+    return f"≤ {max(floor, 0.001):.3f}" if value <= max(floor, 0.001) else f"{value:.3f}"

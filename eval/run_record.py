@@ -1,0 +1,156 @@
+"""What a run leaves behind for scoring and reporting: run.json, translations, metrics."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eval.language import split_pair
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """run.json: name, pairs and train_pairs are required; what is missing of the rest is empty."""
+
+    name: str
+    pairs: tuple[str, ...]
+    train_pairs: Mapping[str, int]  # training sentence pairs
+    languages: Mapping[str, tuple[str, str]]  # (source, target) codes of each pair
+    recipe: str
+    commit: str
+    created: str
+    config: Json
+    environment: Json
+    systems: Mapping[str, Sequence[Json]]  # cost ledgers, one a model
+    corpus: Json
+    funnel: Json
+    sample_sentences: bool
+
+    @property
+    def pairs_by_resource(self) -> tuple[str, ...]:
+        """Pairs in decreasing order of training data, then by name."""
+        return tuple(sorted(self.pairs, key=lambda pair: (-self.train_pairs[pair], pair)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translation:
+    """One test sentence; score is the model's length-normalised log-probability, None where not kept."""
+
+    source: str
+    hypothesis: str
+    reference: str
+    score: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossPoint:
+    """Cross-entropy in nats per target token after so many target tokens; pairs only for validation."""
+
+    step: int
+    target_tokens: int
+    cross_entropy: float
+    pairs: Mapping[str, float]
+
+
+def load_run(run_dir: Path) -> RunRecord:
+    """Read run.json; ValueError for a missing file or required key, or a pair without its train_pairs."""
+    path = run_dir / "run.json"
+    data = _parse_object(_read_text(path), str(path))
+    for key in ("name", "pairs", "train_pairs"):
+        if not data.get(key):
+            raise ValueError(f"{path} lacks the required key {key!r}; publish the run again")
+    pairs = tuple(str(pair) for pair in data["pairs"])
+    missing = [pair for pair in pairs if pair not in data["train_pairs"]]
+    if missing:
+        raise ValueError(f"{path} train_pairs lacks {', '.join(missing)}; every pair needs a count")
+    named = data.get("languages") or {}
+    languages = {
+        pair: (str(named[pair]["source"]), str(named[pair]["target"])) if pair in named else split_pair(pair)
+        for pair in pairs
+    }
+    return RunRecord(
+        name=str(data["name"]),
+        pairs=pairs,
+        train_pairs={pair: int(data["train_pairs"][pair]) for pair in pairs},
+        languages=languages,
+        recipe=str(data.get("recipe") or ""),
+        commit=str(data.get("commit") or ""),
+        created=str(data.get("created") or ""),
+        config=data.get("config") or {},
+        environment=data.get("environment") or {},
+        systems=data.get("systems") or {},
+        corpus=data.get("corpus") or {},
+        funnel=data.get("funnel") or {},
+        sample_sentences=data.get("sample_sentences") is True,
+    )
+
+
+def load_translations(run_dir: Path, system: str, pair: str) -> list[Translation]:
+    """Read translations/<system>/<pair>.jsonl in test-set order."""
+    path = run_dir / "translations" / system / f"{pair}.jsonl"
+    translations = []
+    for place, line in _json_lines(path):
+        for key in ("source", "hypothesis", "reference"):
+            if not isinstance(line.get(key), str):
+                raise ValueError(f"{place} lacks the text {key!r}; translate the pair again")
+        score = line.get("score")
+        translations.append(
+            Translation(
+                source=line["source"],
+                hypothesis=line["hypothesis"],
+                reference=line["reference"],
+                score=None if score is None else float(score),
+            )
+        )
+    return translations
+
+
+def load_losses(run_dir: Path, event: str) -> list[LossPoint]:
+    """Read the records of one event (`train` or `validation`) of metrics.jsonl, by step.
+
+    A resumed run logs some steps twice; the later record is the one that the final model has seen.
+    """
+    path = run_dir / "metrics.jsonl"
+    points = {}
+    for place, line in _json_lines(path):
+        if line.get("event") != event:
+            continue
+        for key in ("step", "target_tokens", "cross_entropy"):
+            if not isinstance(line.get(key), int | float):
+                raise ValueError(f"{place} lacks the number {key!r}, which a record {event!r} needs")
+        point = LossPoint(
+            step=int(line["step"]),
+            target_tokens=int(line["target_tokens"]),
+            cross_entropy=float(line["cross_entropy"]),
+            pairs={str(pair): float(value) for pair, value in (line.get("pairs") or {}).items()},
+        )
+        points[point.step] = point
+    return [points[step] for step in sorted(points)]
+
+
+def _read_text(path: Path) -> str:
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist; it is required, check the run directory")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 at byte {error.start}; write it again as UTF-8") from error
+
+
+def _parse_object(text: str, place: str) -> Json:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{place} is not JSON ({error}); write it again") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{place} holds a {type(value).__name__}; expected a JSON object")
+    return value
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, Json]]:
+    for number, line in enumerate(_read_text(path).split("\n"), start=1):
+        if line.strip():
+            yield f"{path}:{number}", _parse_object(line, f"{path}:{number}")

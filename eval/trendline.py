@@ -1,0 +1,74 @@
+"""The trend of a gain over languages ordered by resource, and rank correlation with resource."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrendPoint:
+    """A pair's gain over its bilingual baseline in BLEU points, with its 95 % interval."""
+
+    pair: str
+    label: str
+    train_pairs: int
+    delta: float
+    ci_low: float
+    ci_high: float
+
+
+def rank_pairs(systems: Mapping[str, Iterable[TrendPoint]]) -> dict[str, int]:
+    """Position of every pair that any system has: 0 for the most training pairs, ties by name."""
+    sizes = {point.pair: point.train_pairs for points in systems.values() for point in points}
+    return {pair: rank for rank, pair in enumerate(sorted(sizes, key=lambda pair: (-sizes[pair], pair)))}
+
+
+def default_bandwidth(num_points: int) -> float:
+    """Standard deviation of the smoothing kernel in ranks: 1, or a sixth of the points where that is more."""
+    return max(1.0, num_points / 6)
+
+
+def smooth(ranks: ArrayLike, values: ArrayLike, at: ArrayLike, bandwidth: float) -> NDArray[np.float64]:
+    """Local linear regression with a Gaussian kernel (Fan 1992; LOWESS's idea), evaluated at given ranks.
+
+    Straight lines are kept exactly and the ends are not bent towards the middle, as a kernel mean would do.
+    One point gives a constant, two give their line. bandwidth is the kernel's standard deviation in ranks.
+    """
+    x, y, x0 = (np.asarray(array, dtype=np.float64) for array in (ranks, values, at))
+    if len(x) != len(y) or len(x) == 0:
+        raise ValueError(f"ranks={len(x)} and values={len(y)} must be equally many, at least one")
+    if not bandwidth > 0:
+        raise ValueError(f"bandwidth={bandwidth} must be above 0")
+    distance = x[None, :] - x0[:, None]
+    exponent = -0.5 * (distance / bandwidth) ** 2
+    weight = np.exp(exponent - exponent.max(axis=1, keepdims=True))  # far from all points nothing underflows
+    s0, s1, s2 = (np.sum(weight * distance**power, axis=1) for power in range(3))
+    t0, t1 = (np.sum(weight * distance**power * y[None, :], axis=1) for power in range(2))
+    determinant = s0 * s2 - s1**2
+    solvable = determinant > 1e-12 * s0 * np.maximum(s2, 1e-300)
+    line = (s2 * t0 - s1 * t1) / np.where(solvable, determinant, 1.0)
+    fitted: NDArray[np.float64] = np.where(solvable, line, t0 / s0)
+    return fitted
+
+
+def average_ranks(values: Sequence[float]) -> NDArray[np.float64]:
+    """Ranks from 1, equal values sharing the mean of theirs."""
+    array = np.asarray(values, dtype=np.float64)
+    below = (array[:, None] > array[None, :]).sum(axis=1)
+    equal = (array[:, None] == array[None, :]).sum(axis=1)
+    ranks: NDArray[np.float64] = below + (equal + 1) / 2
+    return ranks
+
+
+def spearman(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """Spearman's rank correlation (Pearson's on average ranks); None under 3 points or without variation."""
+    if len(x) != len(y):
+        raise ValueError(f"x={len(x)} and y={len(y)} must be equally many")
+    if len(x) < 3:
+        return None
+    rank_x, rank_y = average_ranks(x), average_ranks(y)
+    centred_x, centred_y = rank_x - rank_x.mean(), rank_y - rank_y.mean()
+    scale = float(np.sqrt((centred_x**2).sum() * (centred_y**2).sum()))
+    return None if scale == 0 else float((centred_x * centred_y).sum()) / scale

@@ -1,0 +1,108 @@
+"""`python -m pipeline <target> key=value …`: the command line. Nothing heavy is imported before it is needed."""
+
+import logging
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+USAGE = """usage: python -m pipeline <target> [key=value ...]
+
+targets:
+  train        corpus to report: fetch, clean, vocab, encode, train, translate, baselines, score, report
+  config       print the resolved configuration and stop
+
+keys (Hydra overrides; `recipes=` and group choices first decide the defaults, then single keys):
+  recipes=demo|smoke|...          a complete experiment in recipes/
+  name=mine                       the run's directory below runs/
+  pairs=[de-en,tr-en]             language pairs, source-target; src:tgt where a hyphen is ambiguous
+  model.moe.num_experts=16        any key that `config` prints
+  runtime.processes=2             processes of one device each; runtime keys never change a result
+
+`make help` lists the same as make targets."""
+
+
+class Interrupted(BaseException):
+    """Ctrl-C or SIGTERM: both end a run in order."""
+
+
+asked: list[int] = []  # the signal that asked this process to stop
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a target; the exit code is 0, 1 for an error, 2 for a wrong command line, 130 or 143 when interrupted."""
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0 if arguments else 2
+    target, overrides = arguments[0], list(arguments[1:])
+    targets: dict[str, Callable[[list[str]], None]] = {"train": train, "config": show_config}
+    if target not in targets:
+        from pipeline.schema import suggestion
+
+        print(f"error: target {target} does not exist{suggestion(target, targets)}", file=sys.stderr)
+        return 2
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    return _guarded(lambda: targets[target](overrides))
+
+
+def train(overrides: list[str]) -> None:
+    from pipeline.config import load_config
+    from pipeline.stages import train_run
+
+    train_run(load_config(overrides))
+
+
+def show_config(overrides: list[str]) -> None:
+    import yaml
+
+    from pipeline.config import load_config
+
+    print(yaml.safe_dump(load_config(overrides).to_json(), sort_keys=False, allow_unicode=True), end="")
+
+
+def _guarded(action: Callable[[], None]) -> int:
+    """Run, and turn every way of ending into an exit code and one clear line."""
+    from pipeline.parallel.launch import JobFailed, stop_all
+    from pipeline.stage import Stopped
+
+    try:
+        action()
+    except (Interrupted, Stopped):
+        code = 0
+    except (ValueError, JobFailed) as error:
+        code = _failed(str(error))
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        code = _failed(
+            f"{error.strerror or error}{where}; published artifacts are untouched and the partial work is kept: "
+            "make room or fix permissions, then run the same command again"
+        )
+    else:
+        return 0
+    stop_all()
+    # asked: whatever a signal was turned into on its way here (SentencePiece makes it an error of its own)
+    if asked or not code:
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        return 128 + (asked[0] if asked else signal.SIGTERM)
+    return code
+
+
+def _failed(message: str) -> int:
+    if not asked:
+        print(f"error: {message}", file=sys.stderr)
+    return 1
+
+
+def _interrupt(number: int, _frame: Any) -> None:
+    """The first signal ends the run in order; later ones have nothing to add."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    asked.append(number)
+    print("stopping: saving what is under way …", file=sys.stderr, flush=True)
+    raise Interrupted
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,34 @@
+"""A batch: groups of packed rows, the unit of gating, micro-batching and data parallelism.
+
+G groups, B rows of a batch (rows of a group times G), L length of a row on the source side, T on the target side.
+"""
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Several sentence pairs to a row; all tensors int64.
+
+    encoder_tokens_BL: `tag pieces </s>` of each sentence. decoder_input_tokens_BT: `</s>` and the target shifted right.
+    decoder_target_tokens_BT: `pieces </s>`. *_segments: 1, 2, … by sentence in the row, 0 for padding.
+    *_positions: 0, 1, … from each sentence's start. pair_BT: index of the language pair of each target token.
+    """
+
+    encoder_tokens_BL: Tensor
+    encoder_segments_BL: Tensor
+    encoder_positions_BL: Tensor
+    decoder_input_tokens_BT: Tensor
+    decoder_target_tokens_BT: Tensor
+    decoder_segments_BT: Tensor
+    decoder_positions_BT: Tensor
+    pair_BT: Tensor
+    num_groups: int = 1
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on another device."""
+        tensors = {f.name: getattr(self, f.name).to(device) for f in fields(self) if f.name != "num_groups"}
+        return Batch(**tensors, num_groups=self.num_groups)

@@ -1,0 +1,58 @@
+"""Configuration of batches; free of numpy and torch so that it loads fast."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupShape:
+    """One group: `rows` packed rows of `source` and `target` tokens; target 0 is fitted to the data's own ratio."""
+
+    rows: int
+    source: int
+    target: int
+
+    def __post_init__(self) -> None:
+        if min(self.rows, self.source) < 1 or self.target < 0:
+            raise ValueError(f"batch.shapes: rows and source must be at least 1, target at least 0, got {self}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchConfig:
+    """How sentence pairs become training steps.
+
+    shapes: few fixed group shapes, from short rows to long; a pair goes to the first that holds both its sides, and the
+    last bounds the length of a sentence. groups_per_step: G, part of the recipe whatever the number of processes.
+    temperature: T of p ∝ n^(1/T) over language pairs; 1 is proportional. window_steps: steps packed together.
+    """
+
+    shapes: list[GroupShape]
+    groups_per_step: int
+    temperature: float
+    window_steps: int = 32
+
+    def __post_init__(self) -> None:
+        if not self.shapes:
+            raise ValueError("batch.shapes is empty; give at least one {rows, source, target}")
+        if self.shapes[-1].target == 0:
+            raise ValueError(
+                "batch.shapes: the last shape bounds the length of a sentence and needs a target of its own"
+            )
+        order = [(shape.source, shape.target) for shape in self.shapes if shape.target]
+        if any(a[0] > b[0] or a[1] > b[1] for a, b in zip(order, order[1:], strict=False)):
+            raise ValueError(f"batch.shapes must grow on both sides from first to last, got {order} (source, target)")
+        if self.groups_per_step < 1:
+            raise ValueError(f"batch.groups_per_step={self.groups_per_step} must be at least 1")
+        if self.temperature < 1:
+            raise ValueError(f"batch.temperature={self.temperature} must be at least 1 (proportional)")
+        if self.window_steps < 1:
+            raise ValueError(f"batch.window_steps={self.window_steps} must be at least 1")
+
+    @property
+    def max_source(self) -> int:
+        """Longest source sentence, in tokens with tag and end."""
+        return self.shapes[-1].source
+
+    @property
+    def max_target(self) -> int:
+        """Longest target sentence, in tokens with end."""
+        return self.shapes[-1].target

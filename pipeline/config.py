@@ -1,0 +1,164 @@
+"""The configuration of a run, composed by Hydra and checked into plain dataclasses; the only file that sees
+DictConfig."""
+
+import contextlib
+import io
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.batch.config import BatchConfig
+from pipeline.corpus.config import CorpusConfig
+from pipeline.decode.config import DecodeConfig
+from pipeline.model.config import ModelConfig
+from pipeline.parallel.config import RuntimeConfig, check_divisible
+from pipeline.schema import build, suggestion
+from pipeline.train.config import TrainConfig
+from pipeline.vocab.config import VocabConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreConfig:
+    """resamples: of the bootstrap behind intervals and significance."""
+
+    resamples: int
+
+    def __post_init__(self) -> None:
+        if self.resamples < 100:
+            raise ValueError(f"score.resamples={self.resamples}: an interval needs at least 100; 1000 is usual")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineTier:
+    """The bilingual model of pairs with at most `up_to` training rows (0: any number)."""
+
+    up_to: int
+    vocab: VocabConfig
+    batch: BatchConfig
+    model: ModelConfig
+    train: TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything a run depends on. pairs: as the user wrote them, parsed against the corpus when it is read."""
+
+    name: str
+    recipe: str
+    pairs: list[str]
+    corpus: CorpusConfig
+    vocab: VocabConfig
+    batch: BatchConfig
+    model: ModelConfig
+    train: TrainConfig
+    decode: DecodeConfig
+    score: ScoreConfig
+    baselines: list[BaselineTier]
+    runtime: RuntimeConfig
+
+    def __post_init__(self) -> None:
+        if not self.pairs:
+            raise ValueError('pairs is empty; give language pairs, for example LANG_PAIRS="de-en fr-en"')
+        if not self.name or "/" in self.name or self.name.startswith("."):
+            raise ValueError(f"name={self.name!r} must be a plain directory name")
+        num_experts, groups = self.model.moe.num_experts, self.batch.groups_per_step
+        check_divisible(num_experts=num_experts, groups_per_step=groups, runtime=self.runtime)
+        if not self.baselines or self.baselines[-1].up_to != 0:
+            raise ValueError("baselines: the last tier must have up_to: 0, so that every pair has a baseline")
+        if any(tier.up_to == 0 for tier in self.baselines[:-1]):
+            raise ValueError("baselines: only the last tier may have up_to: 0")
+
+    def tier(self, train_rows: int) -> BaselineTier:
+        """The baseline for a pair with so many training rows."""
+        return next(tier for tier in self.baselines if tier.up_to == 0 or train_rows <= tier.up_to)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def load_config(overrides: Sequence[str], root: Path = ROOT) -> RunConfig:
+    """Compose `configs/config.yaml`, a recipe and `key=value` overrides. Raises ValueError with what to change."""
+    from hydra import compose, initialize_config_dir
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        with (
+            contextlib.redirect_stderr(io.StringIO()),
+            initialize_config_dir(str(root / "configs"), version_base="1.3"),
+        ):
+            composed = compose("config", overrides=[_recipes(root), *overrides])
+        tree = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ValueError(_explain(error, overrides, root)) from error
+    assert isinstance(tree, dict)
+    return build(RunConfig, {**tree, "baselines": _tiers(tree)})  # type: ignore[dict-item]
+
+
+def _recipes(root: Path) -> str:
+    """The override that lets Hydra find `recipes/`, quoted for any path."""
+    escaped = str(root).replace("\\", "\\\\").replace("'", "\\'")
+    return f"hydra.searchpath=['file://{escaped}']"
+
+
+def _tiers(tree: dict[Any, Any]) -> list[dict[str, Any]]:
+    """Each tier completed from the run's own sections, without experts."""
+    tiers = tree.get("baselines", {}).get("tiers", [])
+    complete = []
+    for index, tier in enumerate(tiers):
+        parts = ("vocab", "batch", "model", "train")
+        for key in tier:
+            if key not in ("up_to", *parts):
+                raise ValueError(f"baselines.tiers[{index}].{key} does not exist{suggestion(key, ('up_to', *parts))}")
+        merged = {part: _merge(tree[part], tier.get(part, {})) for part in parts}
+        merged["model"]["moe"] = {"num_experts": 0}
+        sizes = [size for key, size in tier.get("vocab", {}).items() if key.endswith("_size")]
+        if merged["vocab"].get("shared") and len(sizes) == 1:  # one model has one size, whichever side names it
+            merged["vocab"].update(source_size=sizes[0], target_size=sizes[0])
+        complete.append({"up_to": tier.get("up_to", 0), **merged})
+    return complete
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        nested = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if nested else value
+    return merged
+
+
+def _explain(error: Exception, overrides: Sequence[str], root: Path) -> str:
+    """Hydra's message, shortened, with the nearest key where one is misspelt."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    for override in overrides:
+        key = override.lstrip("+~").split("=", 1)[0]
+        if "Could not override" in text and f"'{key}'" in text:
+            return f"configuration key {key} does not exist{suggestion(key, _keys(root))}"
+        if key == "recipes" and "recipes/" in text:
+            name = override.split("=", 1)[1]
+            found = sorted(
+                str(f.relative_to(root / "recipes").with_suffix("")) for f in (root / "recipes").rglob("*.yaml")
+            )
+            return f"recipe {name} does not exist{suggestion(name, found)}"
+    return " ".join(lines[:3])
+
+
+def _keys(root: Path) -> list[str]:
+    """All keys of the default configuration, dotted."""
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with initialize_config_dir(str(root / "configs"), version_base="1.3"):
+        tree = OmegaConf.to_container(compose("config", overrides=[_recipes(root)]), resolve=False)
+
+    def walk(node: Any, path: str) -> list[str]:
+        if not isinstance(node, dict):
+            return [path]
+        return [key for name, value in node.items() for key in walk(value, f"{path}.{name}" if path else str(name))]
+
+    return walk(tree, "")

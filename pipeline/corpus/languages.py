@@ -1,0 +1,169 @@
+"""Language codes (BCP-47) and ordered pairs of them."""
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+# BCP-47 (RFC 5646): language, script, region, variants; no extlang, extensions or private use.
+_BCP47 = re.compile(
+    r"(?P<language>[a-z]{2,3})(-(?P<script>[a-z]{4}))?(-(?P<region>[a-z]{2}|[0-9]{3}))?"
+    r"(?P<variants>(-([a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*)"
+)
+# What packages call a language (glibc, gettext, withdrawn ISO 639 codes), lower-cased and with hyphens.
+_ALIASES = {
+    "zh-cn": "zh-Hans",
+    "zh-sg": "zh-Hans-SG",
+    "zh-tw": "zh-Hant",
+    "zh-hk": "zh-Hant-HK",
+    "iw": "he",
+    "in": "id",
+    "ji": "yi",
+}
+_MODIFIERS = {
+    "latin": "latn",
+    "cyrillic": "cyrl",
+    "arabic": "arab",
+    "devanagari": "deva",
+    "valencia": "valencia",
+}
+
+
+@dataclass(frozen=True, order=True)
+class LangPair:
+    """Translation direction from `src` to `tgt`, both BCP-47 codes."""
+
+    src: str
+    tgt: str
+
+    def __post_init__(self) -> None:
+        if not self.src or not self.tgt:
+            raise ValueError(f"pair {self.src}:{self.tgt}: a side is empty; write it as de-en")
+        if self.src == self.tgt:
+            raise ValueError(f"pair {self.name}: source and target are one language; choose two")
+
+    @property
+    def name(self) -> str:
+        return f"{self.src}-{self.tgt}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def normalize_code(code: str) -> str:
+    """BCP-47 form of a code, in its usual case; names used by packages are translated (zh_CN is zh-Hans).
+
+    Raises ValueError if the code is not well-formed.
+    """
+    base, at, modifier = code.strip().partition("@")
+    text = base.replace("_", "-").lower()
+    if at:
+        if modifier.lower() not in _MODIFIERS:
+            raise ValueError(_malformed(code))
+        text = f"{text}-{_MODIFIERS[modifier.lower()]}"
+    text = _ALIASES.get(text, text).lower()
+    match = _BCP47.fullmatch(text)
+    if match is None:
+        raise ValueError(_malformed(code))
+    parts = [match["language"]]
+    if match["script"]:
+        parts.append(match["script"].title())
+    if match["region"]:
+        parts.append(match["region"].upper())
+    return "-".join(parts) + match["variants"]
+
+
+def _malformed(code: str) -> str:
+    return f"language code {code!r} is not of BCP-47 form; write it as de, pt-BR or zh-Hans"
+
+
+def split_pair(text: str) -> list[tuple[str, str]]:
+    """Every way to cut `text` into a source and a target: at its colon, or at each of its hyphens."""
+    if ":" in text:
+        source, _, target = text.partition(":")
+        return [(source.strip(), target.strip())]
+    cuts = [i for i, char in enumerate(text) if char == "-"]
+    return [(text[:i], text[i + 1 :]) for i in cuts if text[:i] and text[i + 1 :]]
+
+
+def parse_pair(text: str, codes: Iterable[str], default_target: str | None = None) -> LangPair:
+    """Pair that `text` names, as src-tgt or src:tgt (never ambiguous), among the given codes.
+
+    Codes that match exactly win over codes that match after normalisation. default_target: for the advice of
+    errors only.
+    Raises ValueError if a code is unknown, the text has two readings, or both sides are one language.
+    """
+    text = text.strip()
+    known = sorted(set(codes))
+    candidates = split_pair(text)
+    if not candidates:
+        raise ValueError(_no_pair(text, known, default_target))
+    readings = {(s, t) for s, t in candidates if s in known and t in known}
+    if not readings:
+        resolved = ((_resolve(s, known), _resolve(t, known)) for s, t in candidates)
+        readings = {(s, t) for s, t in resolved if s and t}
+    if not readings:
+        raise ValueError(_unknown_code(text, candidates, known))
+    if len(readings) > 1:
+        listed = " or ".join(f"{s}:{t}" for s, t in sorted(readings))
+        raise ValueError(f"pair {text!r} is ambiguous; write the one you mean, {listed}")
+    return LangPair(*readings.pop())
+
+
+def parse_pairs(
+    pairs: str | Sequence[str], codes: Iterable[str], default_target: str | None = None
+) -> tuple[LangPair, ...]:
+    """Pairs of a list, or of a text that separates them by spaces or commas, in the order given.
+
+    Raises ValueError as `parse_pair` does, and if a pair is named twice or none is named.
+    """
+    known = sorted(set(codes))
+    texts = re.split(r"[\s,]+", pairs.strip()) if isinstance(pairs, str) else list(pairs)
+    texts = [text for text in texts if text]
+    if not texts:
+        raise ValueError(f"no language pair is given; name some, as src-tgt, of {', '.join(known)}")
+    parsed: dict[LangPair, str] = {}
+    for text in texts:
+        pair = parse_pair(text, known, default_target)
+        if pair in parsed:
+            raise ValueError(f"pair {pair} is named twice ({parsed[pair]!r} and {text!r}); remove one")
+        parsed[pair] = text
+    return tuple(parsed)
+
+
+def _resolve(text: str, known: Sequence[str]) -> str | None:
+    """Code of the corpus that `text` means, if any."""
+    try:
+        code = normalize_code(text)
+    except ValueError:
+        return None  # a cut in the wrong place; the caller reports a text that has no reading
+    return code if code in known else None
+
+
+def _nearest(text: str, known: Sequence[str]) -> str | None:
+    """Code of the corpus most like `text`: one that it begins, or else the most similar one."""
+    longer = [code for code in known if text and code.lower().startswith(text.lower() + "-")]
+    return next(iter(longer or difflib.get_close_matches(text, known, n=1, cutoff=0.5)), None)
+
+
+def _no_pair(text: str, known: Sequence[str], default_target: str | None) -> str:
+    code = _resolve(text, known) or _nearest(text, known)
+    target = default_target or ("en" if "en" in known else None)
+    advice = f"did you mean {code}-{target}?" if code and target and code != target else "write it as src-tgt"
+    return f"{text!r} is one language, or none, and no pair; {advice} (the corpus has {', '.join(known)})"
+
+
+def _unknown_code(text: str, candidates: Sequence[tuple[str, str]], known: Sequence[str]) -> str:
+    """Message that blames as little of `text` as it can: by the cut with the best known sides."""
+
+    def closeness(cut: tuple[str, str]) -> int:
+        return sum(2 if _resolve(side, known) else 1 if _nearest(side, known) else 0 for side in cut)
+
+    best = max(candidates, key=closeness)
+    unknown = [side for side in best if not _resolve(side, known)]
+    nearest = [_resolve(side, known) or _nearest(side, known) for side in best]
+    blame = " and ".join(repr(side) for side in unknown)
+    hint = ""
+    if nearest[0] and nearest[1] and nearest[0] != nearest[1]:
+        hint = f"; did you mean {nearest[0]}-{nearest[1]}?"
+    return f"pair {text!r}: the corpus has no {blame}{hint} (it has {', '.join(known)})"

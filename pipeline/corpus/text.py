@@ -1,0 +1,51 @@
+"""Normal forms of a text: the one that is trained on, and the one by which two texts are the same."""
+
+import hashlib
+import re
+import unicodedata
+
+# Unicode white space, control characters, and the byte order mark. Zero-width characters stay: Khmer puts one
+# between words, and joiners change the letters of Hindi.
+_SPACES = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff]+")
+
+
+class _Essence(dict[int, int | None]):
+    """Translation table that drops punctuation, spaces and invisible characters; it fills as it is used."""
+
+    def __missing__(self, char: int) -> int | None:
+        kept = None if unicodedata.category(chr(char))[0] in "PZC" else char
+        self[char] = kept
+        return kept
+
+
+class _Letters(dict[int, int | None]):
+    """Translation table that drops everything but letters and combining marks (vowel signs are marks)."""
+
+    def __missing__(self, char: int) -> int | None:
+        kept = char if unicodedata.category(chr(char))[0] in "LM" else None
+        self[char] = kept
+        return kept
+
+
+_ESSENCE, _LETTERS = _Essence(), _Letters()
+
+
+def normalize_text(text: str) -> str:
+    """Text in NFC, every run of white space and control characters one space, none at either end."""
+    return _SPACES.sub(" ", unicodedata.normalize("NFC", text)).strip()
+
+
+def letter_share(text: str) -> float:
+    """Share of letters and combining marks among the characters that are not spaces, from 0 to 1."""
+    visible = len(text) - text.count(" ")
+    return len(text.translate(_LETTERS)) / visible if visible else 0.0
+
+
+def essence(text: str) -> str:
+    """Text in NFKC and case-folded, without punctuation, spaces and control characters; may be empty."""
+    return unicodedata.normalize("NFKC", text).casefold().translate(_ESSENCE)
+
+
+def digest(text: str) -> int:
+    """Hash of 8 bytes, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

@@ -1,0 +1,45 @@
+"""One file of translations from those of each process."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pipeline.corpus.clean import read_bitext
+
+
+def translated_rows(directory: Path, pair: str) -> list[int]:
+    """Rows that an interrupted attempt translated; a line that it left half-written is cut off."""
+    rows = []
+    for part in _parts(directory, pair):
+        whole = [line for line in part.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+        part.write_text("".join(whole), encoding="utf-8")
+        rows += [json.loads(line)["row"] for line in whole]
+    return sorted(rows)
+
+
+def merge_translations(directory: Path, pair: str, bitext: Path) -> None:
+    """Write `<pair>.jsonl` (source, hypothesis, reference, score; in the test set's order) and remove the parts."""
+    parts = _parts(directory, pair)
+    found: dict[int, dict[str, Any]] = {}
+    for part in parts:
+        for line in part.read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            found[record["row"]] = record
+    test = read_bitext(bitext, "test")
+    if sorted(found) != list(range(len(test))):
+        raise AssertionError(f"{pair}: {len(found)} of {len(test)} test sentences were translated")
+    with (directory / f"{pair}.jsonl").open("w", encoding="utf-8") as stream:
+        for row, (source, reference) in enumerate(zip(test["src"], test["tgt"], strict=True)):
+            record = {
+                "source": source,
+                "hypothesis": found[row]["hypothesis"],
+                "reference": reference,
+                "score": found[row]["score"],
+            }
+            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+    for part in parts:
+        part.unlink()
+
+
+def _parts(directory: Path, pair: str) -> list[Path]:
+    return sorted(directory.glob(f"{pair}.rank-*.jsonl"))

@@ -1,0 +1,52 @@
+"""Multi-head attention over packed rows.
+
+B rows, L length of a row (queries), L2 length of the other side (keys), M model, N heads, D head dim.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+MASKED = -1e9  # finite, so that a row of padding with nothing to attend to gives numbers, not NaN
+
+
+def segment_mask(query_segments_BL: Tensor, key_segments_BL: Tensor, *, causal: bool, dtype: torch.dtype) -> Tensor:
+    """Additive mask [B, 1, L, L2]: a position sees its own segment, and with `causal` nothing later.
+
+    Segments count from 1 in a row; 0 is padding, which sees padding so that its softmax is defined.
+    """
+    visible = query_segments_BL.unsqueeze(2) == key_segments_BL.unsqueeze(1)
+    if causal:
+        visible = visible.tril()
+    mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, MASKED)
+    return mask.unsqueeze(1)
+
+
+class Attention(nn.Module):
+    """Projections without biases around scaled dot-product attention."""
+
+    def __init__(self, dim: int, heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.heads, self.head_dim = heads, head_dim
+        self.wq_MND = nn.Parameter(torch.empty(dim, heads, head_dim))
+        self.wk_MND = nn.Parameter(torch.empty(dim, heads, head_dim))
+        self.wv_MND = nn.Parameter(torch.empty(dim, heads, head_dim))
+        self.wo_NDM = nn.Parameter(torch.empty(heads, head_dim, dim))
+
+    def forward(self, x_BLM: Tensor, memory_BLM: Tensor, mask_B1LL: Tensor | None) -> Tensor:
+        keys_BNLD, values_BNLD = self.keys_values(memory_BLM)
+        return self.attend(x_BLM, keys_BNLD, values_BNLD, mask_B1LL)
+
+    def keys_values(self, memory_BLM: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values [B, N, L2, D] of what is attended to."""
+        return self._split(memory_BLM, self.wk_MND), self._split(memory_BLM, self.wv_MND)
+
+    def attend(self, x_BLM: Tensor, keys_BNLD: Tensor, values_BNLD: Tensor, mask_B1LL: Tensor | None) -> Tensor:
+        """Output [B, L, M] of queries x over given keys and values."""
+        query_BNLD = self._split(x_BLM, self.wq_MND)
+        heads_BNLD = F.scaled_dot_product_attention(query_BNLD, keys_BNLD, values_BNLD, attn_mask=mask_B1LL)
+        return heads_BNLD.transpose(1, 2).flatten(2) @ self.wo_NDM.flatten(0, 1)
+
+    def _split(self, x_BLM: Tensor, weight_MND: Tensor) -> Tensor:
+        projected = x_BLM @ weight_MND.flatten(1)
+        return projected.view(*x_BLM.shape[:-1], self.heads, self.head_dim).transpose(1, 2)

@@ -1,0 +1,191 @@
+"""Encoder-decoder Transformer with Mixture-of-Experts layers, written for one device.
+
+B rows, L length of a source row, T of a target row, G groups, S tokens of a group (rows of the group times length),
+M model, H hidden, V vocabulary. Pre-norm with final norms, sinusoidal positions, embeddings times sqrt(M), ReLU, no
+biases in projections. Every random draw of a forward pass comes from torch's default generator, which the caller
+seeds for each group: see `pipeline.model.noise`.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pipeline.batch.batch import Batch
+from pipeline.model.attention import Attention, segment_mask
+from pipeline.model.config import ModelConfig
+from pipeline.model.loss import smoothed_cross_entropy
+from pipeline.model.moe import MoE, MoEStatistics
+
+FIRST_POSITION = 2  # as M2M100 and NLLB: positions start behind the padding id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """Sums over one batch. loss: smoothed cross-entropy, carries the gradient. nll_BT: cross-entropy of each token in
+    nats, 0 on padding. statistics: one entry per MoE layer, encoder first."""
+
+    loss: Tensor
+    nll_BT: Tensor
+    statistics: list[MoEStatistics]
+
+
+def sinusoids(num_positions: int, dim: int) -> Tensor:
+    """Table [num_positions, M]: sines in the first half, cosines in the second, divisor half - 1 (as M2M100)."""
+    half = dim // 2
+    rate = torch.exp(torch.arange(half, dtype=torch.float32) * -(math.log(10000.0) / max(half - 1, 1)))
+    angle = torch.arange(num_positions, dtype=torch.float32).unsqueeze(1) * rate.unsqueeze(0)
+    return torch.cat((angle.sin(), angle.cos()), dim=1)
+
+
+class FeedForward(nn.Module):
+    """Dense feed-forward network: relu(x · wi) · wo."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.wi_MH = nn.Parameter(torch.empty(dim, hidden))
+        self.wo_HM = nn.Parameter(torch.empty(hidden, dim))
+
+    def forward(self, x_BLM: Tensor) -> Tensor:
+        return (x_BLM @ self.wi_MH).relu_() @ self.wo_HM
+
+
+class Layer(nn.Module):
+    """Self-attention, in a decoder cross-attention, and a feed-forward network or MoE, each behind its own norm."""
+
+    def __init__(self, config: ModelConfig, index: int, *, decoder: bool) -> None:
+        super().__init__()
+        M, heads, key_dim = config.dim, config.heads, config.key_dim
+        self.dropout = config.dropout
+        self.self_attention_norm = nn.LayerNorm(M)
+        self.self_attention = Attention(M, heads, key_dim)
+        self.cross_attention_norm = nn.LayerNorm(M) if decoder else None
+        self.cross_attention = Attention(M, heads, key_dim) if decoder else None
+        self.feed_forward_norm = nn.LayerNorm(M)
+        self.feed_forward: FeedForward | MoE
+        self.feed_forward = MoE(M, config.moe) if config.is_moe(index) else FeedForward(M, config.ffn_dim)
+
+    def forward(
+        self,
+        x_BLM: Tensor,
+        self_mask: Tensor,
+        valid_GS: Tensor,
+        memory_BLM: Tensor | None = None,
+        cross_mask: Tensor | None = None,
+    ) -> tuple[Tensor, MoEStatistics | None]:
+        y_BLM = self.self_attention_norm(x_BLM)
+        x_BLM = x_BLM + self.drop(self.self_attention(y_BLM, y_BLM, self_mask))
+        if self.cross_attention is not None and self.cross_attention_norm is not None:
+            x_BLM = x_BLM + self.drop(self.cross_attention(self.cross_attention_norm(x_BLM), memory_BLM, cross_mask))
+        y_BLM, statistics = self.transform(self.feed_forward_norm(x_BLM), valid_GS)
+        return x_BLM + self.drop(y_BLM), statistics
+
+    def transform(self, y_BLM: Tensor, valid_GS: Tensor) -> tuple[Tensor, MoEStatistics | None]:
+        """The feed-forward part alone, with what a MoE layer reports of itself."""
+        if isinstance(self.feed_forward, FeedForward):
+            return self.feed_forward(y_BLM), None
+        y_GSM, statistics = self.feed_forward(y_BLM.reshape(*valid_GS.shape, -1), valid_GS)
+        return y_GSM.view(y_BLM.shape), statistics
+
+    def drop(self, x_BLM: Tensor) -> Tensor:
+        return F.dropout(x_BLM, self.dropout, self.training)
+
+
+class Stack(nn.Module):
+    """The layers of an encoder or decoder and their final norm."""
+
+    def __init__(self, config: ModelConfig, *, decoder: bool) -> None:
+        super().__init__()
+        num_layers = config.decoder_layers if decoder else config.encoder_layers
+        self.layers = nn.ModuleList(Layer(config, index, decoder=decoder) for index in range(1, num_layers + 1))
+        self.norm = nn.LayerNorm(config.dim)
+
+    def forward(
+        self,
+        x_BLM: Tensor,
+        self_mask: Tensor,
+        valid_GS: Tensor,
+        memory_BLM: Tensor | None = None,
+        cross_mask: Tensor | None = None,
+    ) -> tuple[Tensor, list[MoEStatistics]]:
+        collected = []
+        for layer in self.layers:
+            x_BLM, statistics = layer(x_BLM, self_mask, valid_GS, memory_BLM, cross_mask)
+            if statistics is not None:
+                collected.append(statistics)
+        return self.norm(x_BLM), collected
+
+
+class Transformer(nn.Module):
+    """The whole model. source_vocabulary, target_vocabulary: V of each side; shared: one table for both sides.
+
+    The target embedding is also the output projection. max_positions: longest sentence, in tokens.
+    """
+
+    positions: Tensor
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        source_vocabulary: int,
+        target_vocabulary: int,
+        shared: bool,
+        max_positions: int,
+    ) -> None:
+        super().__init__()
+        if shared and source_vocabulary != target_vocabulary:
+            raise ValueError(f"a shared vocabulary has one size, got {source_vocabulary} and {target_vocabulary}")
+        self.config = config
+        self.target_embedding_VM = nn.Parameter(torch.empty(target_vocabulary, config.dim))
+        self.source_embedding_VM = (
+            self.target_embedding_VM if shared else nn.Parameter(torch.empty(source_vocabulary, config.dim))
+        )
+        self.encoder = Stack(config, decoder=False)
+        self.decoder = Stack(config, decoder=True)
+        table = sinusoids(max_positions + FIRST_POSITION, config.dim)
+        self.register_buffer("positions", table, persistent=False)
+
+    def forward(self, batch: Batch, *, label_smoothing: float) -> Losses:
+        """Losses of a batch, summed over its real target tokens."""
+        memory_BLM, encoder_statistics = self.encode(batch)
+        x_BTM, decoder_statistics = self.decode(batch, memory_BLM)
+        logits_TV = x_BTM.flatten(0, 1) @ self.target_embedding_VM.T
+        target_T = batch.decoder_target_tokens_BT.flatten()
+        valid_T = (batch.decoder_segments_BT > 0).flatten()
+        loss_T, nll_T = smoothed_cross_entropy(logits_TV, target_T, label_smoothing)
+        return Losses(
+            loss=(loss_T * valid_T).sum(),
+            nll_BT=(nll_T * valid_T).view_as(batch.decoder_target_tokens_BT),
+            statistics=encoder_statistics + decoder_statistics,
+        )
+
+    def encode(self, batch: Batch) -> tuple[Tensor, list[MoEStatistics]]:
+        """Encoder output [B, L, M] of packed rows."""
+        segments = batch.encoder_segments_BL
+        x_BLM = self.embed(self.source_embedding_VM, batch.encoder_tokens_BL, batch.encoder_positions_BL)
+        mask = segment_mask(segments, segments, causal=False, dtype=x_BLM.dtype)
+        memory_BLM, statistics = self.encoder(x_BLM, mask, (segments > 0).view(batch.num_groups, -1))
+        return memory_BLM, statistics
+
+    def decode(self, batch: Batch, memory_BLM: Tensor) -> tuple[Tensor, list[MoEStatistics]]:
+        """Decoder output [B, T, M] of packed rows, every target given."""
+        segments = batch.decoder_segments_BT
+        x_BTM = self.embed(self.target_embedding_VM, batch.decoder_input_tokens_BT, batch.decoder_positions_BT)
+        self_mask = segment_mask(segments, segments, causal=True, dtype=x_BTM.dtype)
+        cross_mask = segment_mask(segments, batch.encoder_segments_BL, causal=False, dtype=x_BTM.dtype)
+        valid_GS = (segments > 0).view(batch.num_groups, -1)
+        x_BTM, statistics = self.decoder(x_BTM, self_mask, valid_GS, memory_BLM, cross_mask)
+        return x_BTM, statistics
+
+    def embed(self, table_VM: Tensor, tokens_BL: Tensor, positions_BL: Tensor) -> Tensor:
+        """Scaled embeddings plus positions, with dropout."""
+        x_BLM = F.embedding(tokens_BL, table_VM) * math.sqrt(self.config.dim)
+        x_BLM = x_BLM + self.positions[positions_BL + FIRST_POSITION].to(x_BLM.dtype)
+        return F.dropout(x_BLM, self.config.dropout, self.training)
+
+    def moe_layers(self) -> list[MoE]:
+        """Encoder first, in order."""
+        return [module for module in self.modules() if isinstance(module, MoE)]

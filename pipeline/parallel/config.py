@@ -1,0 +1,60 @@
+"""Configuration of where and on how much a run executes; none of it may change a result, so it is in no stage key."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeConfig:
+    """processes: of training and decoding, one device each. threads: of each process. ep: expert-parallel size.
+
+    device: cpu, cuda, or auto (cuda where each process gets one). zero_stage: 1 or 2. parallel_baselines: bilingual
+    models trained side by side, one process each. timeout: seconds after which a collective that hears nothing fails.
+    artifacts, runs: directories of stages' outputs and of finished runs. wandb: offline, online, disabled, or auto
+    (online for somebody who is logged in).
+    """
+
+    processes: int
+    threads: int
+    ep: int
+    device: str
+    zero_stage: int
+    parallel_baselines: int
+    timeout: int
+    artifacts: str
+    runs: str
+    wandb: str
+
+    def __post_init__(self) -> None:
+        for name in ("processes", "threads", "ep", "parallel_baselines", "timeout"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"runtime.{name}={getattr(self, name)} must be at least 1")
+        if self.processes % self.ep:
+            divisors = [n for n in range(1, self.processes + 1) if self.processes % n == 0]
+            raise ValueError(
+                f"runtime.ep={self.ep} does not divide runtime.processes={self.processes}; choose one of {divisors}"
+            )
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"runtime.device={self.device!r} is not one of auto, cpu, cuda")
+        if self.zero_stage not in (1, 2):
+            raise ValueError(
+                f"runtime.zero_stage={self.zero_stage}: choose 1 or 2 (without ZeRO DeepSpeed's clip norm leaves "
+                "experts out, and stage 3 refuses expert parallelism)"
+            )
+        if self.wandb not in ("auto", "offline", "online", "disabled"):
+            raise ValueError(f"runtime.wandb={self.wandb!r} is not one of auto, offline, online, disabled")
+
+
+def check_divisible(*, num_experts: int, groups_per_step: int, runtime: RuntimeConfig) -> None:
+    """Refuse experts or groups that do not divide over the processes, naming the nearest that do."""
+    if num_experts and num_experts % runtime.ep:
+        lower = num_experts // runtime.ep * runtime.ep
+        choices = " or ".join(str(n) for n in (lower, lower + runtime.ep) if n >= 2)
+        raise ValueError(
+            f"model.moe.num_experts={num_experts} is not divisible by runtime.ep={runtime.ep}; choose {choices}"
+        )
+    if groups_per_step % runtime.processes:
+        upper = (groups_per_step // runtime.processes + 1) * runtime.processes
+        raise ValueError(
+            f"batch.groups_per_step={groups_per_step} is not divisible by runtime.processes={runtime.processes}; "
+            f"choose {upper} groups, or a number of processes that divides {groups_per_step}"
+        )

@@ -1,0 +1,135 @@
+"""run.json, which says what a run was, and `runs/<name>`, where its results are laid out."""
+
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipeline.config import ROOT, RunConfig
+from pipeline.corpus.languages import LangPair
+from pipeline.corpus.manifest import SPLITS
+from pipeline.stage import MANIFEST, Artifact, remove_tree
+
+logger = logging.getLogger(__name__)
+
+SHOWABLE = (
+    "MPL-2.0",
+    "CC-BY-4.0",
+    "CC-BY-SA-3.0",
+    "CC-BY-SA-4.0",
+    "CC0-1.0",
+    "GPL-2.0-or-later",
+    "GPL-3.0-or-later",
+    "Apache-2.0",
+    "MIT",
+)
+PACKAGES = ("torch", "deepspeed", "sentencepiece", "sacrebleu", "datasets", "hydra-core", "numpy")
+ORIGIN = ".artifact"  # which report artifact a run directory was laid out from
+
+
+def run_record(
+    config: RunConfig,
+    corpus: Artifact,
+    cleaned: Mapping[LangPair, Artifact],
+    systems: Mapping[str, Sequence[tuple[Sequence[LangPair], Artifact]]],
+) -> dict[str, Any]:
+    """The record that `eval` reads: names, configuration, environment, corpus, funnel and a cost ledger for each
+    model."""
+    about = json.loads((corpus.path / "corpus.json").read_text(encoding="utf-8"))
+    funnels = {p.name: json.loads((a.path / "funnel.json").read_text(encoding="utf-8")) for p, a in cleaned.items()}
+    return {
+        "name": config.name,
+        "recipe": config.recipe,
+        "commit": commit(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "pairs": [pair.name for pair in cleaned],
+        "languages": {pair.name: {"source": pair.src, "target": pair.tgt} for pair in cleaned},
+        "train_pairs": {name: funnel["train"]["kept"] for name, funnel in funnels.items()},
+        "config": config.to_json(),
+        "environment": environment(config),
+        "systems": {name: [_ledger(pairs, model) for pairs, model in models] for name, models in systems.items()},
+        "corpus": {key: about[key] for key in ("name", "title", "licence", "citation", "notice")},
+        "funnel": {name: {split: funnel[split] for split in SPLITS} for name, funnel in funnels.items()},
+        "sample_sentences": about["licence"] in SHOWABLE,
+    }
+
+
+def environment(config: RunConfig) -> dict[str, Any]:
+    """Versions and machine, which bound what `bitwise` can mean."""
+    return {
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in PACKAGES},
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "processes": config.runtime.processes,
+        "threads": config.runtime.threads,
+    }
+
+
+def commit() -> str:
+    """The checkout's commit, `-dirty` where files differ from it; `unknown` outside git."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        return "unknown"
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    described = subprocess.run(command, capture_output=True, text=True, check=False)
+    return described.stdout.strip() or "unknown"
+
+
+def publish_run(report: Artifact, directory: Path) -> Path:
+    """Lay out a report artifact as `runs/<name>`, replacing what an older one left there in one step."""
+    origin = directory / ORIGIN
+    if origin.exists() and _laid_out(directory) == report.key and (directory / "report.html").exists():
+        return directory
+    fresh, old = directory.with_name(f".{directory.name}.new"), directory.with_name(f".{directory.name}.old")
+    for leftover in (fresh, old):
+        if leftover.exists():
+            remove_tree(leftover)
+    shutil.copytree(report.path, fresh, ignore=shutil.ignore_patterns(MANIFEST))
+    ours = [report.key, *(str(file.relative_to(fresh)) for file in sorted(fresh.rglob("*")) if file.is_file())]
+    (fresh / ORIGIN).write_text("\n".join(ours), encoding="utf-8")
+    if directory.exists():
+        _carry_over(directory, fresh)
+        directory.rename(old)
+    fresh.rename(directory)
+    if old.exists():
+        remove_tree(old)
+    return directory
+
+
+def _laid_out(directory: Path) -> str:
+    return (directory / ORIGIN).read_text(encoding="utf-8").split("\n", 1)[0]
+
+
+def _carry_over(old: Path, fresh: Path) -> None:
+    """Keep what somebody else put into a run directory."""
+    ours = set((old / ORIGIN).read_text(encoding="utf-8").split("\n")[1:]) if (old / ORIGIN).exists() else set()
+    logger.info("%s: replacing the results of an earlier run", old.name)
+    for file in (file for file in sorted(old.rglob("*")) if file.is_file() and file != old / ORIGIN):
+        name = file.relative_to(old)
+        if str(name) not in ours and not (fresh / name).exists():
+            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, fresh / name)
+
+
+def _ledger(pairs: Sequence[LangPair], model: Artifact) -> dict[str, Any]:
+    ledger: dict[str, Any] = json.loads((model.path / "log" / "ledger.json").read_text(encoding="utf-8"))
+    manifest = json.loads((model.path / MANIFEST).read_text(encoding="utf-8"))
+    pair = pairs[0].name if len(pairs) == 1 else None
+    return {"pair": pair, **ledger, "wall_seconds": manifest["seconds"]}
+
+
+def _cpu() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or "unknown"

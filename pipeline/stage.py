@@ -1,0 +1,227 @@
+"""Stages: content keys, resumable partials, atomic publication.
+
+A stage is a function that fills one directory. Its key hashes its name, its version, the slice of the configuration
+that it declares and the content hashes of its inputs, so an unchanged stage never runs twice and a changed one
+invalidates only what depends on its output. Work happens in `<stage>/<key>.partial`; the manifest is written last and
+one rename publishes. A failure leaves the partial for the next run to resume from; the published artifact is never
+touched.
+"""
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+logger = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
+stopping = threading.Event()  # set once this process has been asked to stop; whatever waits gives up then
+LOG_DIR = "log"  # files below it are records of how a stage went (times, rates), not part of its content
+
+
+class Stopped(Exception):  # noqa: N818 - an orderly end, not an error
+    """Work was asked to stop, saved what it had, and can be resumed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """A published directory. content: sha256 over its files' names and hashes, without those below `log/`."""
+
+    stage: str
+    key: str
+    path: Path
+    content: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What one run of a stage depends on, and the function that fills its directory.
+
+    config: the JSON-serialisable slice of the configuration that can change the output. version: raised when the code's
+    output changes. inputs: artifacts by the name under which the stage reads them. run: called with the partial
+    directory, which holds what an interrupted attempt left; a stage that cannot resume declares `resumable=False` and
+    starts empty.
+    """
+
+    name: str
+    version: int
+    config: Any
+    inputs: Mapping[str, Artifact] = field(default_factory=dict)
+    run: Callable[[Path], None]
+    label: str = ""
+    resumable: bool = False
+
+    def key(self) -> str:
+        """First 16 hexadecimal digits of the hash of everything that decides the output."""
+        decisive = {
+            "name": self.name,
+            "version": self.version,
+            "config": self.config,
+            "inputs": {name: artifact.content for name, artifact in sorted(self.inputs.items())},
+        }
+        text = json.dumps(decisive, sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Store:
+    """The artifacts below one directory; what this process ran (titles) and reused (`stage/key`)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.ran: list[str] = []
+        self.reused: set[str] = set()
+
+    def get(self, stage: Stage) -> Artifact:
+        """The stage's artifact: the published one if its key exists, else the stage is run and published."""
+        key = stage.key()
+        final = self.root / stage.name / key
+        title = f"{stage.name} {stage.label}".strip()
+        if (artifact := _read_artifact(stage.name, key, final)) is not None:
+            self.reused.add(f"{stage.name}/{key}")
+            return artifact
+        check_writable(final.parent, "runtime.artifacts")
+        with _lock(final.with_suffix(".lock"), title):
+            if (artifact := _read_artifact(stage.name, key, final)) is not None:  # another process was faster
+                self.reused.add(f"{stage.name}/{key}")
+                return artifact
+            partial = final.with_suffix(".partial")
+            if partial.exists() and not stage.resumable:
+                remove_tree(partial)
+            if partial.exists():
+                logger.info("%s: resuming what was interrupted", title)
+            partial.mkdir(exist_ok=True)
+            logger.info("%s: running", title)
+            began = time.monotonic()
+            stage.run(partial)
+            seconds = time.monotonic() - began
+            artifact = _publish(stage, key, partial, final, seconds)
+            logger.info("%s: done in %.1f s", title, seconds)
+            self.ran.append(title)
+            return artifact
+
+
+def content_of(files: Mapping[str, Mapping[str, Any]]) -> str:
+    """Hash of a directory's content from its files' sha256, `log/` left out."""
+    lines = [f"{meta['sha256']}  {name}" for name, meta in sorted(files.items()) if not name.startswith(LOG_DIR + "/")]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a directory and everything in it, following no link."""
+    for entry in path.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            remove_tree(entry)
+        else:
+            entry.unlink()
+    path.rmdir()
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file in one step; on failure (a full disk, say) the old file stays and the error is raised."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _read_artifact(name: str, key: str, path: Path) -> Artifact | None:
+    manifest = path / MANIFEST
+    if not manifest.exists():
+        return None
+    record = json.loads(manifest.read_text(encoding="utf-8"))
+    for file, meta in record["files"].items():
+        found = path / file
+        if file.startswith(LOG_DIR + "/"):
+            continue
+        if not found.exists() or found.stat().st_size != meta["bytes"]:
+            raise ValueError(
+                f"artifact {name}/{key} is damaged: {file} is missing or has another size; "
+                f"delete {path} and run again to rebuild it"
+            )
+    return Artifact(stage=name, key=key, path=path, content=record["content"])
+
+
+def _publish(stage: Stage, key: str, partial: Path, final: Path, seconds: float) -> Artifact:
+    files = {
+        str(file.relative_to(partial)): {"sha256": file_sha256(file), "bytes": file.stat().st_size}
+        for file in sorted(partial.rglob("*"))
+        if file.is_file() and file.name != MANIFEST
+    }
+    if not files:
+        raise ValueError(f"stage {stage.name} wrote nothing into {partial}")
+    content = content_of(files)
+    record = {
+        "stage": stage.name,
+        "version": stage.version,
+        "key": key,
+        "config": stage.config,
+        "inputs": {name: {"stage": a.stage, "key": a.key, "content": a.content} for name, a in stage.inputs.items()},
+        "files": files,
+        "content": content,
+        "seconds": round(seconds, 3),
+    }
+    write_atomically(partial / MANIFEST, json.dumps(record, indent=1, ensure_ascii=False))
+    partial.rename(final)
+    return Artifact(stage=stage.name, key=key, path=final, content=content)
+
+
+def check_writable(path: Path, setting: str) -> None:
+    """Create a directory and write into it. Raises ValueError that names the setting to change."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"cannot write to {path} ({error.strerror}); make it writable or set {setting} to another directory"
+        ) from error
+
+
+def check_free(path: Path, needed: int, what: str) -> None:
+    """Refuse work that will not fit. needed: bytes."""
+    free = shutil.disk_usage(path).free
+    if free < needed:
+        raise ValueError(
+            f"{what} needs about {needed / 1e6:,.0f} MB of disk at {path} and {free / 1e6:,.0f} MB are free; make room "
+            "or set runtime.artifacts to another disk"
+        )
+
+
+def _try_lock(stream: IO[str]) -> bool:
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def _lock(path: Path, title: str) -> Iterator[None]:
+    """Hold an exclusive lock that the kernel releases even if this process is killed."""
+    with path.open("w") as stream:
+        if not _try_lock(stream):
+            logger.info("%s: another process is at work on it; waiting", title)
+            while not _try_lock(stream):
+                if stopping.wait(0.2):
+                    raise Stopped(title)
+        yield

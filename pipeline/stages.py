@@ -1,0 +1,170 @@
+"""The whole DAG on one page: fetch -> clean -> vocab -> encode -> train -> translate, then baselines, score, report.
+
+Each function here returns the artifact of one stage; `train_run` strings them together. Heavy imports wait until a
+stage really runs, so a run that has nothing to do says so at once.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from pipeline.config import ROOT, RunConfig
+from pipeline.corpus.languages import LangPair, parse_pairs
+from pipeline.parallel.launch import stop_all
+from pipeline.run_record import publish_run, run_record
+from pipeline.stage import Artifact, Stage, Store, check_writable, file_sha256
+from pipeline.systems import System, Trained, bilingual, prepare, train_and_translate
+
+logger = logging.getLogger(__name__)
+
+
+def train_run(config: RunConfig) -> Path:
+    """The main job; its results are in the returned directory, `runs/<name>`."""
+    store = Store(ROOT / config.runtime.artifacts)
+    check_writable(ROOT / config.runtime.runs, "runtime.runs")
+    corpus = fetch(config, store)
+    pairs = _parse(config, corpus)
+    cleaned = {pair: clean(config, store, corpus, pair) for pair in pairs}
+    rows = {pair: _train_rows(cleaned[pair]) for pair in pairs}
+    moe = System(
+        label="moe",
+        pairs=pairs,
+        vocab=config.vocab,
+        batch=config.batch,
+        model=config.model,
+        train=config.train,
+        runtime=config.runtime,
+    )
+    bilinguals = [bilingual(pair, config.tier(rows[pair]), config.runtime) for pair in pairs]
+    for system in (moe, *bilinguals):  # every fault of the data shows before anything is trained
+        prepare(store, cleaned, system)
+    trained = {"moe": [train_and_translate(config, store, cleaned, moe)]}
+    trained["bilingual"] = baselines(config, store, cleaned, sorted(bilinguals, key=lambda s: -rows[s.pairs[0]]))
+    scores = score(config, store, corpus, cleaned, trained)
+    report = write_report(config, store, scores, trained["moe"][0].model)
+    directory = publish_run(report, ROOT / config.runtime.runs / config.name)
+    if not store.ran:
+        logger.info("nothing to do: all %d stages are up to date", len(store.reused))
+    logger.info("report: %s", _shown(directory / "report.html"))
+    return directory
+
+
+def fetch(config: RunConfig, store: Store) -> Artifact:
+    from pipeline.corpus.manifest import corpus_inputs
+
+    source = ROOT / config.corpus.path
+    files = {str(path.relative_to(source)): file_sha256(path) for path in corpus_inputs(source)}
+
+    def run(out: Path) -> None:
+        from pipeline.corpus.fetch import fetch
+
+        fetch(source=source, out=out)
+
+    return store.get(Stage(name="fetch", version=1, config={"files": files}, run=run, label=source.name))
+
+
+def clean(config: RunConfig, store: Store, corpus: Artifact, pair: LangPair) -> Artifact:
+    rules = {key: value for key, value in asdict(config.corpus).items() if key != "path"}
+
+    def run(out: Path) -> None:
+        from pipeline.corpus.clean import clean
+
+        clean(config.corpus, pair, corpus=corpus.path, out=out)
+
+    slice_ = {"pair": pair.name, **rules}
+    stage = Stage(name="clean", version=1, config=slice_, inputs={"corpus": corpus}, run=run, label=pair.name)
+    return store.get(stage)
+
+
+def baselines(
+    config: RunConfig, store: Store, cleaned: Mapping[LangPair, Artifact], systems: Sequence[System]
+) -> list[Trained]:
+    """The bilingual models, `runtime.parallel_baselines` side by side in the order given."""
+    free: SimpleQueue[int] = SimpleQueue()
+    for slot in range(config.runtime.parallel_baselines):
+        free.put(slot)
+
+    def one(system: System) -> Trained:
+        slot = free.get()
+        try:
+            return train_and_translate(config, store, cleaned, replace(system, slot=slot))
+        finally:
+            free.put(slot)
+
+    with ThreadPoolExecutor(config.runtime.parallel_baselines) as pool:
+        try:
+            return list(pool.map(one, systems))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop_all()
+            raise
+
+
+def score(
+    config: RunConfig,
+    store: Store,
+    corpus: Artifact,
+    cleaned: Mapping[LangPair, Artifact],
+    trained: Mapping[str, Sequence[Trained]],
+) -> Artifact:
+    """scores.csv and significance.csv, with the translations and the run record that they rest on."""
+    record = run_record(
+        config,
+        corpus,
+        cleaned,
+        {name: [(t.system.pairs, t.model) for t in ts] for name, ts in trained.items()},
+    )
+
+    def run(out: Path) -> None:
+        from eval.scoring import write_scores
+
+        (out / "run.json").write_text(json.dumps(record, ensure_ascii=False, indent=1), encoding="utf-8")
+        for system, models in trained.items():
+            (out / "translations" / system).mkdir(parents=True)
+            for each in models:
+                for pair in each.system.pairs:
+                    file = f"{pair.name}.jsonl"
+                    (out / "translations" / system / file).write_bytes((each.translations.path / file).read_bytes())
+        write_scores(out, n_resamples=config.score.resamples)
+
+    inputs = {f"{name} {i}": t.translations for name, ts in trained.items() for i, t in enumerate(ts)}
+    decisive = {key: value for key, value in config.to_json().items() if key != "runtime"}
+    return store.get(Stage(name="score", version=1, config=decisive, inputs=inputs, run=run, label=config.name))
+
+
+def write_report(config: RunConfig, store: Store, scores: Artifact, model: Artifact) -> Artifact:
+    def run(out: Path) -> None:
+        from eval.report import write_report
+
+        for source in sorted(
+            path for path in scores.path.rglob("*") if path.is_file() and path.name != "manifest.json"
+        ):
+            target = out / source.relative_to(scores.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+        (out / "metrics.jsonl").write_bytes((model.path / "log" / "metrics.jsonl").read_bytes())
+        write_report(out)
+
+    stage = Stage(name="report", version=1, config={}, inputs={"scores": scores}, run=run, label=config.name)
+    return store.get(stage)
+
+
+def _parse(config: RunConfig, corpus: Artifact) -> tuple[LangPair, ...]:
+    from pipeline.corpus.fetch import read_corpus
+
+    fetched = read_corpus(corpus.path)
+    return parse_pairs(config.pairs, fetched.codes, fetched.default_target)
+
+
+def _train_rows(cleaned: Artifact) -> int:
+    funnel: dict[str, Any] = json.loads((cleaned.path / "funnel.json").read_text(encoding="utf-8"))
+    return int(funnel["train"]["kept"])
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -1,0 +1,188 @@
+"""One system from cleaned text to translations: vocab -> encode -> train -> translate.
+
+The same for the multilingual model and for a bilingual baseline.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from pipeline.batch.config import BatchConfig
+from pipeline.config import BaselineTier, RunConfig
+from pipeline.corpus.languages import LangPair
+from pipeline.decode.job import TranslateJob
+from pipeline.model.config import ModelConfig
+from pipeline.model.flops import count_parameters
+from pipeline.parallel.config import RuntimeConfig
+from pipeline.parallel.launch import launch
+from pipeline.stage import Artifact, Stage, Store, check_free
+from pipeline.train.config import TrainConfig
+from pipeline.train.job import TrainJob
+from pipeline.vocab.config import VocabConfig
+
+CHECKPOINTS_KEPT = 3  # best, last, and the one being written
+BYTES_PER_PARAMETER = 12  # the weight and two moments, float32
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """One model to train and score: on which pairs, and how. slot: line of the terminal for its progress."""
+
+    label: str
+    pairs: Sequence[LangPair]
+    vocab: VocabConfig
+    batch: BatchConfig
+    model: ModelConfig
+    train: TrainConfig
+    runtime: RuntimeConfig
+    slot: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What became of a system."""
+
+    system: System
+    model: Artifact
+    translations: Artifact
+
+
+def bilingual(pair: LangPair, tier: BaselineTier, runtime: RuntimeConfig) -> System:
+    """The dense model of one pair, on one process."""
+    return System(
+        label=f"bilingual {pair.name}",
+        pairs=[pair],
+        vocab=tier.vocab,
+        batch=tier.batch,
+        model=tier.model,
+        train=tier.train,
+        runtime=replace(runtime, processes=1, ep=1),
+    )
+
+
+def vocab(store: Store, cleaned: Mapping[LangPair, Artifact], system: System) -> Artifact:
+    inputs = {pair.name: cleaned[pair] for pair in system.pairs}
+
+    def run(out: Path) -> None:
+        from pipeline.vocab.tokenizer import train_vocabulary
+
+        train_vocabulary(system.vocab, {pair: cleaned[pair].path for pair in system.pairs}, out)
+
+    stage = Stage(name="vocab", version=1, config=asdict(system.vocab), inputs=inputs, run=run, label=system.label)
+    return store.get(stage)
+
+
+def encode(store: Store, vocabulary: Artifact, cleaned: Artifact, pair: LangPair, batch: BatchConfig) -> Artifact:
+    limits = {"max_source_tokens": batch.max_source, "max_target_tokens": batch.max_target}
+
+    def run(out: Path) -> None:
+        from pipeline.vocab.encode import encode
+
+        encode(vocabulary.path, cleaned.path, pair, **limits, out=out)
+
+    inputs = {"vocabulary": vocabulary, "bitext": cleaned}
+    slice_ = {"pair": pair.name, **limits}
+    return store.get(Stage(name="encode", version=1, config=slice_, inputs=inputs, run=run, label=pair.name))
+
+
+def prepare(
+    store: Store, cleaned: Mapping[LangPair, Artifact], system: System
+) -> tuple[Artifact, dict[LangPair, Artifact]]:
+    """vocab -> encode: what a system is trained on."""
+    vocabulary = vocab(store, cleaned, system)
+    encoded = {pair: encode(store, vocabulary, cleaned[pair], pair, system.batch) for pair in system.pairs}
+    return vocabulary, encoded
+
+
+def train_and_translate(
+    config: RunConfig, store: Store, cleaned: Mapping[LangPair, Artifact], system: System
+) -> Trained:
+    """vocab -> encode -> train -> translate for one system."""
+    vocabulary, encoded = prepare(store, cleaned, system)
+    model = train(store, vocabulary, encoded, system)
+    return Trained(
+        system=system, model=model, translations=translate(config, store, vocabulary, cleaned, model, system)
+    )
+
+
+def train(store: Store, vocabulary: Artifact, encoded: Mapping[LangPair, Artifact], system: System) -> Artifact:
+    def run(out: Path) -> None:
+        sizes = json.loads((vocabulary.path / "vocab.json").read_text(encoding="utf-8"))
+        parameters = count_parameters(
+            system.model,
+            source_vocabulary=sizes["source_size"],
+            target_vocabulary=sizes["target_size"],
+            shared=sizes["shared"],
+        )
+        check_free(out, CHECKPOINTS_KEPT * BYTES_PER_PARAMETER * parameters.total, f"train {system.label}")
+        job = TrainJob(
+            title=f"train {system.label}",
+            slot=system.slot,
+            pairs=[pair.name for pair in system.pairs],
+            encoded=[str(encoded[pair].path) for pair in system.pairs],
+            vocabulary=str(vocabulary.path),
+            out=str(out),
+            model=system.model,
+            batch=system.batch,
+            train=system.train,
+            runtime=system.runtime,
+        )
+        _launch("pipeline.train", job, out, system.runtime)
+
+    slice_ = {
+        "pairs": [pair.name for pair in system.pairs],
+        "model": asdict(system.model),
+        "batch": asdict(system.batch),
+        "train": {key: value for key, value in asdict(system.train).items() if key != "log_every"},
+    }
+    inputs = {"vocabulary": vocabulary, **{pair.name: artifact for pair, artifact in encoded.items()}}
+    stage = Stage(name="train", version=1, config=slice_, inputs=inputs, run=run, label=system.label, resumable=True)
+    return store.get(stage)
+
+
+def translate(
+    config: RunConfig,
+    store: Store,
+    vocabulary: Artifact,
+    cleaned: Mapping[LangPair, Artifact],
+    model: Artifact,
+    system: System,
+) -> Artifact:
+    def run(out: Path) -> None:
+        from pipeline.decode.merge import merge_translations, translated_rows
+
+        job = TranslateJob(
+            title=f"translate {system.label}",
+            slot=system.slot,
+            pairs=[pair.name for pair in system.pairs],
+            targets=[pair.tgt for pair in system.pairs],
+            bitexts=[str(cleaned[pair].path) for pair in system.pairs],
+            vocabulary=str(vocabulary.path),
+            checkpoints=str(model.path / "checkpoints"),
+            out=str(out),
+            done=[translated_rows(out, pair.name) for pair in system.pairs],
+            decode=config.decode,
+            runtime=system.runtime,
+        )
+        _launch("pipeline.decode", job, out, system.runtime)
+        for pair in system.pairs:
+            merge_translations(out, pair.name, cleaned[pair].path)
+
+    slice_ = {key: value for key, value in asdict(config.decode).items() if key != "batch_sentences"}
+    inputs = {"vocabulary": vocabulary, "model": model, **{pair.name: cleaned[pair] for pair in system.pairs}}
+    stage = Stage(
+        name="translate", version=1, config=slice_, inputs=inputs, run=run, label=system.label, resumable=True
+    )
+    return store.get(stage)
+
+
+def _launch(module: str, job: TrainJob | TranslateJob, out: Path, runtime: RuntimeConfig) -> None:
+    launch(
+        module,
+        asdict(job),
+        directory=out / "log",
+        processes=runtime.processes,
+        threads=runtime.threads,
+        title=job.title,
+    )

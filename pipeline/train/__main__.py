@@ -1,0 +1,29 @@
+"""One process of a training job: `python -m pipeline.train job.json` with RANK and WORLD_SIZE set."""
+
+import os
+from typing import Any
+
+from pipeline.parallel.device import Place
+from pipeline.parallel.mesh import Mesh, start_processes_group
+from pipeline.parallel.process import StopRequest, run_process
+from pipeline.schema import build
+from pipeline.train.job import TrainJob
+
+
+def train(values: dict[str, Any], stop: StopRequest) -> None:
+    job = build(TrainJob, values)
+    place = Place.take(job.runtime)
+    start_processes_group(
+        init_method=os.environ.get("BABELSHARD_RENDEZVOUS", "env://"),
+        rank=place.rank,
+        world=place.world,
+        device=place.device,
+        timeout=job.runtime.timeout,
+    )
+    from pipeline.train.trainer import Trainer
+
+    Trainer(job, Mesh.build(expert=job.runtime.ep, device=place.device), stop).run()
+
+
+if __name__ == "__main__":
+    run_process(train)

@@ -1,0 +1,142 @@
+"""Where a training run's numbers go: metrics.jsonl, wandb, a progress bar or plain lines. First process only."""
+
+import json
+import logging
+import os
+import secrets
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, cast, get_args
+
+from tqdm import tqdm
+
+logger = logging.getLogger(__name__)
+
+WandbMode = Literal["online", "offline", "disabled"]
+PLAIN_EVERY = 15.0  # seconds between lines where there is no terminal
+
+
+def wandb_mode(asked: str) -> WandbMode:
+    """offline, online or disabled. `auto` is online only for somebody who has logged in; nothing ever prompts."""
+    if asked == "auto":
+        asked = os.environ.get("WANDB_MODE", "auto")
+    if asked in get_args(WandbMode):
+        return cast(WandbMode, asked)
+    import wandb
+
+    return "online" if wandb.login(prompt=False, verify=False) else "offline"
+
+
+class Records:
+    """Append-only records of one run; a resumed run first forgets what came after its checkpoint."""
+
+    def __init__(
+        self, directory: Path, *, title: str, slot: int, resumed_step: int, wandb: str, config: dict[str, Any]
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path = directory / "metrics.jsonl"
+        self._forget_after(resumed_step)
+        self._stream = self.path.open("a", encoding="utf-8")
+        self._wandb = self._start_wandb(directory, title, wandb_mode(wandb), config)
+        self._title = title
+        self._bar = tqdm(
+            desc=title,
+            position=slot,
+            unit="step",
+            leave=False,
+            file=sys.stderr,
+            disable=not sys.stderr.isatty(),
+        )
+        self._last_line = time.monotonic()
+        self._began: tuple[float, float] | None = None
+
+    def __enter__(self) -> "Records":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.close()
+        self._stream.close()
+        if self._wandb is not None:
+            self._wandb.finish(exit_code=0 if error is None else 1)
+
+    def write(self, record: dict[str, Any]) -> None:
+        """One event: {"event": "train" | "validation" | ..., "step": n, ...}."""
+        self._stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+        self._stream.flush()
+        if self._wandb is not None:
+            event = record["event"]
+            values = {f"{event}/{k}": v for k, v in record.items() if k not in ("event", "step")}
+            self._wandb.log(values, step=record["step"])
+
+    def progress(self, *, step: int, fraction: float, cross_entropy: float, tokens_per_second: float) -> None:
+        """fraction: share of the budget that is spent, which gives the ETA."""
+        now = time.monotonic()
+        if self._began is None:
+            self._began = (now, fraction)
+        began, first = self._began
+        eta = (now - began) * (1 - fraction) / (fraction - first) if fraction > first else float("nan")
+        text = f"ce {cross_entropy:.3f}, {tokens_per_second:,.0f} target tokens/s, ETA {clock(eta)}"
+        if not self._bar.disable:
+            self._bar.total = max(step, round(step / fraction)) if fraction > 0 else None
+            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.update(step - self._bar.n)
+        elif now - self._last_line >= PLAIN_EVERY:
+            self._last_line = now
+            logger.info("%s: step %d (%.0f %%), %s", self._title, step, 100 * fraction, text)
+
+    def say(self, text: str) -> None:
+        """A line that stays, above the bar if there is one."""
+        if self._bar.disable:
+            logger.info("%s: %s", self._title, text)
+        else:
+            self._bar.write(f"{self._title}: {text}", file=sys.stderr)
+
+    def _forget_after(self, step: int) -> None:
+        if not self.path.exists():
+            return
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith("\n")]
+        self.path.write_text("".join(x for x in whole if json.loads(x)["step"] <= step), encoding="utf-8")
+
+    @staticmethod
+    def _start_wandb(directory: Path, title: str, mode: WandbMode, config: dict[str, Any]) -> Any:
+        if mode == "disabled":
+            return None
+        import wandb
+
+        identity = directory / "wandb-id"
+        if not identity.exists():
+            identity.write_text(secrets.token_hex(4), encoding="utf-8")
+
+        def start(mode: WandbMode) -> Any:
+            return wandb.init(
+                project="babelshard",
+                name=title,
+                id=identity.read_text(encoding="utf-8"),
+                resume="allow" if mode == "online" else None,
+                dir=str(directory),
+                mode=mode,
+                config=config,
+                settings=wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True),
+            )
+
+        try:
+            return start(mode)
+        except wandb.Error as error:
+            if mode != "online":
+                raise
+            logger.warning("%s: wandb is not reached (%s); recording offline", title, error)
+            return start("offline")
+
+
+def clock(seconds: float) -> str:
+    """1:02:03 or 2:03; -:-- where unknown."""
+    if seconds != seconds or seconds == float("inf"):
+        return "-:--"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

@@ -1,0 +1,300 @@
+"""The training loop of one process: the same code on one device or many.
+
+Each step's G groups are dealt to the processes in turn; a process runs one group per micro-batch. The loss of a
+micro-batch is its sum of cross-entropy over the target tokens of the WHOLE step plus its share of the auxiliary loss
+over the groups of the whole step, so the step does not depend on how groups were dealt.
+"""
+
+import json
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pipeline.batch.assembly import assemble
+from pipeline.batch.mixture import Mixture, PairLengths, fit_targets
+from pipeline.batch.packing import Step, pack_steps
+from pipeline.model.flops import count_parameters, forward_flops
+from pipeline.model.initialization import initialize
+from pipeline.model.noise import seed_group
+from pipeline.model.transformer import Transformer
+from pipeline.parallel.checkpoint import code_version, first_decides, load, newest, read_state, save
+from pipeline.parallel.deepspeed import Engine
+from pipeline.parallel.mesh import Mesh
+from pipeline.parallel.partition import cut_experts
+from pipeline.parallel.process import StopRequest
+from pipeline.stage import Stopped, remove_tree, write_atomically
+from pipeline.train.job import TrainJob
+from pipeline.train.measure import matmul_peak, step_flops
+from pipeline.train.records import Records
+from pipeline.train.totals import Progress, StepSums
+from pipeline.vocab.encoded import EncodedSplit
+from pipeline.vocab.tokenizer import Vocabulary
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINTS = "checkpoints"
+BEST = "best.json"
+
+
+class Trainer:
+    """Builds or restores one run and takes it to the end of its budget."""
+
+    def __init__(self, job: TrainJob, mesh: Mesh, stop: StopRequest) -> None:
+        self.mesh, self.stop = mesh, stop
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.device = mesh.device
+        self.data = [EncodedSplit.open(Path(d), "train") for d in job.encoded]
+        self.dev = [EncodedSplit.open(Path(d), "dev") for d in job.encoded]
+        self.lengths = [PairLengths(source=d.source_lengths, target=d.target_lengths) for d in self.data]
+        self.job = job = replace(job, batch=fit_targets(job.batch, self.lengths))
+        self.dev_steps = validation_steps(job, self.dev)
+        self.mixture = Mixture(job.batch, self.lengths, seed=job.train.seed)
+        vocabulary = Vocabulary.load(Path(job.vocabulary))
+        sizes = {"source_vocabulary": vocabulary.source_size, "target_vocabulary": vocabulary.target_size}
+        positions = max(job.batch.max_source, job.batch.max_target)
+        model = Transformer(job.model, **sizes, shared=vocabulary.shared, max_positions=positions)
+        initialize(model, job.train.seed)
+        self.parameters = count_parameters(job.model, **sizes, shared=vocabulary.shared)
+        self.forward_flops = forward_flops(job.model, vocabulary.target_size)
+        cut_experts(model, mesh)
+        t = job.train
+        self.engine = Engine(
+            model.to(self.device),
+            mesh,
+            accumulation=job.batch.groups_per_step // self.world,
+            zero_stage=job.runtime.zero_stage,
+            clip=t.clip_norm,
+            betas=(t.beta1, t.beta2),
+            epsilon=t.epsilon,
+            weight_decay=t.weight_decay,
+            precision=t.precision,
+        )
+        self.progress = Progress()
+        self.checkpoints = Path(job.out) / CHECKPOINTS
+        self._restore()
+
+    def run(self) -> None:
+        """Train until the budget or patience ends. Raises Stopped after saving, when asked to stop."""
+        t, progress = self.job.train, self.progress
+        dtype = torch.bfloat16 if t.precision == "bf16" else torch.float32
+        peak = matmul_peak(self.device, dtype)
+        with self._records() as records:
+            steps = iter(self.mixture)
+            while not progress.finished(t):
+                stop_asked = self._step(steps, records, peak)
+                at_end = progress.finished(t)
+                if progress.step % t.validate_every == 0 or at_end:
+                    self._validate(records)
+                    self._save()
+                elif stop_asked:
+                    self._save()
+                if stop_asked and not progress.finished(t):
+                    raise Stopped(self.job.title)
+            if records is not None:
+                self._keep_best_and_last()  # a crash may have come between the last save and this
+                self._write_ledger(peak)
+                records.say(self._summary(peak))
+
+    def _records(self) -> AbstractContextManager[Records | None]:
+        """Records on the first process, None on the others."""
+        if self.rank != 0:
+            return nullcontext()
+        return Records(
+            self.job.log,
+            title=self.job.title,
+            slot=self.job.slot,
+            resumed_step=self.progress.step,
+            wandb=self.job.runtime.wandb,
+            config=asdict(self.job),
+        )
+
+    def _step(self, steps: Iterator[Step], records: Records | None, peak: float) -> bool:
+        """One optimizer step, its packing included; whether any process was asked to stop."""
+        began = time.perf_counter()
+        step = next(steps)
+        progress, t, moe = self.progress, self.job.train, self.job.model.moe
+        number = progress.step + 1
+        aux_scale = moe.aux_weight * moe.num_experts**2 / step.nonempty_groups
+        rate = t.learning_rate_at(number)
+        sums = StepSums(self.device)
+        self.engine.train()
+        for micro in range(self.rank, len(step.groups), self.world):
+            batch = assemble(step.groups[micro], step.shape, self.data).to(self.device)
+            seed_group(t.seed, number, micro)
+            losses = self.engine(batch, label_smoothing=t.label_smoothing)
+            loss = losses.loss / step.target_tokens
+            if losses.statistics:
+                loss = loss + aux_scale * torch.stack([s.aux_loss for s in losses.statistics]).sum()
+            self.engine.backward(loss)
+            self.engine.step(rate)
+            sums.add(losses)
+        sums.reduce(stop=bool(self.stop))
+        cross_entropy, norm = sums.nll / step.target_tokens, self.engine.gradient_norm
+        if not math.isfinite(cross_entropy + norm):
+            raise ValueError(
+                f"training diverged at step {number}: cross-entropy {cross_entropy}, gradient norm {norm}; "
+                "the last checkpoint is kept: lower train.learning_rate or raise train.warmup_steps"
+            )
+        seconds = time.perf_counter() - began
+        useful, executed = step_flops(step, self.forward_flops, self.lengths)
+        progress.add(step.target_tokens, seconds, useful, executed)
+        if records is None:
+            return sums.stop
+        if number % t.log_every == 0:
+            record = {
+                "event": "train",
+                "step": number,
+                "target_tokens": progress.target_tokens,
+                "cross_entropy": cross_entropy,
+                "aux_loss": sums.aux * moe.num_experts**2 / step.nonempty_groups,
+                "lr": rate,
+                "gradient_norm": norm,
+                "seconds": progress.train_seconds,
+                "tokens_per_second": step.target_tokens / seconds,
+                "mfu": useful / seconds / peak,
+                "useful_flops": useful / executed,
+                **sums.routing(),
+            }
+            records.write(record)
+        records.progress(
+            step=number,
+            fraction=progress.fraction(t),
+            cross_entropy=cross_entropy,
+            tokens_per_second=progress.target_tokens / progress.train_seconds,
+        )
+        return sums.stop
+
+    @torch.no_grad()
+    def _validate(self, records: Records | None) -> None:
+        """Cross-entropy per pair, without noise or drops; idle processes run empty groups so that none waits
+        forever."""
+        self.engine.train(False)
+        sums = torch.zeros(len(self.dev), 2, dtype=torch.float64, device=self.device)
+        for step in self.dev_steps:
+            for micro in range(self.rank, len(step.groups), self.world):
+                batch = assemble(step.groups[micro], step.shape, self.dev).to(self.device)
+                losses = self.engine(batch, label_smoothing=0.0)
+                pair_T, valid_T = batch.pair_BT.flatten(), (batch.decoder_segments_BT > 0).flatten()
+                values_T2 = torch.stack((losses.nll_BT.flatten().double(), valid_T.double()), dim=1)
+                sums.index_add_(0, pair_T, values_T2)
+        dist.all_reduce(sums)
+        per_pair = (sums[:, 0] / sums[:, 1]).tolist()
+        macro = float(np.mean(per_pair))
+        if not math.isfinite(macro):
+            raise ValueError(
+                f"validation cross-entropy is {macro} at step {self.progress.step}; the last checkpoint is kept"
+            )
+        self.progress.judge(macro)
+        if records is not None:
+            record = {
+                "event": "validation",
+                "step": self.progress.step,
+                "target_tokens": self.progress.target_tokens,
+                "seconds": self.progress.train_seconds,
+                "cross_entropy": macro,
+                "pairs": dict(zip(self.job.pairs, per_pair, strict=True)),
+            }
+            records.write(record)
+            mark = " (best)" if self.progress.best_step == self.progress.step else ""
+            records.say(f"step {self.progress.step}: validation cross-entropy {macro:.4f}{mark}")
+
+    def _save(self) -> None:
+        """A checkpoint of everything; the newest and the best stay."""
+        name = f"step-{self.progress.step:08}"
+        state = {
+            "progress": self.progress.to_json(),
+            "mixture": self.mixture.state(),
+            "model": asdict(self.job.model),
+            "pairs": self.job.pairs,
+            "code": code_version(),
+            "world": self.world,
+        }
+        if not (self.checkpoints / name).exists():
+            save(self.checkpoints / name, self.engine.state(), state)
+        if self.rank == 0:
+            self._keep_best_and_last()
+
+    def _keep_best_and_last(self) -> None:
+        """Name the two checkpoints that stay and remove the others."""
+        best, last = f"step-{self.progress.best_step:08}", f"step-{self.progress.step:08}"
+        write_atomically(self.checkpoints / BEST, json.dumps({"best": best, "last": last}))
+        for old in self.checkpoints.glob("step-*"):
+            if old.name not in (last, best):
+                remove_tree(old)
+
+    def _restore(self) -> None:
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        dist.barrier()
+        found = first_decides(lambda: newest(self.checkpoints))
+        if found is None:
+            return
+        state = read_state(found)
+        if state["code"] != code_version() and self.rank == 0:
+            logger.warning(
+                "%s: %s was written by other code or another torch: not bit for bit", self.job.title, found.name
+            )
+        self.progress = Progress.from_json(state["progress"])
+        self.engine.allocate_moments(self.progress.step)
+        tensors: dict[str, Tensor] = self.engine.state()
+        load(found, tensors)
+        self.engine.load(tensors)
+        self.mixture.restore(state["mixture"])
+
+    def _summary(self, peak: float) -> str:
+        p = self.progress
+        return (
+            f"{p.step} steps, {p.target_tokens:,} target tokens in {p.train_seconds:.0f} s "
+            f"({p.target_tokens / p.train_seconds:,.0f}/s); MFU {p.useful_flops / p.train_seconds / peak:.1%} of a "
+            f"measured matmul peak of {peak / 1e9:.0f} GFLOP/s; useful over executed FLOPs "
+            f"{p.useful_flops / p.executed_flops:.3f}; best validation cross-entropy {p.best_loss:.4f} "
+            f"at step {p.best_step}"
+        )
+
+    def _write_ledger(self, peak: float) -> None:
+        """Costs of the run (log/ledger.json). flops_per_token: useful training FLOPs per target token."""
+        p, m = self.progress, self.job.model
+        experts = f", {m.moe.num_experts} experts" if m.moe.num_experts else ""
+        ledger = {
+            "parameters": self.parameters.total,
+            "active_parameters": self.parameters.active,
+            "flops_per_token": p.useful_flops / p.target_tokens,
+            "flops_unit": "training FLOPs per target token",
+            "tokens": p.target_tokens,
+            "steps": p.step,
+            "train_seconds": p.train_seconds,
+            "device_hours": p.train_seconds * self.world / 3600,
+            "mfu": p.useful_flops / p.train_seconds / peak,
+            "matmul_peak": peak,
+            "tokens_per_second": p.target_tokens / p.train_seconds,
+            "useful_flops": p.useful_flops / p.executed_flops,
+            "best_step": p.best_step,
+            "validation_loss": p.best_loss,
+            "stopped": "patience" if p.out_of_patience(self.job.train) else "budget",
+            "size": f"d={m.dim}, {m.encoder_layers}+{m.decoder_layers} layers{experts}",
+            "processes": self.world,
+            "ep": self.mesh.size("expert"),
+        }
+        write_atomically(self.job.log / "ledger.json", json.dumps(ledger, indent=1))
+
+
+def validation_steps(job: TrainJob, dev: Sequence[EncodedSplit]) -> list[Step]:
+    """All development sentences in fixed order, in groups of the training shapes."""
+    named = [np.stack((np.full(len(d), p), np.arange(len(d))), axis=1) for p, d in enumerate(dev)]
+    steps, _ = pack_steps(
+        np.concatenate(named).astype(np.int64),
+        np.concatenate([d.source_lengths for d in dev]).astype(np.int64),
+        np.concatenate([d.target_lengths for d in dev]).astype(np.int64),
+        shapes=job.batch.shapes,
+        groups_per_step=job.batch.groups_per_step,
+        rng=None,
+    )
+    return steps

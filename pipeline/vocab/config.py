@@ -1,0 +1,36 @@
+"""Configuration of the vocabularies."""
+
+from dataclasses import dataclass
+
+
+@dataclass(kw_only=True, frozen=True)
+class VocabConfig:
+    """Sizes of the SentencePiece models and the text they are trained on."""
+
+    shared: bool  # one model for both sides; the sizes must then be equal
+    source_size: int  # pieces, special symbols and tags included
+    target_size: int
+    sample_lines: int = 200_000  # most rows that a model is trained on, all pairs together
+    temperature: float = 2.0  # a pair of n rows gets a share of the sample as n ** (1 / temperature)
+    character_coverage: float = 0.9995  # share of characters that become pieces; the rest is spelled in bytes
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("source_size", "target_size", "sample_lines"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"vocab.{name}={getattr(self, name)} is not positive; choose 1000 or more")
+        if self.shared and self.source_size != self.target_size:
+            raise ValueError(
+                f"vocab.shared=true with source_size={self.source_size} and target_size={self.target_size}: "
+                "one model has one size; set both to it, or vocab.shared=false"
+            )
+        if not self.temperature >= 1:
+            raise ValueError(
+                f"vocab.temperature={self.temperature} would favour large pairs; choose 1 (proportional) or more"
+            )
+        if not 0.9 <= self.character_coverage <= 1:
+            raise ValueError(
+                f"vocab.character_coverage={self.character_coverage} is out of range; choose 0.9 to 1, such as 0.9995"
+            )
+        if self.seed < 0:
+            raise ValueError(f"vocab.seed={self.seed} is negative; choose 0 or more")

@@ -1,0 +1,53 @@
+"""Small real artifacts that several suites train on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Two pairs of the embedded sample, cleaned and encoded."""
+
+    pairs: list[str]
+    bitexts: list[str]
+    encoded: list[str]
+    vocabulary: str
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    from pipeline.corpus.clean import clean
+    from pipeline.corpus.config import CorpusConfig
+    from pipeline.corpus.fetch import fetch
+    from pipeline.corpus.languages import LangPair
+    from pipeline.vocab.config import VocabConfig
+    from pipeline.vocab.encode import encode
+    from pipeline.vocab.tokenizer import train_vocabulary
+
+    root = tmp_path_factory.mktemp("prepared")
+
+    def directory(name: str) -> Path:
+        (root / name).mkdir()
+        return root / name
+
+    pairs = [LangPair("ja", "en"), LangPair("tr", "en")]
+    corpus = directory("corpus")
+    fetch(source=ROOT / "data" / "sample", out=corpus)
+    bitexts = {pair: directory(f"clean-{pair.name}") for pair in pairs}
+    for pair, out in bitexts.items():
+        clean(CorpusConfig(path="data/sample"), pair, corpus=corpus, out=out)
+    vocabulary = directory("vocab")
+    train_vocabulary(VocabConfig(shared=False, source_size=3000, target_size=1000), bitexts, vocabulary)
+    encoded = {pair: directory(f"encoded-{pair.name}") for pair in pairs}
+    for pair, out in encoded.items():
+        encode(vocabulary, bitexts[pair], pair, max_source_tokens=96, max_target_tokens=64, out=out)
+    return Prepared(
+        pairs=[pair.name for pair in pairs],
+        bitexts=[str(path) for path in bitexts.values()],
+        encoded=[str(path) for path in encoded.values()],
+        vocabulary=str(vocabulary),
+    )

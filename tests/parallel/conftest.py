@@ -1,0 +1,111 @@
+"""Real training jobs: real processes, gloo, DeepSpeed."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from pipeline.batch.config import BatchConfig, GroupShape
+from pipeline.model.config import ModelConfig, MoEConfig
+from pipeline.parallel.config import RuntimeConfig
+from pipeline.parallel.launch import launch
+from pipeline.train.config import TrainConfig
+from pipeline.train.job import TrainJob
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job left behind."""
+
+    directory: Path
+
+    def records(self, event: str) -> list[dict[str, Any]]:
+        lines = (self.directory / "log" / "metrics.jsonl").read_text().splitlines()
+        return [record for record in map(json.loads, lines) if record["event"] == event]
+
+    def checkpoint(self) -> Path:
+        root = self.directory / "checkpoints"
+        return Path(root / json.loads((root / "best.json").read_text())["last"])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors of the last checkpoint, experts whole, read without the code under test."""
+        import torch
+        from safetensors import safe_open
+
+        parts: dict[str, list[tuple[int, Tensor]]] = {}
+        for shard in sorted(self.checkpoint().glob("*.safetensors")):
+            with safe_open(shard, framework="pt") as file:
+                offsets = json.loads((file.metadata() or {}).get("DCP_SHARDING_INFO", "{}"))
+                for name in file.keys():  # noqa: SIM118 - not a mapping
+                    start = offsets.get(name, {}).get("saved_offsets", [0])[0]
+                    parts.setdefault(name, []).append((start, file.get_tensor(name)))
+        return {name: torch.cat([t for _, t in sorted(p, key=lambda x: x[0])]) for name, p in parts.items()}
+
+
+RunJob = Callable[..., Outcome]
+
+
+def make_job(prepared: Any, out: Path, *, processes: int, ep: int, **changes: Any) -> TrainJob:
+    """A small MoE model with dropout and random routing on; `changes` go to the training configuration."""
+    runtime = changes.pop("runtime", {})
+    train = {
+        "max_steps": 4,
+        "max_tokens": 0,
+        "learning_rate": 3e-3,
+        "warmup_steps": 4,
+        "validate_every": 100,
+        "log_every": 1,
+    }
+    return TrainJob(
+        title=f"{processes} processes, ep={ep}",
+        slot=0,
+        pairs=prepared.pairs,
+        encoded=prepared.encoded,
+        vocabulary=prepared.vocabulary,
+        out=str(out),
+        model=ModelConfig(
+            dim=32,
+            ffn_dim=64,
+            heads=2,
+            encoder_layers=2,
+            decoder_layers=2,
+            dropout=0.1,
+            moe=MoEConfig(num_experts=4, expert_dim=32),
+        ),
+        batch=BatchConfig(
+            shapes=[GroupShape(rows=4, source=96, target=64)], groups_per_step=4, temperature=2.0, window_steps=4
+        ),
+        train=TrainConfig(**{**train, **changes}),
+        runtime=RuntimeConfig(
+            **{
+                "processes": processes,
+                "threads": 1,
+                "ep": ep,
+                "device": "cpu",
+                "zero_stage": 1,
+                "parallel_baselines": 1,
+                "timeout": 120,
+                "artifacts": "-",
+                "runs": "-",
+                "wandb": "disabled",
+                **runtime,
+            }
+        ),
+    )
+
+
+@pytest.fixture(scope="session")
+def run_job(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> RunJob:
+    """Run a job to its end; `into` continues in an older outcome's directory."""
+
+    def run(*, processes: int, ep: int, into: Outcome | None = None, **changes: Any) -> Outcome:
+        out = into.directory if into else tmp_path_factory.mktemp(f"world{processes}-ep{ep}")
+        job = make_job(prepared, out, processes=processes, ep=ep, **changes)
+        launch("pipeline.train", asdict(job), directory=out / "log", processes=processes, threads=1, title=job.title)
+        return Outcome(out)
+
+    return run

@@ -1,0 +1,150 @@
+"""A run that was interrupted goes on as if it had not been; a checkpoint fits any topology."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.parallel.checkpoint import newest, verify
+from pipeline.parallel.launch import JobFailed, process_environment
+
+
+@pytest.fixture(scope="module")
+def straight(run_job):
+    return run_job(processes=2, ep=2, max_steps=6)
+
+
+def test_resuming_is_bitwise(run_job, straight):
+    first = run_job(processes=2, ep=2, max_steps=3)
+    assert first.checkpoint().name == "step-00000003"
+    resumed = run_job(processes=2, ep=2, max_steps=6, into=first)
+    assert [r["step"] for r in resumed.records("train")] == [1, 2, 3, 4, 5, 6]
+    for mine, theirs in zip(resumed.records("train"), straight.records("train"), strict=True):
+        assert mine["cross_entropy"] == theirs["cross_entropy"], mine["step"]
+    mine, theirs = resumed.tensors(), straight.tensors()
+    for name, tensor in theirs.items():
+        assert torch.equal(mine[name], tensor), name
+
+
+def test_resuming_on_another_topology_keeps_the_optimizer(run_job, straight):
+    """Saved with experts cut over two processes, resumed on one: the same losses up to rounding."""
+    first = run_job(processes=2, ep=2, max_steps=3)
+    resumed = run_job(processes=1, ep=1, max_steps=6, into=first, runtime={"zero_stage": 2})
+    for mine, theirs in zip(resumed.records("train"), straight.records("train"), strict=True):
+        assert mine["cross_entropy"] == pytest.approx(theirs["cross_entropy"], rel=1e-4), mine["step"]
+    for name, tensor in straight.tensors().items():
+        if name.startswith("exp_avg_sq."):
+            torch.testing.assert_close(resumed.tensors()[name], tensor, atol=1e-6, rtol=1e-2)
+
+
+def test_a_crash_between_the_last_save_and_its_mark_loses_nothing(run_job):
+    outcome = run_job(processes=1, ep=1, max_steps=2)
+    mark = outcome.directory / "checkpoints" / "best.json"
+    marked = mark.read_text()
+    mark.unlink()
+    assert run_job(processes=1, ep=1, max_steps=2, into=outcome).checkpoint().name == "step-00000002"
+    assert mark.read_text() == marked
+
+
+def damage(checkpoint):
+    shard = next(checkpoint.glob("*.safetensors"))
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_taken(run_job, straight, caplog):
+    outcome = run_job(processes=1, ep=1, max_steps=1)
+    first = outcome.checkpoint()
+    saved = first.with_name("kept")
+    shutil.copytree(first, saved)
+    run_job(processes=1, ep=1, max_steps=2, into=outcome)
+    second = outcome.checkpoint()
+    if not first.exists():  # only the best and the last stay: put the first back
+        saved.rename(first)
+    damage(second)
+    with pytest.raises(ValueError, match="is damaged"):
+        verify(second)
+    assert newest(first.parent) == first
+    assert "step-00000002 is damaged" in caplog.text
+    assert "taking step-00000001 instead" in caplog.text
+    damage(first)
+    with pytest.raises(JobFailed, match=r"is damaged.*there is no older one: delete"):
+        run_job(processes=1, ep=1, max_steps=3, into=outcome)
+
+
+def test_a_full_disk_during_a_save_is_one_clear_error(run_job, tmp_path):
+    """A file-size limit of 64 kB stands in for the full disk: the same OSError from the same write."""
+    outcome = run_job(processes=1, ep=1, max_steps=1)
+    kept = outcome.checkpoint()
+    script = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536));"
+        "sys.argv = ['train', sys.argv[1]]; import runpy; runpy.run_module('pipeline.train', run_name='__main__')"
+    )
+    job = json.loads((outcome.directory / "log" / "job.json").read_text())
+    job["train"]["max_steps"] = 2
+    job_file = outcome.directory / "log" / "job.json"
+    job_file.write_text(json.dumps(job))
+    environment = {**os.environ, **process_environment(0, 1, 1, tmp_path / "store"), "BABELSHARD_PARENT": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(job_file)], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "File too large" in (outcome.directory / "log" / "rank-0.error").read_text()
+    assert newest(kept.parent) == kept
+
+
+def test_a_half_written_checkpoint_is_not_seen(tmp_path):
+    (tmp_path / "step-00000005.partial").mkdir()
+    (tmp_path / "step-00000004").mkdir()
+    assert newest(tmp_path) is None
+
+
+def test_divergence_stops_with_an_error_and_keeps_the_checkpoint(run_job):
+    good = run_job(processes=1, ep=1, max_steps=2)
+    with pytest.raises(JobFailed, match="diverged at step"):
+        run_job(processes=1, ep=1, max_steps=40, into=good, learning_rate=1e30, warmup_steps=1)
+    verify(good.checkpoint())
+
+
+def test_a_killed_process_ends_the_job_with_its_name(prepared, tmp_path):
+    """SIGKILL one of two: the other does not wait for it, and the error says which one and how."""
+    script = Path(__file__).with_name("run_forever.py")
+    process = subprocess.Popen(
+        [sys.executable, str(script), prepared.vocabulary, str(tmp_path), *prepared.encoded],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    victim = None
+    deadline = time.monotonic() + 60
+    while victim is None and time.monotonic() < deadline:
+        time.sleep(0.2)
+        metrics = tmp_path / "log" / "metrics.jsonl"
+        if metrics.exists() and metrics.read_text().count("\n") >= 2:
+            victim = next(pid for pid, rank in children(process.pid) if rank == "1")
+    assert victim is not None, process.stderr.read() if process.poll() is not None else "no progress in 60 s"
+    os.kill(victim, signal.SIGKILL)
+    output, _ = process.communicate(timeout=60)
+    assert "process 1 of 2 was killed by SIGKILL" in output
+
+
+def children(parent):
+    """(pid, RANK) of the parent's children."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                if int(status[1]) == parent:
+                    environment = (entry / "environ").read_bytes().split(b"\0")
+                    yield int(entry.name), next((e[5:].decode() for e in environment if e.startswith(b"RANK=")), "")
+            except (FileNotFoundError, ProcessLookupError):
+                continue

@@ -1,0 +1,297 @@
+"""The main job, as a user starts it: `make train RECIPE=smoke`, again, changed, interrupted, and with bad input."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import sacrebleu
+
+from pipeline.config import ROOT
+
+
+@dataclass(frozen=True)
+class Place:
+    """Artifacts and runs of this test session."""
+
+    root: Path
+
+    def command(self, *overrides, target="train", recipe="smoke"):
+        words = [*overrides, f"runtime.artifacts={self.root}/artifacts", f"runtime.runs={self.root}/runs"]
+        return ["make", "--no-print-directory", target, f"RECIPE={recipe}", "ARGS=" + " ".join(words)]
+
+    def direct(self, *overrides):
+        """The command below make, whose exit code is its own."""
+        return [
+            str(ROOT / ".venv/bin/python"),
+            "-m",
+            "pipeline",
+            "train",
+            "recipes=smoke",
+            *overrides,
+            f"runtime.artifacts={self.root}/artifacts",
+            f"runtime.runs={self.root}/runs",
+        ]
+
+
+def run(command, **options):
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, **options)
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory):
+    return Place(tmp_path_factory.mktemp("smoke"))
+
+
+@pytest.fixture(scope="session")
+def smoke(place):
+    began = time.monotonic()
+    done = run([*place.command(), "LANG_PAIRS=de-en tr-en"], timeout=600)
+    assert done.returncode == 0, done.stderr
+    print(f"make train RECIPE=smoke took {time.monotonic() - began:.0f} s")
+    return done
+
+
+@pytest.fixture(scope="session")
+def results(place, smoke):
+    return place.root / "runs" / "smoke"
+
+
+def scores(results):
+    with (results / "scores.csv").open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_every_result_is_there(results):
+    expected = {
+        "scores.csv",
+        "significance.csv",
+        "trendline.png",
+        "trendline.svg",
+        "bleu_vs_resource.png",
+        "report.html",
+        "metrics.jsonl",
+        "run.json",
+    }
+    assert expected <= {path.name for path in results.iterdir()}
+
+
+def test_scores_have_their_columns_and_rows(results):
+    rows = scores(results)
+    assert list(rows[0]) == [
+        "pair",
+        "system",
+        "train_pairs",
+        "metric",
+        "score",
+        "ci_low",
+        "ci_high",
+        "n_test",
+        "signature",
+    ]
+    found = {(row["pair"], row["system"], row["metric"]) for row in rows}
+    assert found == {(p, s, m) for p in ("de-en", "tr-en") for s in ("moe", "bilingual") for m in ("bleu", "chrf++")}
+    for row in rows:
+        assert float(row["ci_low"]) <= float(row["score"]) <= float(row["ci_high"])
+        assert (row["n_test"], row["train_pairs"]) == ("300", {"de-en": "6000", "tr-en": "750"}[row["pair"]])
+        assert "version:" in row["signature"]
+
+
+def test_the_model_learned_more_than_to_copy(results):
+    lines = (results / "translations" / "moe" / "de-en.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    references = [[row["reference"] for row in rows]]
+    copied = sacrebleu.corpus_bleu([row["source"] for row in rows], references).score
+    translated = sacrebleu.corpus_bleu([row["hypothesis"] for row in rows], references).score
+    assert translated > copied
+    reported = next(r for r in scores(results) if (r["pair"], r["system"], r["metric"]) == ("de-en", "moe", "bleu"))
+    assert float(reported["score"]) == pytest.approx(translated, abs=1e-3)
+
+
+def test_the_ledger_says_what_it_cost(results):
+    record = json.loads((results / "run.json").read_text(encoding="utf-8"))
+    (moe,) = record["systems"]["moe"]
+    assert moe["active_parameters"] < moe["parameters"]
+    assert 0 < moe["mfu"] < 1
+    for ledger in (moe, *record["systems"]["bilingual"]):
+        assert ledger["useful_flops"] >= 0.88
+    assert [ledger["pair"] for ledger in record["systems"]["bilingual"]] == ["de-en", "tr-en"]
+    assert record["corpus"]["licence"] == "MPL-2.0"
+    events = {json.loads(line)["event"] for line in (results / "metrics.jsonl").read_text().splitlines()}
+    assert events == {"train", "validation"}
+
+
+def test_wandb_recorded_offline_without_asking(place, results):
+    assert list((place.root / "artifacts" / "train").glob("*/log/wandb/offline-run-*")), "no offline run"
+
+
+def test_a_second_run_does_nothing_and_says_so_in_five_seconds(place, smoke, results):
+    before = (results / "report.html").stat().st_mtime_ns
+    began = time.monotonic()
+    again = run([*place.command(), "LANG_PAIRS=de-en tr-en"])
+    seconds = time.monotonic() - began
+    assert again.returncode == 0, again.stderr
+    assert "nothing to do" in again.stderr
+    assert "running" not in again.stderr
+    assert seconds < 5
+    assert (results / "report.html").stat().st_mtime_ns == before
+
+
+def wait_for_steps(place, process, beyond):
+    """Until the training under way has recorded a step after `beyond`; its directory."""
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()[1]
+        for metrics in (place.root / "artifacts" / "train").glob("*.partial/log/metrics.jsonl"):
+            lines = [line for line in metrics.read_text().splitlines(keepends=True) if line.endswith("\n")]
+            if lines and json.loads(lines[-1])["step"] > beyond:
+                return metrics.parent.parent
+        time.sleep(0.1)
+    raise AssertionError("no training step in 90 s")
+
+
+def test_a_changed_learning_rate_trains_again_but_tokenizes_nothing_and_survives_interruption(place, smoke):
+    """SIGTERM and Ctrl-C each save a checkpoint and end with 143 and 130; the same command goes on from there."""
+    command = place.direct("train.learning_rate=1e-3", "name=changed")
+    options = {
+        "cwd": ROOT,
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+    }
+    steps = []
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        process = subprocess.Popen(command, **options)
+        partial = wait_for_steps(place, process, beyond=steps[-1] if steps else 0)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=90)
+        assert process.returncode == code, errors
+        assert "vocab moe: running" not in errors
+        assert "encode" not in errors
+        assert "stopped; the same command goes on from here" in errors
+        saved = sorted((partial / "checkpoints").glob("step-*"))
+        steps.append(int(saved[-1].name.removeprefix("step-")))
+    assert "train moe: resuming what was interrupted" in errors
+    assert 0 < steps[0] < steps[1]
+    lines = [json.loads(line) for line in (partial / "log" / "metrics.jsonl").read_text().splitlines()]
+    numbers = [record["step"] for record in lines if record["event"] == "train"]
+    assert numbers == sorted(set(numbers)), "a step was recorded twice or out of order"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["pairs=[de-en,dee-en]"], "dee"),
+        (["pairs=[de-xx]"], "xx"),
+        (["pairs=[de-en,de-en]"], "named twice"),
+        (["corpus.path=data/nowhere"], "nowhere"),
+        (["runtime.artifacts=/proc/nothing"], "cannot write to"),
+        (["train.warmup_stepss=3"], "did you mean train.warmup_steps"),
+        (["vocab.source_size=20"], "source_size"),
+        (["runtime.device=cuda"], "finds 0 CUDA devices"),
+    ],
+)
+def test_bad_input_is_one_clear_line_before_training(place, tmp_path, overrides, message):
+    other = Place(tmp_path)
+    done = run([*other.direct(), *overrides], timeout=120)
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("error: ")
+    assert message in last
+    assert "Traceback" not in done.stderr
+    trained = tmp_path / "artifacts" / "train"
+    assert not trained.exists() or not list(trained.glob("*/log/metrics.jsonl"))
+
+
+def write_corpus(directory, lines):
+    """A corpus of aligned files, with dev and test sets."""
+    directory.mkdir()
+    for split in ("train", "dev", "test"):
+        for side, code in enumerate(("de", "en")):
+            content = lines.get((split, code)) or "\n".join(f"Satz {split} {i} {side}" for i in range(20)) + "\n"
+            data = content if isinstance(content, bytes) else content.encode()
+            (directory / f"{split}.de-en.{code}").write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ({("train", "en"): "one line\n"}, "line"),
+        ({("train", "de"): b"gut\nschlecht \xff\xfe\n"}, "UTF-8"),
+        ({("train", "de"): b"\n", ("train", "en"): b"\n"}, "empty"),
+    ],
+)
+def test_a_faulty_corpus_is_named_before_training(tmp_path, lines, message):
+    write_corpus(tmp_path / "corpus", lines)
+    done = run(Place(tmp_path).direct(f"corpus.path={tmp_path}/corpus", "pairs=[de-en]"), timeout=120)
+    assert done.returncode == 1, done.stderr
+    assert message in done.stderr.strip().splitlines()[-1]
+    assert "train.de-en" in done.stderr
+
+
+def test_english_to_many_and_between_others_in_one_run(tmp_path):
+    """en->X and X->Y with a shared vocabulary: tags on the source, zh and ja scored with their own tokenizers."""
+    tiny = [
+        "vocab=shared",
+        "vocab.source_size=3000",
+        "vocab.target_size=3000",
+        "train.max_tokens=6000",
+        "baselines.tiers=[{up_to: 0, vocab: {source_size: 2000, target_size: 2000}, train: {max_tokens: 3000}}]",
+        "decode.beam=1",
+        "decode.max_length_ratio=0.5",
+        "score.resamples=100",
+    ]
+    done = run(Place(tmp_path).direct("pairs=[en-ja,de-zh-Hans,tr-en]", "name=many", *tiny), timeout=300)
+    assert done.returncode == 0, done.stderr
+    rows = {
+        (r["pair"], r["metric"]): r["signature"] for r in scores(tmp_path / "runs" / "many") if r["system"] == "moe"
+    }
+    assert "tok:ja-mecab" in rows["en-ja", "bleu"]
+    assert "tok:zh" in rows["de-zh-Hans", "bleu"]
+    assert "tok:13a" in rows["tr-en", "bleu"]
+
+
+def test_make_help_lists_every_target():
+    shown = run(["make", "help"]).stdout
+    for target in ("setup", "train", "config", "check", "test"):
+        assert f"make {target}" in shown
+
+
+def test_readme_names_only_targets_and_keys_that_exist(tmp_path):
+    """Every `make` target and every configuration key in the README's code is real."""
+    from pipeline.config import load_config
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    targets = {
+        line.split("##")[0].split(":")[0] for line in (ROOT / "Makefile").read_text().splitlines() if "## " in line
+    }
+    blocks = text.split("```")[1::2]
+    lines = [line for block in blocks for line in block.splitlines()]
+    for line in lines:
+        words = line.split("#")[0].split()
+        if words[:1] == ["make"]:
+            assert words[1] in targets, line
+            if "ARGS=" in line:
+                load_config([f"recipes={RECIPE_OF(line)}", *line.split('ARGS="')[1].split('"')[0].split()])
+
+
+def RECIPE_OF(line):
+    return line.split("RECIPE=")[1].split()[0] if "RECIPE=" in line else "demo"
+
+
+def test_a_fresh_clone_needs_nothing_ignored():
+    """Everything that the sources import or read is tracked by git."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("not a git checkout")
+    listed = run(
+        ["git", "ls-files", "--others", "--exclude-standard", "pipeline", "eval", "configs", "recipes", "data"]
+    )
+    if os.environ.get("CI"):
+        assert listed.stdout == ""

@@ -1,0 +1,69 @@
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.corpus.config import CorpusConfig
+from pipeline.corpus.text import digest, essence, letter_share, normalize_text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("  a\u00a0b\t\u3000c\x00\x1b d\u2028e\ufeff ", "a b c d e"),
+        ("e\u0301", "é"),
+        ("Ａ①ﬁ", "Ａ①ﬁ"),  # NFC, not NFKC
+        ("ក\u200bខ", "ក\u200bខ"),  # Khmer word break
+        ("क्\u200dष", "क्\u200dष"),  # joiner of Hindi
+        ("\x07\n ", ""),
+    ],
+)
+def test_normalize_text(text: str, expected: str) -> None:
+    assert normalize_text(text) == expected
+
+
+@given(st.text())
+def test_normalized_text_stays_as_it_is(text: str) -> None:
+    once = normalize_text(text)
+    assert normalize_text(once) == once
+    assert unicodedata.is_normalized("NFC", once)
+    assert not any(unicodedata.category(char) == "Cc" for char in once)
+    assert essence(once) == essence(text)
+    assert 0 <= letter_share(once) <= 1
+
+
+def test_essence_ignores_case_punctuation_and_spaces_only() -> None:
+    assert essence("The “Straße”, No. 5!") == essence("the STRASSE no 5") == "thestrasseno5"
+    assert essence("ｆｕｌｌ　ｗｉｄｔｈ。") == "fullwidth"
+    assert essence("कि") != essence("क"), "vowel signs are kept"
+    assert essence("... !?") == ""
+
+
+def test_letter_share() -> None:
+    assert letter_share("ab 12") == 0.5
+    assert letter_share("कि") == 1
+    assert letter_share("") == 0
+
+
+def test_digest_is_the_same_in_every_process() -> None:
+    assert digest("a").to_bytes(8, "little").hex() == "40f89e395b66422f"  # printf a | b2sum -l 64
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("path", "", "corpus.path is empty; give the directory"),
+        ("max_chars", 0, "corpus.max_chars=0 keeps no row; choose 1000, say"),
+        (
+            "max_length_ratio",
+            0.5,
+            "corpus.max_length_ratio=0.5 is no ratio of longer to shorter side; choose 1 or",
+        ),
+        ("max_length_ratio", float("nan"), "corpus.max_length_ratio=nan"),
+        ("min_letters", 1.5, "corpus.min_letters=1.5 is not a share; choose 0 to 1"),
+    ],
+)
+def test_config_names_field_value_and_remedy(field: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        CorpusConfig(**{"path": "data/sample", field: value})

@@ -1,0 +1,113 @@
+from pathlib import Path
+
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from eval.figure_style import PALETTE, compact_count, inline_svg, save_figure
+from eval.label_placement import spread
+from eval.loss_plot import plot_loss
+from eval.plots import ScorePoint, plot_bleu_by_resource, plot_trendline
+from eval.run_record import LossPoint
+from eval.trendline import TrendPoint
+
+
+def _gains(count: int, offset: float = 0.0) -> list[TrendPoint]:
+    return [
+        TrendPoint(
+            pair=f"l{n}-en",
+            label=f"l{n}",
+            train_pairs=6000 // (n + 1),
+            delta=n + offset,
+            ci_low=n - 1,
+            ci_high=n + 1,
+        )
+        for n in range(count)
+    ]
+
+
+def _texts(figure: Figure) -> list[str]:
+    figure.draw_without_rendering()
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 38])
+def test_trendline_draws_any_number_of_pairs_in_order(tmp_path: Path, count: int) -> None:
+    figure = plot_trendline({"moe": list(reversed(_gains(count)))})
+    axes = figure.axes[0]
+    labels = [label.get_text().split()[0] for label in axes.get_xticklabels()]
+    assert labels == [f"l{n}" for n in range(count)]
+    assert "bilingual\nbaseline" in _texts(figure)
+    save_figure(figure, tmp_path / "trendline", ("png",))
+    assert (tmp_path / "trendline.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_trendline_gives_each_system_a_colour_and_accepts_missing_pairs() -> None:
+    figure = plot_trendline({"moe-8": _gains(4), "moe-32": _gains(2, 0.5)})
+    legend = figure.legends[0]
+    assert [text.get_text() for text in legend.get_texts()] == ["moe-8", "moe-32"]
+    assert [to_hex(line.get_color()) for line in legend.get_lines()] == list(PALETTE[:2])
+
+
+def test_svg_is_the_same_every_time_and_undated(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        save_figure(plot_trendline({"moe": _gains(5)}), tmp_path / name, ("svg",))
+    first = (tmp_path / "first.svg").read_bytes()
+    assert first == (tmp_path / "second.svg").read_bytes()
+    assert b"<dc:date>" not in first
+
+
+def test_inline_svg_has_its_own_ids_and_the_colours_of_the_page() -> None:
+    svg = inline_svg(plot_trendline({"moe": _gains(3)}), "gain", "a &quot;description&quot;")
+    assert svg.startswith('<svg role="img" aria-label="a &quot;description&quot;"')
+    assert 'id="gain-axes_1"' in svg
+    assert "var(--series-0)" in svg
+    assert PALETTE[0] not in svg
+    assert "<metadata>" not in svg
+
+
+def test_resource_plot_names_languages_and_correlation() -> None:
+    points = [
+        ScorePoint(label=f"l{n}", train_pairs=6000 // (n + 1), score=20 - n, ci_low=19 - n, ci_high=21 - n)
+        for n in range(6)
+    ]
+    texts = _texts(plot_bleu_by_resource({"moe-8": points, "bilingual": points[::-1]}))
+    assert {f"l{n}" for n in range(6)} <= set(texts)
+    assert "Spearman's ρ: moe-8 1.00, bilingual 1.00" in texts
+    two = _texts(plot_bleu_by_resource({"moe": points[:2]}))
+    assert "Spearman's ρ: undefined under three pairs" in two
+
+
+def test_plots_without_points_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one pair"):
+        plot_trendline({"moe": []})
+    with pytest.raises(ValueError, match="no points"):
+        plot_bleu_by_resource({})
+    with pytest.raises(ValueError, match="no loss to plot"):
+        plot_loss([], [])
+
+
+@pytest.mark.parametrize(("num_train", "num_validation"), [(1, 0), (0, 1), (60, 4)])
+def test_loss_plot_draws_what_there_is(num_train: int, num_validation: int) -> None:
+    def points(count: int, pairs: dict[str, float]) -> list[LossPoint]:
+        return [
+            LossPoint(step=n, target_tokens=100 * n, cross_entropy=3 + 2 / n, pairs=pairs) for n in range(1, count + 1)
+        ]
+
+    figure = plot_loss(points(num_train, {}), points(num_validation, {"de-en": 3.0, "fr-en": 3.0}))
+    assert set(_texts(figure)) == ({"de-en", "fr-en"} if num_validation else set())
+
+
+def test_spread_keeps_order_and_distance_and_moves_no_more_than_needed() -> None:
+    assert spread([5.0, 1.0], 1.0) == [5.0, 1.0]
+    assert spread([2.0, 2.0, 2.0], 1.0) == [1.0, 2.0, 3.0]
+    assert spread([0.0, 0.5, 9.0], 1.0) == [-0.25, 0.75, 9.0]
+    assert spread([], 1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0"), (999, "999"), (6000, "6k"), (1234, "1.2k"), (232_397, "232k"), (999_999, "1M"), (2.5e6, "2.5M")],
+)
+def test_compact_counts(count: float, text: str) -> None:
+    assert compact_count(count) == text

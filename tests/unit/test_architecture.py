@@ -1,0 +1,48 @@
+"""What the import linter cannot say: which outside packages each part may import, and how long a file may be."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import ROOT
+
+SOURCES = sorted([*(ROOT / "pipeline").rglob("*.py"), *(ROOT / "eval").rglob("*.py")])
+
+
+def imported(file: Path):
+    """Names of all imported modules, late imports too."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def importers(*packages: str) -> set[str]:
+    return {
+        str(file.relative_to(ROOT))
+        for file in SOURCES
+        for name in imported(file)
+        if any(name == package or name.startswith(package + ".") for package in packages)
+    }
+
+
+def test_one_file_imports_deepspeed():
+    assert importers("deepspeed") == {"pipeline/parallel/deepspeed.py"}
+
+
+def test_one_file_sees_omegaconf_and_hydra():
+    assert importers("omegaconf", "hydra") == {"pipeline/config.py"}
+
+
+def test_the_model_imports_nothing_distributed():
+    assert not {
+        file for file in importers("torch.distributed") if file.startswith(("pipeline/model/", "pipeline/batch/"))
+    }
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_files_are_short(file):
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 330

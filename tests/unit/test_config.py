@@ -1,0 +1,108 @@
+"""Configuration: every recipe loads, every mistake is named with its remedy."""
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import ROOT, load_config
+
+RECIPES = sorted(str(f.relative_to(ROOT / "recipes").with_suffix("")) for f in (ROOT / "recipes").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_loads(recipe):
+    config = load_config([f"recipes={recipe}"])
+    assert config.recipe == recipe == config.name
+
+
+def test_overrides_and_pairs():
+    config = load_config(["recipes=smoke", "pairs=[zh-Hans:en,de-en]", "name=mine", "model.moe.num_experts=16"])
+    assert config.pairs == ["zh-Hans:en", "de-en"]
+    assert (config.name, config.model.moe.num_experts) == ("mine", 16)
+
+
+@pytest.mark.parametrize("place", ["with space", "jürgen", "copy (2)", "a=b", "a,b", "o'clock"])
+def test_any_directory_name_will_do(tmp_path, place):
+    root = tmp_path / place
+    for part in ("configs", "recipes"):
+        shutil.copytree(ROOT / part, root / part)
+    assert load_config(["recipes=smoke"], root).recipe == "smoke"
+    with pytest.raises(ValueError, match=r"did you mean train.learning_rate"):
+        load_config(["train.learning_ratee=1"], root)
+
+
+def test_a_shared_vocabulary_has_one_size_in_every_baseline_too():
+    config = load_config(["vocab=shared", "vocab.source_size=5000", "vocab.target_size=5000"])
+    assert all(tier.vocab.shared and tier.vocab.source_size == tier.vocab.target_size for tier in config.baselines)
+
+
+def test_baselines_are_chosen_by_resource():
+    config = load_config(["recipes=demo"])
+    poor, rich = config.tier(750), config.tier(6000)
+    assert poor.model.dropout > rich.model.dropout
+    assert poor.train.max_tokens < rich.train.max_tokens
+
+
+def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
+    config = load_config(["recipes=demo"])
+    for tier in config.baselines:
+        assert tier.model.moe.num_experts == 0
+    assert config.tier(10**9) == config.baselines[-1]
+    assert config.tier(1) == config.baselines[0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["train.learning_ratee=1"], r"train.learning_ratee does not exist; did you mean train.learning_rate"),
+        (["recipes=demoo"], r"recipe demoo does not exist; did you mean demo\?"),
+        (["model.dim=abc"], r"model.dim='abc' must be of type int"),
+        (["train.max_tokens=true"], r"train.max_tokens=True must be of type int"),
+        (["nonsense"], "nonsense"),
+        (
+            ["runtime.processes=4", "runtime.ep=3"],
+            r"runtime.ep=3 does not divide runtime.processes=4; choose one of \[1, 2, 4\]",
+        ),
+        (["model.moe.num_experts=7"], r"num_experts=7 is not divisible by runtime.ep=2; choose 6 or 8"),
+        (["batch.groups_per_step=3"], r"groups_per_step=3 is not divisible by runtime.processes=2; choose 4"),
+        (["runtime.zero_stage=3"], r"runtime.zero_stage=3: choose 1 or 2"),
+        (["train.max_tokens=0"], r"both 0; give a budget"),
+        (["pairs=[]"], r"pairs is empty"),
+        (["name=a/b"], r"name='a/b' must be a plain directory name"),
+        (["decode.beam=0"], r"decode.beam=0 must be at least 1"),
+        (["score.resamples=10"], r"score.resamples=10"),
+        (["baselines.tiers=[{up_to: 0, model: {dimm: 3}}]"], r"dimm does not exist; did you mean dim"),
+        (["baselines.tiers=[{upto: 0}]"], r"baselines.tiers\[0\].upto does not exist; did you mean up_to\?"),
+        (["baselines.tiers=[{up_to: 100}]"], r"the last tier must have up_to: 0"),
+    ],
+)
+def test_mistakes_are_named_with_their_remedy(overrides, message):
+    with pytest.raises(ValueError, match=message):
+        load_config(overrides)
+
+
+def test_help_is_fast_and_imports_nothing_heavy():
+    heavy = "{'torch', 'numpy', 'hydra'}"
+    code = f"import sys, pipeline.__main__ as m; m.main(['--help']); print(sorted({{*sys.modules}} & {heavy}))"
+    began = time.monotonic()
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert time.monotonic() - began < 1.5
+    assert shown.rstrip().endswith("[]")
+    assert "usage: python -m pipeline" in shown
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), ([], 2), (["trian"], 2)])
+def test_exit_codes_of_the_command_line(arguments, code):
+    done = subprocess.run([sys.executable, "-m", "pipeline", *arguments], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == code
+    if arguments == ["trian"]:
+        assert "did you mean train?" in done.stderr
+
+
+def test_configs_hold_no_machine_path():
+    for file in [*(ROOT / "configs").rglob("*.yaml"), *(ROOT / "recipes").rglob("*.yaml")]:
+        assert not any(Path(word).is_absolute() for word in file.read_text(encoding="utf-8").split()), file

@@ -1,0 +1,108 @@
+"""Records of a run: what is forgotten on resuming, wandb's mode, the learning rate's shape, progress."""
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from pipeline.config import ROOT
+from pipeline.train.config import TrainConfig
+from pipeline.train.records import Records, clock, wandb_mode
+from pipeline.train.totals import Progress
+
+
+def records(tmp_path, step):
+    return Records(tmp_path, title="t", slot=0, resumed_step=step, wandb="disabled", config={})
+
+
+def test_resuming_forgets_what_came_after_the_checkpoint(tmp_path):
+    with records(tmp_path, 0) as first:
+        for step in (1, 2, 3):
+            first.write({"event": "train", "step": step})
+    with (tmp_path / "metrics.jsonl").open("a") as stream:
+        stream.write('{"event": "train", "st')  # killed while writing
+    with records(tmp_path, 2) as second:
+        second.write({"event": "train", "step": 3, "again": True})
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert lines[-1]["again"]
+
+
+SHOW = """
+import sys
+from pathlib import Path
+from pipeline.train.records import Records
+with Records(Path(sys.argv[1]), title="train moe", slot=0, resumed_step=0, wandb="disabled", config={}) as records:
+    for step in (1, 2, 3):
+        records.progress(step=step, fraction=step / 10, cross_entropy=4.0, tokens_per_second=1234.0)
+    records.say("a line that stays")
+"""
+
+
+def test_a_terminal_gets_a_bar_with_rate_and_eta(tmp_path):
+    """A real pseudo-terminal of 120 columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
+    subprocess.run([sys.executable, "-c", SHOW, str(tmp_path)], stderr=theirs, cwd=ROOT, check=True, timeout=60)
+    os.close(theirs)
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert "1,234 target tokens/s, ETA " in shown
+    assert "train moe: a line that stays" in shown
+
+
+@pytest.mark.parametrize("asked", ["offline", "online", "disabled"])
+def test_wandb_mode_is_what_was_asked(asked):
+    assert wandb_mode(asked) == asked
+
+
+@pytest.mark.parametrize(("key", "expected"), [("", "offline"), ("0123456789abcdef0123456789abcdef01234567", "online")])
+def test_wandb_is_online_only_for_who_is_logged_in_and_never_asks(tmp_path, key, expected):
+    """A process without a terminal, home or configuration; the second one has a key in its environment."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
+    environment |= {"HOME": str(tmp_path), **({"WANDB_API_KEY": key} if key else {})}
+    code = "from pipeline.train.records import wandb_mode; print(wandb_mode('auto'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.stdout.strip().splitlines()[-1] == expected, done.stderr
+
+
+def test_learning_rate_rises_linearly_and_falls_with_the_root_of_the_step():
+    config = TrainConfig(max_steps=1, max_tokens=0, learning_rate=1.0, warmup_steps=100, validate_every=1)
+    assert [config.learning_rate_at(step) for step in (1, 50, 100, 400)] == pytest.approx([0.01, 0.5, 1.0, 0.5])
+
+
+def test_patience_counts_validations_without_a_better_loss():
+    config = TrainConfig(max_steps=100, max_tokens=0, learning_rate=1.0, warmup_steps=1, validate_every=1, patience=2)
+    progress = Progress()
+    for step, loss in enumerate([3.0, 2.0, 2.5, 1.9, 1.9, 2.0], start=1):
+        progress.step = step
+        assert not progress.finished(config)
+        progress.judge(loss)
+    assert (progress.best_step, progress.best_loss) == (4, 1.9)
+    assert progress.finished(config)
+    assert Progress.from_json(json.loads(json.dumps(progress.to_json()))) == progress
+
+
+def test_budget_is_whichever_ends_first():
+    config = TrainConfig(max_steps=10, max_tokens=1000, learning_rate=1.0, warmup_steps=1, validate_every=1)
+    assert Progress(step=5, target_tokens=900).fraction(config) == 0.9
+    assert Progress(step=10, target_tokens=10).finished(config)
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(5, "0:05"), (125, "2:05"), (3723, "1:02:03"), (float("nan"), "-:--")])
+def test_clock(seconds, shown):
+    assert clock(seconds) == shown
