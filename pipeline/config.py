@@ -3,6 +3,7 @@ DictConfig."""
 
 import contextlib
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -138,23 +139,26 @@ def _explain(error: Exception, overrides: Sequence[str], root: Path) -> str:
     for override in overrides:
         key = override.lstrip("+~").split("=", 1)[0]
         if "Could not override" in text and f"'{key}'" in text:
-            return f"configuration key {key} does not exist{suggestion(key, _keys(root))}"
-        if key == "recipes" and "recipes/" in text:
-            name = override.split("=", 1)[1]
-            found = sorted(
-                str(f.relative_to(root / "recipes").with_suffix("")) for f in (root / "recipes").rglob("*.yaml")
-            )
-            return f"recipe {name} does not exist{suggestion(name, found)}"
+            return f"configuration key {key} does not exist{suggestion(key, _keys(root, overrides))}"
+    missing = re.search(r"Could not (?:find|load) '([\w/]+)/([^/']+)'", text)
+    if missing:
+        group, name = missing.groups()
+        recipe = group.startswith("recipes")
+        directory = root / "recipes" if recipe else root / "configs" / group
+        name = f"{group}/{name}".removeprefix("recipes/") if recipe else name
+        found = sorted(str(f.relative_to(directory).with_suffix("")) for f in directory.rglob("*.yaml"))
+        return f"{'recipe' if recipe else group} {name} does not exist{suggestion(name, found)}"
     return " ".join(lines[:3])
 
 
-def _keys(root: Path) -> list[str]:
-    """All keys of the default configuration, dotted."""
+def _keys(root: Path, overrides: Sequence[str]) -> list[str]:
+    """All keys, dotted, of the configuration that the overrides' choices of groups compose."""
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
+    choices = [o for o in overrides if (root / "configs" / o.split("=", 1)[0]).is_dir() or o.startswith("recipes=")]
     with initialize_config_dir(str(root / "configs"), version_base="1.3"):
-        tree = OmegaConf.to_container(compose("config", overrides=[_recipes(root)]), resolve=False)
+        tree = OmegaConf.to_container(compose("config", overrides=[_recipes(root), *choices]), resolve=False)
 
     def walk(node: Any, path: str) -> list[str]:
         if not isinstance(node, dict):

@@ -3,16 +3,18 @@
 import difflib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
 
 def build(kind: type[T], values: Mapping[str, Any], path: str = "") -> T:
-    """An instance of the dataclass `kind`; nested dataclasses and lists of them are built too.
+    """An instance of the dataclass `kind`; nested dataclasses, lists and unions of them are built too.
 
-    path: where the mapping stands, for messages. Raises ValueError on a key that does not exist (naming the nearest),
-    one that is missing, and a value of another type.
+    A union's members are told apart by a field `kind` with one literal value each. path: where the mapping stands, for
+    messages. Raises ValueError on a key that does not exist (naming the nearest), one that is missing, and a value of
+    another type.
     """
     hints = get_type_hints(kind)
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
@@ -43,11 +45,33 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
         if not isinstance(value, list):
             raise ValueError(f"{path}={value!r} must be a list")
         return [_convert(get_args(hint)[0], item, f"{path}[{index}]") for index, item in enumerate(value)]
+    if get_origin(hint) in (Union, UnionType):
+        return _convert_union(get_args(hint), value, path)
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise ValueError(f"{path}={value!r} is not one of {', '.join(map(str, get_args(hint)))}")
+        return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint in (int, float, str, bool) and (type(value) is not hint):
         raise ValueError(f"{path}={value!r} must be of type {hint.__name__}, not {type(value).__name__}")
     return value
+
+
+def _convert_union(members: tuple[Any, ...], value: Any, path: str) -> Any:
+    """None where it is allowed, else the member whose `kind` the mapping names."""
+    if value is None and NoneType in members:
+        return None
+    kinds = [member for member in members if member is not NoneType]
+    if len(kinds) == 1:
+        return _convert(kinds[0], value, path)
+    by_name = {get_args(get_type_hints(member)["kind"])[0]: member for member in kinds}
+    if not isinstance(value, Mapping) or "kind" not in value:
+        raise ValueError(f"{path}={value!r} must be a mapping with kind: one of {', '.join(by_name)}")
+    name = value["kind"]
+    if name not in by_name:
+        raise ValueError(f"{path}.kind={name!r} does not exist{suggestion(str(name), by_name)}")
+    return build(by_name[name], value, path)
 
 
 def _join(path: str, key: str) -> str:

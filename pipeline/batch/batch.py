@@ -3,7 +3,7 @@
 G groups, B rows of a batch (rows of a group times G), L length of a row on the source side, T on the target side.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -15,7 +15,8 @@ class Batch:
 
     encoder_tokens_BL: `tag pieces </s>` of each sentence. decoder_input_tokens_BT: `</s>` and the target shifted right.
     decoder_target_tokens_BT: `pieces </s>`. *_segments: 1, 2, … by sentence in the row, 0 for padding.
-    *_positions: 0, 1, … from each sentence's start. pair_BT: index of the language pair of each target token.
+    *_positions: 0, 1, … from each sentence's start. pair_BL, pair_BT: index of each token's language pair, below
+    num_pairs; 0 on padding.
     """
 
     encoder_tokens_BL: Tensor
@@ -25,10 +26,12 @@ class Batch:
     decoder_target_tokens_BT: Tensor
     decoder_segments_BT: Tensor
     decoder_positions_BT: Tensor
+    pair_BL: Tensor
     pair_BT: Tensor
+    num_pairs: int
     num_groups: int = 1
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on another device."""
-        tensors = {f.name: getattr(self, f.name).to(device) for f in fields(self) if f.name != "num_groups"}
-        return Batch(**tensors, num_groups=self.num_groups)
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: v.to(device) for name, v in values.items() if isinstance(v, Tensor)})

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pipeline.model.attention import MASKED, Attention
 from pipeline.model.gating import at_least_float32
+from pipeline.model.tokens import Tokens
 from pipeline.model.transformer import FIRST_POSITION, Layer, Transformer
 from pipeline.vocab.symbols import PAD
 
@@ -37,7 +38,7 @@ class DecoderState:
         model, t = self.model, self.length
         x_BM = F.embedding(tokens_B, model.target_embedding_VM) * math.sqrt(model.config.dim)
         x_BM = x_BM + model.positions[t + FIRST_POSITION].to(x_BM.dtype)
-        valid_GS = torch.ones(1, len(tokens_B), dtype=torch.bool, device=tokens_B.device)
+        routed = Tokens.of_mask(torch.ones(len(tokens_B), 1, dtype=torch.bool, device=tokens_B.device))
         for layer, (keys, values), (cross_keys, cross_values) in zip(self.layers, self.past, self.cross, strict=True):
             y_B1M = layer.self_attention_norm(x_BM).unsqueeze(1)
             new_keys, new_values = layer.self_attention.keys_values(y_B1M)
@@ -47,7 +48,7 @@ class DecoderState:
             assert layer.cross_attention_norm is not None
             y_nKM = layer.cross_attention_norm(x_BM).unflatten(0, (-1, self.beam))
             x_BM = x_BM + _cross(layer).attend(y_nKM, cross_keys, cross_values, self.cross_mask).flatten(0, 1)
-            y_BM, _ = layer.transform(layer.feed_forward_norm(x_BM), valid_GS)
+            y_BM, _ = layer.transform(layer.feed_forward_norm(x_BM), routed)
             x_BM = x_BM + y_BM
         self.length += 1
         logits_BV = model.decoder.norm(x_BM) @ model.target_embedding_VM.T
@@ -75,7 +76,7 @@ def encode(model: Transformer, source_BL: Tensor) -> Tensor:
     positions_BL = torch.arange(source_BL.shape[1], device=source_BL.device).expand_as(source_BL)
     x_BLM = model.embed(model.source_embedding_VM, source_BL, positions_BL)
     mask = x_BLM.new_zeros(valid_BL.shape).masked_fill_(~valid_BL, MASKED)[:, None, None, :]
-    memory_BLM, _ = model.encoder(x_BLM, mask, valid_BL.reshape(1, -1))
+    memory_BLM, _ = model.encoder(x_BLM, mask, Tokens.of_mask(valid_BL))
     return cast(Tensor, memory_BLM)
 
 

@@ -1,6 +1,29 @@
 """Configuration of the Transformer; free of torch so that it loads fast."""
 
 from dataclasses import dataclass, field
+from typing import Literal
+
+from pipeline.model.gate_config import GateConfig, Top2Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConditionalConfig:
+    """Conditional MoE routing (arXiv:2212.07571): a gate between the experts and a shared dense network.
+
+    budget: share p of the experts that the loss asks for. weight: of that loss. drop: probability with which a token's
+    gate is zeroed in training, which leaves it to the shared network.
+    """
+
+    budget: float = 0.8
+    weight: float = 0.01
+    drop: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("budget", "drop"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"model.moe.conditional.{name}={getattr(self, name)} must lie in [0, 1]")
+        if self.weight < 0:
+            raise ValueError(f"model.moe.conditional.weight={self.weight} must not be negative")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -8,31 +31,50 @@ class MoEConfig:
     """Mixture-of-Experts layers (GShard, arXiv:2006.16668). num_experts = 0 makes every layer dense.
 
     every: each `every`-th layer is a MoE layer, the first layers dense (2: layers 2, 4, 6 … counted from 1).
-    capacity_factor: slots an expert gets in a group, in units of its fair share of two choices a token, in training.
-    aux_weight: weight of the balance loss E² · line 13 of Algorithm 1 (1 when balanced), summed over layers.
+    gate: of every MoE layer; encoder_gate: another one for the encoder's. dispatch: `gather` over indices, or the
+    `einsum` of Algorithm 2, whose cost grows with E · C (a reference for small E; the same result).
+    z_weight: of the router z-loss (ST-MoE, arXiv:2202.08906; 0.001 there). output_masking: probability with which an
+    expert's output for a token is masked in training (EOM, arXiv:2212.07571; 0.2 in NLLB). conditional: see there.
     """
 
     num_experts: int = 0
     expert_dim: int = 0
     every: int = 2
-    capacity_factor: float = 1.0
-    aux_weight: float = 0.01
+    gate: GateConfig = field(default_factory=Top2Config)
+    encoder_gate: GateConfig | None = None
+    dispatch: Literal["gather", "einsum"] = "gather"
+    z_weight: float = 0.0
+    output_masking: float = 0.0
+    conditional: ConditionalConfig | None = None
 
     def __post_init__(self) -> None:
         if self.num_experts == 0:
             return
         if self.num_experts < 2:
             raise ValueError(
-                f"model.moe.num_experts={self.num_experts}: top-2 gating needs 2 or more; 0 is a dense model"
+                f"model.moe.num_experts={self.num_experts}: a gate needs 2 or more to choose from; 0 is a dense model"
             )
         if self.expert_dim < 1:
             raise ValueError(f"model.moe.expert_dim={self.expert_dim} must be positive")
         if self.every < 1:
             raise ValueError(f"model.moe.every={self.every} must be at least 1")
-        if not self.capacity_factor > 0:
-            raise ValueError(f"model.moe.capacity_factor={self.capacity_factor} must be positive; 1.0 is a fair share")
-        if self.aux_weight < 0:
-            raise ValueError(f"model.moe.aux_weight={self.aux_weight} must not be negative")
+        if self.z_weight < 0:
+            raise ValueError(f"model.moe.z_weight={self.z_weight} must not be negative")
+        if not 0 <= self.output_masking < 1:
+            raise ValueError(f"model.moe.output_masking={self.output_masking} must lie in [0, 1)")
+        self.gate.check(self.num_experts, "model.moe.gate")
+        if self.encoder_gate is not None:
+            self.encoder_gate.check(self.num_experts, "model.moe.encoder_gate")
+        if self.gate.sees_later_tokens:
+            what = "expert_choice" if self.gate.kind == "expert_choice" else "prioritized"
+            raise ValueError(
+                f"model.moe.gate: {what} decides about a token by looking at later ones, which a decoder does not have "
+                "when it translates; set it as model.moe.encoder_gate and keep another gate for the decoder"
+            )
+
+    def gate_of(self, *, decoder: bool) -> GateConfig:
+        """The gate of the encoder's or the decoder's MoE layers."""
+        return self.gate if decoder or self.encoder_gate is None else self.encoder_gate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,103 +1,73 @@
-"""Moving tokens to their experts' slots and back by gathers alone, forward and backward.
+"""Moving tokens to the rows of experts and back by gathers alone, forward and backward.
 
-G groups, S tokens of a group, M model, E experts, C capacity, K choices of a token. A slot is one row of [E, G, C].
+T tokens, M model, N assignments of a token to an expert, X rows of experts (see `pipeline.model.route`).
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.model.gating import Gating
-
-
-@dataclass(frozen=True, kw_only=True)
-class Route:
-    """The two inverse maps of one gating, over flattened groups.
-
-    slot_TK: for every token (T = G·S) and choice its slot, 0 where not kept. kept_TK: float 0 or 1.
-    token_X: for every slot (X = E·G·C) its token; an empty slot names token 0, and nothing ever reads its output.
-    weight_X: combine weight of every slot, 0 where empty.
-    """
-
-    slot_TK: Tensor
-    kept_TK: Tensor
-    token_X: Tensor
-    weight_X: Tensor
-
-    @classmethod
-    def of(cls, gating: Gating, capacity: int) -> "Route":
-        """capacity: at least the gating's own; larger where ranks agreed on the largest load."""
-        G, S, K = gating.expert_GSK.shape
-        num_slots = gating.num_experts * G * capacity
-        group_G11 = torch.arange(G, device=gating.expert_GSK.device).view(G, 1, 1)
-        slot_TK = ((gating.expert_GSK * G + group_G11) * capacity + gating.position_GSK).view(G * S, K)
-        kept_TK = gating.kept_GSK.view(G * S, K)
-        slot_TK = slot_TK.masked_fill(~kept_TK, 0)
-        target_TK = slot_TK.masked_fill(~kept_TK, num_slots)  # what is not kept goes to a slot that is cut off
-        token_TK = torch.arange(G * S, device=slot_TK.device).unsqueeze(1).expand(G * S, K)
-        token_X = slot_TK.new_zeros(num_slots + 1).scatter_(0, target_TK.flatten(), token_TK.flatten())[:-1]
-        weight = gating.weight_GSK.detach().flatten()
-        weight_X = weight.new_zeros(num_slots + 1).scatter_(0, target_TK.flatten(), weight)[:-1]
-        return cls(slot_TK=slot_TK, kept_TK=kept_TK.to(weight.dtype), token_X=token_X, weight_X=weight_X)
+from pipeline.model.route import Route
 
 
 class Dispatch(torch.autograd.Function):
-    """x_TM -> slots_XM: every slot gets a copy of its token."""
+    """x_TM -> rows_XM: every row gets a copy of its token."""
 
     @staticmethod
-    def forward(ctx: Any, x_TM: Tensor, slot_TK: Tensor, kept_TK: Tensor, token_X: Tensor) -> Tensor:
-        ctx.save_for_backward(slot_TK, kept_TK)
+    def forward(ctx: Any, x_TM: Tensor, token_X: Tensor, row_N: Tensor, live_N: Tensor, offset_T: Tensor) -> Tensor:
+        ctx.save_for_backward(row_N, live_N, offset_T)
         return x_TM.index_select(0, token_X)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        slot_TK, kept_TK = ctx.saved_tensors
-        return gather_sum(grads[0], slot_TK, kept_TK), None, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
+        return gather_sum(grads[0], *ctx.saved_tensors), None, None, None, None
 
 
 class Combine(torch.autograd.Function):
-    """slots_XM -> y_TM: every token gets the weighted sum of its slots; zero where it kept none."""
+    """rows_XM -> y_TM: every token gets the weighted sum of its rows; zero where it has none."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        slots_XM: Tensor,
-        weight_TK: Tensor,
-        slot_TK: Tensor,
-        kept_TK: Tensor,
+        rows_XM: Tensor,
+        weight_N: Tensor,
+        row_N: Tensor,
+        live_N: Tensor,
+        offset_T: Tensor,
         token_X: Tensor,
         weight_X: Tensor,
     ) -> Tensor:
-        ctx.save_for_backward(slots_XM, slot_TK, kept_TK, token_X, weight_X)
-        return gather_sum(slots_XM, slot_TK, weight_TK)
+        ctx.save_for_backward(rows_XM, row_N, live_N, token_X, weight_X)
+        return gather_sum(rows_XM, row_N, weight_N, offset_T)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
-        slots_XM, slot_TK, kept_TK, token_X, weight_X = ctx.saved_tensors
-        grad_TM = grads[0]
-        grad_XM = grad_TM.index_select(0, token_X)
-        # <grad, slot> per slot first: the same rows serve the weights' gradient and the slots'
-        dot_X = torch.linalg.vecdot(grad_XM, slots_XM).to(kept_TK.dtype)
-        grad_weight_TK = dot_X[slot_TK] * kept_TK
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        rows_XM, row_N, live_N, token_X, weight_X = ctx.saved_tensors
+        grad_XM = grads[0].index_select(0, token_X)
+        # <grad, row> per row first: the same gathered rows serve the weights' gradient and the rows'
+        dot_X = torch.linalg.vecdot(grad_XM, rows_XM).to(live_N.dtype)
+        grad_weight_N = dot_X[row_N] * live_N if len(dot_X) else torch.zeros_like(live_N)
         grad_XM.mul_(weight_X.to(grad_XM.dtype).unsqueeze(1))
-        return grad_XM, grad_weight_TK, None, None, None, None
+        return grad_XM, grad_weight_N, None, None, None, None, None
 
 
-def gather_sum(rows_XM: Tensor, index_TK: Tensor, weight_TK: Tensor) -> Tensor:
-    """y_TM = sum_k weight_TK · rows_XM[index_TK], without the [T, K, M] in between."""
-    return F.embedding_bag(index_TK, rows_XM, per_sample_weights=weight_TK.to(rows_XM.dtype), mode="sum")
+def gather_sum(rows_XM: Tensor, row_N: Tensor, weight_N: Tensor, offset_T: Tensor) -> Tensor:
+    """y_TM = sum over the assignments of each token of weight_N · rows_XM[row_N], without [N, M] in between."""
+    if not len(rows_XM):  # no token has an expert
+        return rows_XM.new_zeros(len(offset_T), rows_XM.shape[1])
+    return F.embedding_bag(row_N, rows_XM, offset_T, per_sample_weights=weight_N.to(rows_XM.dtype), mode="sum")
 
 
 def dispatch(x_TM: Tensor, route: Route) -> Tensor:
-    """Slots [X, M] of tokens [T, M]."""
-    slots_XM: Tensor = Dispatch.apply(x_TM, route.slot_TK, route.kept_TK, route.token_X)  # type: ignore[no-untyped-call]
-    return slots_XM
+    """Rows [X, M] of tokens [T, M]."""
+    rows_XM: Tensor = Dispatch.apply(x_TM, route.token_X, route.row_N, route.live_N, route.offset_T)  # type: ignore[no-untyped-call]
+    return rows_XM
 
 
-def combine(slots_XM: Tensor, weight_TK: Tensor, route: Route) -> Tensor:
-    """Tokens [T, M] of slots [X, M]; weight_TK carries the router's gradient."""
-    y_TM: Tensor = Combine.apply(slots_XM, weight_TK, route.slot_TK, route.kept_TK, route.token_X, route.weight_X)  # type: ignore[no-untyped-call]
+def combine(rows_XM: Tensor, route: Route) -> Tensor:
+    """Tokens [T, M] of rows [X, M]."""
+    r = route
+    y_TM: Tensor = Combine.apply(rows_XM, r.weight_N, r.row_N, r.live_N, r.offset_T, r.token_X, r.weight_X)  # type: ignore[no-untyped-call]
     return y_TM

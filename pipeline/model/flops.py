@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from pipeline.batch.config import GroupShape
 from pipeline.model.config import ModelConfig
+from pipeline.model.gate_config import BalancedConfig, GateConfig, HierarchicalConfig
 
 TRAINING_FACTOR = 3
-TOP_K = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,17 +40,17 @@ class Forward:
         )
 
     def of_shape(self, shape: GroupShape) -> float:
-        """Executed FLOPs of one group, at two expert slots a token."""
+        """Executed FLOPs of one group, at the gate's experts a token."""
         return self.of_rows(shape.rows, shape.source, shape.target)
 
 
 def forward_flops(config: ModelConfig, target_vocabulary: int) -> Forward:
-    """The model's forward FLOPs; a MoE layer counts top-2 experts and the router."""
+    """The model's forward FLOPs; a MoE layer counts the experts that its gate gives a token, router and shared network."""
     M, ND = config.dim, config.heads * config.key_dim
     projections = 2 * 4 * M * ND
-    encoder = config.encoder_layers * projections + _feed_forward(config, config.encoder_layers)
+    encoder = config.encoder_layers * projections + _feed_forward(config, decoder=False)
     encoder += config.decoder_layers * 2 * 2 * M * ND  # keys and values of cross-attention are made from source tokens
-    decoder = config.decoder_layers * (projections + 2 * 2 * M * ND) + _feed_forward(config, config.decoder_layers)
+    decoder = config.decoder_layers * (projections + 2 * 2 * M * ND) + _feed_forward(config, decoder=True)
     pair = 2 * 2 * ND  # scores and weighted sum
     return Forward(
         source_token=encoder,
@@ -61,16 +61,28 @@ def forward_flops(config: ModelConfig, target_vocabulary: int) -> Forward:
     )
 
 
-def _feed_forward(config: ModelConfig, num_layers: int) -> float:
-    num_moe = config.num_moe_layers(num_layers)
-    dense = (num_layers - num_moe) * 2 * 2 * config.dim * config.ffn_dim
-    expert = TOP_K * 2 * 2 * config.dim * config.moe.expert_dim + 2 * config.dim * config.moe.num_experts
-    return dense + num_moe * expert
+def _feed_forward(config: ModelConfig, *, decoder: bool) -> float:
+    num_layers = config.decoder_layers if decoder else config.encoder_layers
+    num_moe, M, moe = config.num_moe_layers(num_layers), config.dim, config.moe
+    dense = 2 * 2 * M * config.ffn_dim
+    layers: float = (num_layers - num_moe) * dense
+    if num_moe:
+        gate = moe.gate_of(decoder=decoder)
+        experts = gate.experts_per_token * 2 * 2 * M * moe.expert_dim
+        shared = dense + 2 * M if moe.conditional else 0
+        layers += num_moe * (experts + 2 * M * _router_width(config, gate) + shared)
+    return layers
+
+
+def _router_width(config: ModelConfig, gate: GateConfig) -> int:
+    """Numbers that a router computes for a token."""
+    groups = gate.groups if isinstance(gate, HierarchicalConfig) else 0
+    return gate.router_width * (config.moe.num_experts + groups)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterCount:
-    """total: all parameters. active: without the experts that a token does not visit (top-2 of E)."""
+    """total: all parameters. active: without the experts that a token does not visit."""
 
     total: int
     active: int
@@ -85,12 +97,17 @@ def count_parameters(
     norms = 2 * M
     total = embeddings + 2 * norms
     active = total
-    sides = ((config.encoder_layers, 1), (config.decoder_layers, 2))
-    for num_layers, attentions in sides:
+    sides = ((config.encoder_layers, 1, False), (config.decoder_layers, 2, True))
+    for num_layers, attentions, decoder in sides:
         num_moe = config.num_moe_layers(num_layers)
         common = num_layers * (attentions * (4 * M * ND + norms) + norms)
-        common += (num_layers - num_moe) * 2 * M * config.ffn_dim + num_moe * M * E
-        expert = 2 * M * config.moe.expert_dim
-        total += common + num_moe * E * expert
-        active += common + num_moe * min(TOP_K, E) * expert
+        common += (num_layers - num_moe) * 2 * M * config.ffn_dim
+        total, active = total + common, active + common
+        if num_moe:
+            gate = config.moe.gate_of(decoder=decoder)
+            routed = M * _router_width(config, gate) + (E if isinstance(gate, BalancedConfig) else 0)
+            routed += 2 * M * config.ffn_dim + M if config.moe.conditional else 0
+            expert = 2 * M * config.moe.expert_dim
+            total += num_moe * (routed + E * expert)
+            active += num_moe * (routed + round(gate.experts_per_token * expert))
     return ParameterCount(total=total, active=active)

@@ -1,52 +1,98 @@
-"""Top-2 gating (GShard, arXiv:2006.16668, Algorithm 1).
+"""Gates in which every token chooses its experts: GShard's top-2, Switch's top-1, and top-k without a capacity.
 
-G groups, S tokens of a group, E experts, C capacity, K choices of a token (2).
+G groups, S tokens of a group, E experts, C capacity, K choices of a token, P language pairs. All in float32.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from pipeline.model.route import Route, fixed_route, ragged_route
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gating:
     """Where every token of every group goes, and with what weight.
 
-    expert_GSK: chosen experts, int64. position_GSK: slot in the expert's buffer, meaningful where kept_GSK.
-    weight_GSK: combine weights, float32, zero where not kept. capacity: slots per expert and group.
-    aux_loss_G: line 13 of Algorithm 1 as printed, 1/E² when uniform, 0 for an empty group.
-    first_load_GE: tokens whose first choice is the expert, also those past capacity. valid_GS: real tokens.
+    expert_GSK: chosen experts, int64. asked_GSK: choices that want a slot; padding and dropped second choices do not.
+    position_GSK: slot in the expert's buffer, meaningful where asked. kept_GSK: asked and within capacity.
+    weight_GSK: combine weights, float32, zero where not kept. valid_GS: real tokens.
+    capacity: slots per expert and group; None is no capacity. losses: of each group by name, [G], 0 where it is empty;
+    `balance` is line 13 of GShard's Algorithm 1 as printed, 1/E² when uniform.
     """
 
     expert_GSK: Tensor
+    asked_GSK: Tensor
     position_GSK: Tensor
-    weight_GSK: Tensor
     kept_GSK: Tensor
+    weight_GSK: Tensor
     valid_GS: Tensor
-    aux_loss_G: Tensor
-    first_load_GE: Tensor
-    capacity: int
+    capacity: int | None
     num_experts: int
+    losses: Mapping[str, Tensor]
 
     @property
     def aux_loss(self) -> Tensor:
         """Line 13 of Algorithm 1, mean over the non-empty groups (scalar)."""
-        nonempty = self.valid_GS.any(dim=1).sum().clamp(min=1)
-        return self.aux_loss_G.sum() / nonempty
+        return mean_over_groups(self.losses["balance"], self.valid_GS)
 
     @property
-    def dropped_first(self) -> Tensor:
-        """Real tokens that lost their first choice to a full expert (scalar, int64)."""
-        return (self.valid_GS & ~self.kept_GSK[..., 0]).sum()
+    def asked(self) -> Tensor:
+        """Choices that wanted a slot (scalar, int64)."""
+        return self.asked_GSK.sum()
+
+    @property
+    def kept(self) -> Tensor:
+        """Choices that got one (scalar, int64)."""
+        return self.kept_GSK.sum()
+
+    @property
+    def unserved(self) -> Tensor:
+        """Real tokens that no expert serves; the residual connection alone carries them (scalar, int64)."""
+        return (self.valid_GS & ~self.kept_GSK.any(dim=-1)).sum()
+
+    def usage(self, pair_GS: Tensor, num_pairs: int) -> Tensor:
+        """How often tokens of each language pair asked for each expert, before capacity: int64 [P, E]."""
+        cell_GSK = pair_GS.unsqueeze(-1) * self.num_experts + self.expert_GSK
+        cells = torch.zeros(num_pairs * self.num_experts, dtype=torch.int64, device=cell_GSK.device)
+        cells.scatter_add_(0, cell_GSK.flatten(), self.asked_GSK.flatten().long())
+        return cells.view(num_pairs, self.num_experts)
+
+    def masked(self, keep: Tensor) -> "Gating":
+        """The same with weights times `keep`, shaped as weight_GSK."""
+        return replace(self, weight_GSK=self.weight_GSK * keep)
+
+    @property
+    def weights(self) -> Tensor:
+        """Combine weights of every choice."""
+        return self.weight_GSK
+
+    def route(self) -> Route:
+        """Fixed rows where there is a capacity, else as many as needed."""
+        if self.capacity is None:
+            return ragged_route(self.expert_GSK, self.kept_GSK, self.weight_GSK, num_experts=self.num_experts)
+        return fixed_route(
+            self.expert_GSK,
+            self.position_GSK,
+            self.kept_GSK,
+            self.weight_GSK,
+            num_experts=self.num_experts,
+            capacity=self.capacity,
+        )
 
     def dense(self) -> Tensor:
-        """Combine weights of Algorithm 2, [G, S, E, C]; for tests and small E."""
+        """Combine weights of Algorithm 2, [G, S, E, C]; for tests and small E. Without capacity C is the largest
+        load."""
         G, S, _ = self.expert_GSK.shape
-        combine_GSX = self.weight_GSK.new_zeros(G, S, self.num_experts * self.capacity)
-        slot_GSK = (self.expert_GSK * self.capacity + self.position_GSK).masked_fill(~self.kept_GSK, 0)
-        combine_GSX.scatter_add_(2, slot_GSK, self.weight_GSK)
-        return combine_GSX.view(G, S, self.num_experts, self.capacity)
+        capacity = self.capacity
+        if capacity is None:
+            capacity = int(self.position_GSK.masked_fill(~self.kept_GSK, 0).max()) + 1
+        slot_GSK = (self.expert_GSK * capacity + self.position_GSK).masked_fill(~self.kept_GSK, 0)
+        combine_GSX = self.weight_GSK.new_zeros(G, S, self.num_experts * capacity)
+        combine_GSX = combine_GSX.scatter_add(2, slot_GSK, self.weight_GSK)
+        return combine_GSX.view(G, S, self.num_experts, capacity)
 
 
 def top2_gating(
@@ -56,66 +102,187 @@ def top2_gating(
     valid_GS: Tensor,
     rnd_GS: Tensor | None = None,
     count_dropped_second: bool = False,
+    prioritized: bool = False,
 ) -> Gating:
-    """Top-2 gating of a batch of groups, in float32 (GShard, Algorithm 1).
+    """Top-2 gating of a batch of groups, in float32 (GShard, arXiv:2006.16668, Algorithm 1).
 
-    logits_GSE: router logits. capacity: slots per expert and group; None drops nothing and reports the largest load.
+    logits_GSE: router logits. capacity: slots per expert and group; None drops nothing.
     valid_GS: False for padding, which takes no slot and no share of a mean.
     rnd_GS: uniform(0, 1) draws; the second choice is kept where 2·g2 > rnd. None keeps all of them (evaluation).
     count_dropped_second: a second choice that the draw dropped still takes a slot, as line 22 is printed; section
     2.2 says that dropping conserves capacity, so by default it does not.
+    prioritized: slots in the order of falling first gates instead of tokens (arXiv:2106.05974).
+    Raises ValueError on fewer than 2 experts and on a capacity below 1.
     """
-    E = logits_GSE.shape[-1]
-    if E < 2:
-        raise ValueError(f"top-2 gating needs at least 2 experts, got {E}")
-    if capacity is not None and capacity < 1:
-        raise ValueError(f"capacity={capacity} would drop every token; it must be at least 1")
+    E = check_sizes(logits_GSE, 2, capacity)
     gates_GSE = at_least_float32(logits_GSE).softmax(dim=-1)
-    g1_GS, e1_GS = gates_GSE.max(dim=-1)  # the lower index wins a tie
-    first_GSE = _one_hot(e1_GS, E)
-    g2_GS, e2_GS = gates_GSE.masked_fill(first_GSE, -1.0).max(dim=-1)
-    both_GS = g1_GS + g2_GS
+    expert_GSK = top_k(gates_GSE, 2)
+    gate_GSK = gates_GSE.gather(-1, expert_GSK)
     # before capacity: who loses one expert keeps the other's weight
-    w1_GS, w2_GS = g1_GS / both_GS, g2_GS / both_GS
-
-    drawn_GS = valid_GS if rnd_GS is None else valid_GS & (2.0 * w2_GS.detach() > rnd_GS)
-    first_GSE = first_GSE & valid_GS.unsqueeze(-1)
-    counting_GS = valid_GS if count_dropped_second else drawn_GS
-    second_GSE = _one_hot(e2_GS, E) & counting_GS.unsqueeze(-1)
-    place1_GSE, place2_GSE = _running_count(first_GSE), _running_count(second_GSE)
-    first_load_GE = place1_GSE[:, -1]
-    p1_GS = place1_GSE.gather(2, e1_GS.unsqueeze(-1)).squeeze(-1) - 1
-    p2_GS = (place2_GSE + first_load_GE.unsqueeze(1)).gather(2, e2_GS.unsqueeze(-1)).squeeze(-1) - 1
-    if capacity is None:
-        capacity = max(1, int((first_load_GE + place2_GSE[:, -1]).max()))
-    kept_GSK = torch.stack((valid_GS & (p1_GS < capacity), drawn_GS & (p2_GS < capacity)), dim=-1)
-
-    num_tokens_G1 = valid_GS.sum(dim=1, keepdim=True).clamp(min=1)
-    mean_gate_GE = (gates_GSE * valid_GS.unsqueeze(-1)).sum(dim=1) / num_tokens_G1
-    aux_loss_G = (first_load_GE / num_tokens_G1 * mean_gate_GE).mean(dim=-1)
-    return Gating(
-        expert_GSK=torch.stack((e1_GS, e2_GS), dim=-1),
-        position_GSK=torch.stack((p1_GS, p2_GS), dim=-1).long(),
-        weight_GSK=torch.stack((w1_GS, w2_GS), dim=-1) * kept_GSK,
-        kept_GSK=kept_GSK,
+    weight_GSK = gate_GSK / gate_GSK.sum(dim=-1, keepdim=True)
+    asked_GSK = valid_GS.unsqueeze(-1).expand_as(expert_GSK)
+    counted_GSK = asked_GSK
+    if rnd_GS is not None:
+        drawn_GS = 2.0 * weight_GSK[..., 1].detach() > rnd_GS
+        asked_GSK = asked_GSK & torch.stack((torch.ones_like(drawn_GS), drawn_GS), dim=-1)
+        counted_GSK = counted_GSK if count_dropped_second else asked_GSK
+    return place(
+        expert_GSK,
+        weight_GSK,
+        asked_GSK=asked_GSK,
+        counted_GSK=counted_GSK,
         valid_GS=valid_GS,
-        aux_loss_G=aux_loss_G,
-        first_load_GE=first_load_GE,
         capacity=capacity,
         num_experts=E,
+        priority_GS=gate_GSK[..., 0].detach() if prioritized else None,
+        losses={"balance": balance_loss(gates_GSE, expert_GSK[..., 0], valid_GS)},
     )
+
+
+def top1_gating(logits_GSE: Tensor, capacity: int | None, *, valid_GS: Tensor, prioritized: bool = False) -> Gating:
+    """Top-1 gating (Switch Transformer, arXiv:2101.03961, section 2.2): the gate itself is the weight.
+
+    Arguments and errors as in `top2_gating`; its equation 4 is E² times the `balance` loss here.
+    """
+    E = check_sizes(logits_GSE, 1, capacity)
+    gates_GSE = at_least_float32(logits_GSE).softmax(dim=-1)
+    expert_GSK = top_k(gates_GSE, 1)
+    gate_GSK = gates_GSE.gather(-1, expert_GSK)
+    asked_GSK = valid_GS.unsqueeze(-1)
+    return place(
+        expert_GSK,
+        gate_GSK,
+        asked_GSK=asked_GSK,
+        counted_GSK=asked_GSK,
+        valid_GS=valid_GS,
+        capacity=capacity,
+        num_experts=E,
+        priority_GS=gate_GSK[..., 0].detach() if prioritized else None,
+        losses={"balance": balance_loss(gates_GSE, expert_GSK[..., 0], valid_GS)},
+    )
+
+
+def dropless_gating(logits_GSE: Tensor, k: int, *, valid_GS: Tensor) -> Gating:
+    """Top-k gating without a capacity (MegaBlocks, arXiv:2211.15841); weights normalised over the k choices.
+
+    The balance loss is GShard's, over first choices. Raises ValueError where k exceeds the experts.
+    """
+    E = check_sizes(logits_GSE, k, None)
+    gates_GSE = at_least_float32(logits_GSE).softmax(dim=-1)
+    expert_GSK = top_k(gates_GSE, k)
+    gate_GSK = gates_GSE.gather(-1, expert_GSK)
+    asked_GSK = valid_GS.unsqueeze(-1).expand_as(expert_GSK)
+    return place(
+        expert_GSK,
+        gate_GSK / gate_GSK.sum(dim=-1, keepdim=True),
+        asked_GSK=asked_GSK,
+        counted_GSK=asked_GSK,
+        valid_GS=valid_GS,
+        capacity=None,
+        num_experts=E,
+        losses={"balance": balance_loss(gates_GSE, expert_GSK[..., 0], valid_GS)},
+    )
+
+
+def place(
+    expert_GSK: Tensor,
+    weight_GSK: Tensor,
+    *,
+    asked_GSK: Tensor,
+    counted_GSK: Tensor,
+    valid_GS: Tensor,
+    capacity: int | None,
+    num_experts: int,
+    priority_GS: Tensor | None = None,
+    losses: Mapping[str, Tensor],
+) -> Gating:
+    """Give choices their slots: all first choices of a group before any second one, in the order of tokens.
+
+    counted_GSK: choices that take a place in the queue, of which asked_GSK may be served.
+    priority_GS: queue by falling priority instead; ties go to the earlier token.
+    """
+    G, S, K = expert_GSK.shape
+    queue_GN = expert_GSK.masked_fill(~counted_GSK, num_experts).transpose(1, 2)  # [G, K, S]
+    if priority_GS is not None:
+        turn_GKS = priority_GS.argsort(dim=1, descending=True, stable=True).unsqueeze(1).expand(G, K, S)
+        served_GN = _places(queue_GN.gather(2, turn_GKS).flatten(1), num_experts).view(G, K, S)
+        position_GKS = torch.empty_like(served_GN).scatter_(2, turn_GKS, served_GN)
+    else:
+        position_GKS = _places(queue_GN.flatten(1), num_experts).view(G, K, S)
+    position_GSK = position_GKS.transpose(1, 2)
+    kept_GSK = asked_GSK if capacity is None else asked_GSK & (position_GSK < capacity)
+    return Gating(
+        expert_GSK=expert_GSK,
+        asked_GSK=asked_GSK,
+        position_GSK=position_GSK,
+        kept_GSK=kept_GSK,
+        weight_GSK=weight_GSK * kept_GSK,
+        valid_GS=valid_GS,
+        capacity=capacity,
+        num_experts=num_experts,
+        losses=losses,
+    )
+
+
+def _places(queue_GN: Tensor, num_experts: int) -> Tensor:
+    """For every entry of a queue how many earlier ones name the same expert; a sort, so that no [N, E] is made."""
+    order_GN = queue_GN.argsort(dim=1, stable=True)
+    load_GE = queue_GN.new_zeros(queue_GN.shape[0], num_experts + 1)
+    load_GE.scatter_add_(1, queue_GN, torch.ones_like(queue_GN))
+    start_GE = load_GE.cumsum(dim=1) - load_GE
+    place_GN = torch.arange(queue_GN.shape[1], device=queue_GN.device) - start_GE.gather(
+        1, queue_GN.gather(1, order_GN)
+    )
+    return torch.empty_like(queue_GN).scatter_(1, order_GN, place_GN)
+
+
+@torch.no_grad()
+def top_k(score_GSE: Tensor, k: int) -> Tensor:
+    """Indices of the k largest scores, falling, [G, S, K]; the lower index wins a tie."""
+    best_GS = score_GSE.argmax(dim=-1, keepdim=True)
+    chosen = [best_GS]
+    for _ in range(k - 1):
+        score_GSE = score_GSE.scatter(-1, best_GS, -torch.inf)
+        best_GS = score_GSE.argmax(dim=-1, keepdim=True)
+        chosen.append(best_GS)
+    return torch.cat(chosen, dim=-1)
+
+
+def balance_loss(gates_GSE: Tensor, first_GS: Tensor, valid_GS: Tensor) -> Tensor:
+    """Line 13 of GShard's Algorithm 1 as printed, [G]: (1/E) sum_e (c_e / S) · m_e over first choices, also those past
+    capacity; 1/E² when uniform, 0 for an empty group."""
+    load_GE = torch.zeros_like(gates_GSE[:, 0]).scatter_add_(1, first_GS, valid_GS.to(gates_GSE.dtype))
+    num_tokens_G1 = valid_GS.sum(dim=1, keepdim=True).clamp(min=1)
+    mean_gate_GE = masked_sum(gates_GSE, valid_GS) / num_tokens_G1
+    return (load_GE / num_tokens_G1 * mean_gate_GE).mean(dim=-1)
+
+
+def masked_sum(value_GSE: Tensor, valid_GS: Tensor) -> Tensor:
+    """Sum over the real tokens of each group, [G, E], as a matmul, which keeps no copy of its input."""
+    with torch.autocast(value_GSE.device.type, enabled=False):  # a matmul is what autocast would round
+        return (valid_GS.to(value_GSE.dtype).unsqueeze(1) @ value_GSE).squeeze(1)
+
+
+def mean_over_groups(loss_G: Tensor, valid_GS: Tensor) -> Tensor:
+    """Mean over the groups that have a real token (scalar)."""
+    return loss_G.sum() / valid_GS.any(dim=1).sum().clamp(min=1)
+
+
+def check_sizes(logits_GSE: Tensor, k: int, capacity: int | None) -> int:
+    """E. Raises ValueError on fewer than 2 experts, fewer choices than 1 or more than experts, and a capacity below
+    1."""
+    E = logits_GSE.shape[-1]
+    if E < 2:
+        raise ValueError(f"a gate needs at least 2 experts to choose from, got {E}")
+    if k < 1:
+        raise ValueError(f"k={k} gives a token no expert; it must be at least 1")
+    if k > E:
+        raise ValueError(f"k={k} choices a token need at least {k} experts, got {E}")
+    if capacity is not None and capacity < 1:
+        raise ValueError(f"capacity={capacity} would drop every token; it must be at least 1")
+    return E
 
 
 def at_least_float32(x: Tensor) -> Tensor:
     """float32, or float64 where it is that already."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-def _one_hot(index_GS: Tensor, num_classes: int) -> Tensor:
-    """Boolean [..., num_classes]."""
-    return index_GS.unsqueeze(-1) == torch.arange(num_classes, device=index_GS.device)
-
-
-def _running_count(chosen_GSE: Tensor) -> Tensor:
-    """How many tokens of the group, this one included, chose the expert so far, int32."""
-    return chosen_GSE.cumsum(dim=1, dtype=torch.int32)

@@ -13,10 +13,15 @@ ROUTER_SCALE = 0.1  # small router logits at first: near-uniform gates
 
 @torch.no_grad()
 def initialize(model: nn.Module, seed: int) -> None:
-    """Glorot-uniform projections, embeddings with standard deviation M^-0.5, norms at 1 and 0, biases none."""
+    """Glorot-uniform projections, embeddings with standard deviation M^-0.5, norms at 1 and 0, biases none; zero for
+    what a module lists as `zero_initialized`."""
     for name, parameter in model.named_parameters():
-        leaf = name.rsplit(".", 1)[-1]
-        if leaf in ("weight", "bias"):  # LayerNorm
+        prefix, _, leaf = name.rpartition(".")
+        if leaf in getattr(model.get_submodule(prefix), "zero_initialized", ()):
+            nn.init.zeros_(parameter)
+        elif leaf == "threshold_E":
+            nn.init.constant_(parameter, 1.0 / len(parameter))
+        elif leaf in ("weight", "bias"):  # LayerNorm
             nn.init.constant_(parameter, 1.0 if leaf == "weight" else 0.0)
         elif leaf.endswith("_VM"):
             parameter.normal_(0.0, parameter.shape[1] ** -0.5, generator=generator(seed, name))

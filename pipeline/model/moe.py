@@ -1,87 +1,128 @@
-"""The Mixture-of-Experts feed-forward layer, written for one device (GShard, Algorithm 2).
+"""The Mixture-of-Experts feed-forward layer, written for one device (GShard, arXiv:2006.16668, Algorithm 2).
 
-G groups, S tokens of a group, M model, H hidden, E experts, C capacity. `pipeline.parallel` cuts E over devices from
-outside: it slices `Experts`' parameters, hangs the all-to-all on it as hooks, and replaces `agree_on_capacity`.
+G groups, S tokens of a group, M model, E experts, C capacity, X rows of experts, P language pairs. `pipeline.parallel`
+cuts E over devices from outside: it slices the experts' parameters and gives them an `exchange`.
 """
 
-import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from pipeline.model.conditional import Conditional
 from pipeline.model.config import MoEConfig
-from pipeline.model.dispatch import Route, combine, dispatch
-from pipeline.model.gating import Gating, at_least_float32, top2_gating
+from pipeline.model.dispatch import combine, dispatch
+from pipeline.model.experts import Experts
+from pipeline.model.gating import Gating, at_least_float32
+from pipeline.model.router_loss import entropy_sum, z_loss
+from pipeline.model.routers import Routing, build_router
+from pipeline.model.selection import Selection
+from pipeline.model.tokens import Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class MoEStatistics:
     """What one pass through one MoE layer did; sums, so that micro-batches and processes add up.
 
-    aux_loss: sum over groups of line 13, carries the gradient. tokens, dropped_first, kept: real tokens, lost first
-    choices, kept choices. load_E: first choices per expert.
+    loss: the layer's auxiliary losses, weighted, summed over groups; carries the gradient. losses: each of them by
+    name, unweighted, without gradient; `balance` is 1 when balanced (E² · line 13 of GShard's Algorithm 1).
+    tokens: real ones. asked, kept: choices before and after capacity. unserved: tokens without any expert.
+    entropy: sum over tokens of the router's, in nats. not_finite: router logits that are NaN or infinite.
+    usage_PE: choices before capacity, by language pair and expert.
     """
 
-    aux_loss: Tensor
+    loss: Tensor
+    losses: Mapping[str, Tensor]
     tokens: Tensor
-    dropped_first: Tensor
+    asked: Tensor
     kept: Tensor
-    load_E: Tensor
-
-    @classmethod
-    def of(cls, gating: Gating) -> "MoEStatistics":
-        return cls(
-            aux_loss=gating.aux_loss_G.sum(),
-            tokens=gating.valid_GS.sum(),
-            dropped_first=gating.dropped_first,
-            kept=gating.kept_GSK.sum(),
-            load_E=gating.first_load_GE.sum(dim=0),
-        )
-
-
-class Experts(nn.Module):
-    """E feed-forward networks side by side: [E, G·C, M] -> [E, G·C, M]."""
-
-    def __init__(self, num_experts: int, dim: int, hidden: int) -> None:
-        super().__init__()
-        self.wi_EMH = nn.Parameter(torch.empty(num_experts, dim, hidden))
-        self.wo_EHM = nn.Parameter(torch.empty(num_experts, hidden, dim))
-
-    def forward(self, slots_EYM: Tensor) -> Tensor:
-        return torch.bmm(torch.bmm(slots_EYM, self.wi_EMH).relu_(), self.wo_EHM)
+    unserved: Tensor
+    entropy: Tensor
+    not_finite: Tensor
+    usage_PE: Tensor
 
 
 class MoE(nn.Module):
-    """Top-2 MoE layer. In training experts have a capacity and the second choice is random; evaluation drops
-    nothing."""
+    """A router, experts, and the way between them. In training experts may have a capacity and routing may be random;
+    evaluation drops nothing and draws nothing.
 
-    def __init__(self, dim: int, config: MoEConfig) -> None:
+    decoder: whose layer it is, which may decide the gate. ffn_dim: hidden size of the shared network of conditional
+    routing, where that is configured.
+    """
+
+    def __init__(self, dim: int, config: MoEConfig, *, decoder: bool = False, ffn_dim: int = 0) -> None:
         super().__init__()
+        self.config = config
         self.num_experts = config.num_experts
-        self.capacity_factor = config.capacity_factor
-        self.wg_ME = nn.Parameter(torch.empty(dim, config.num_experts))
+        self.router = build_router(dim, config.num_experts, config.gate_of(decoder=decoder))
         self.experts = Experts(config.num_experts, dim, config.expert_dim)
-        self.agree_on_capacity: Callable[[int], int] = lambda capacity: capacity
+        self.conditional = Conditional(dim, ffn_dim, config.conditional) if config.conditional else None
 
-    def capacity(self, num_tokens: int) -> int:
-        """C of a group of `num_tokens`: ceil(factor · 2 · S / E)."""
-        return max(1, math.ceil(self.capacity_factor * 2 * num_tokens / self.num_experts))
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """Weights of the auxiliary losses that are switched on, by name."""
+        weights = {**self.router.loss_weights, "z": self.config.z_weight}
+        if self.config.conditional is not None:
+            weights["budget"] = self.config.conditional.weight
+        return {name: weight for name, weight in weights.items() if weight}
 
-    def forward(self, x_GSM: Tensor, valid_GS: Tensor) -> tuple[Tensor, MoEStatistics]:
-        G, S, M = x_GSM.shape
+    def forward(self, x_GSM: Tensor, tokens: Tokens) -> tuple[Tensor, MoEStatistics]:
         with torch.autocast(x_GSM.device.type, enabled=False):  # the gate is float32 whatever the rest is
-            logits_GSE = at_least_float32(x_GSM) @ self.wg_ME
-        if self.training:
-            rnd_GS = torch.rand(G, S, device=x_GSM.device)
-            gating = top2_gating(logits_GSE, self.capacity(S), valid_GS=valid_GS, rnd_GS=rnd_GS)
-            capacity = gating.capacity
-        else:
-            gating = top2_gating(logits_GSE, None, valid_GS=valid_GS)
-            capacity = self.agree_on_capacity(gating.capacity)
-        route = Route.of(gating, capacity)
-        slots_XM = dispatch(x_GSM.reshape(G * S, M), route)
-        slots_EYM = self.experts(slots_XM.view(self.num_experts, G * capacity, M))
-        y_TM = combine(slots_EYM.reshape(-1, M), gating.weight_GSK.view(G * S, -1), route)
-        return y_TM.view(G, S, M), MoEStatistics.of(gating)
+            routing: Routing = self.router(at_least_float32(x_GSM), tokens)
+        decision = routing.decision
+        if self.training and self.config.output_masking:
+            decision = mask_outputs(decision, self.config.output_masking)
+        by_einsum = self.config.dispatch == "einsum" and decision.capacity is not None
+        y_GSM = self._by_einsum(x_GSM, decision) if by_einsum else self._by_gather(x_GSM, decision)
+        budget: dict[str, Tensor] = {}
+        if self.conditional is not None:
+            y_GSM, budget["budget"] = self.conditional(x_GSM, y_GSM, tokens.valid_GS)
+        return y_GSM, self._statistics(routing, tokens, budget)
+
+    def _by_gather(self, x_GSM: Tensor, decision: Gating | Selection) -> Tensor:
+        route = decision.route()
+        rows_XM = self.experts(dispatch(x_GSM.flatten(0, 1), route), route.counts_E)
+        return combine(rows_XM, route).view(x_GSM.shape)
+
+    def _by_einsum(self, x_GSM: Tensor, decision: Gating | Selection) -> Tensor:
+        """Algorithm 2 as printed; rows in the order [E, G, C]."""
+        combine_GSEC = decision.dense().to(x_GSM.dtype)
+        mask_GSEC = (combine_GSEC != 0).to(x_GSM.dtype)
+        slots_EGCM = torch.einsum("gsec,gsm->egcm", mask_GSEC, x_GSM)
+        rows_XM = self.experts(slots_EGCM.flatten(0, 2))
+        return torch.einsum("gsec,egcm->gsm", combine_GSEC, rows_XM.view(slots_EGCM.shape))
+
+    def _statistics(self, routing: Routing, tokens: Tokens, losses: dict[str, Tensor]) -> MoEStatistics:
+        decision, valid_GS = routing.decision, tokens.valid_GS
+        losses = {**decision.losses, **losses}
+        if "balance" in losses:
+            losses["balance"] = losses["balance"] * self.num_experts**2
+        if self.config.z_weight:
+            losses["z"] = torch.stack([z_loss(z, valid_GS) for z in routing.z_logits or (routing.logits_GSE,)]).sum(0)
+        total = torch.zeros((), device=valid_GS.device)
+        for name, weight in self.loss_weights.items():
+            if name in losses:
+                total = total + weight * losses[name].sum()
+        return MoEStatistics(
+            loss=total,
+            losses={name: loss_G.detach().sum() for name, loss_G in losses.items()},
+            tokens=valid_GS.sum(),
+            asked=decision.asked,
+            kept=decision.kept,
+            unserved=decision.unserved,
+            entropy=entropy_sum(routing.logits_GSE, valid_GS),
+            not_finite=(~routing.logits_GSE.isfinite()).sum(),
+            usage_PE=decision.usage(tokens.pair_GS, tokens.num_pairs),
+        )
+
+
+def mask_outputs(decision: Gating | Selection, probability: float) -> Gating | Selection:
+    """Expert output masking (EOM, arXiv:2212.07571, section 3): the output of each expert for each of its tokens is
+    masked with `probability`, so that the other expert or the residual connection alone carries the token; what stays
+    is divided by 1 - probability, as dropout does, so that evaluation needs no factor.
+
+    Masking an output and masking its combine weight are the same thing.
+    """
+    keep = torch.rand(decision.weights.shape, device=decision.weights.device) >= probability
+    return decision.masked(keep / (1.0 - probability))

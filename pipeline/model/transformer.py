@@ -16,8 +16,10 @@ from torch import Tensor, nn
 from pipeline.batch.batch import Batch
 from pipeline.model.attention import Attention, segment_mask
 from pipeline.model.config import ModelConfig
+from pipeline.model.feed_forward import FeedForward
 from pipeline.model.loss import smoothed_cross_entropy
 from pipeline.model.moe import MoE, MoEStatistics
+from pipeline.model.tokens import Tokens
 
 FIRST_POSITION = 2  # as M2M100 and NLLB: positions start behind the padding id
 
@@ -25,7 +27,7 @@ FIRST_POSITION = 2  # as M2M100 and NLLB: positions start behind the padding id
 @dataclass(frozen=True, kw_only=True)
 class Losses:
     """Sums over one batch. loss: smoothed cross-entropy, carries the gradient. nll_BT: cross-entropy of each token in
-    nats, 0 on padding. statistics: one entry per MoE layer, encoder first."""
+    nats, 0 on padding. statistics: one entry per MoE layer, in the order of `Transformer.moe_layers`."""
 
     loss: Tensor
     nll_BT: Tensor
@@ -38,18 +40,6 @@ def sinusoids(num_positions: int, dim: int) -> Tensor:
     rate = torch.exp(torch.arange(half, dtype=torch.float32) * -(math.log(10000.0) / max(half - 1, 1)))
     angle = torch.arange(num_positions, dtype=torch.float32).unsqueeze(1) * rate.unsqueeze(0)
     return torch.cat((angle.sin(), angle.cos()), dim=1)
-
-
-class FeedForward(nn.Module):
-    """Dense feed-forward network: relu(x · wi) · wo."""
-
-    def __init__(self, dim: int, hidden: int) -> None:
-        super().__init__()
-        self.wi_MH = nn.Parameter(torch.empty(dim, hidden))
-        self.wo_HM = nn.Parameter(torch.empty(hidden, dim))
-
-    def forward(self, x_BLM: Tensor) -> Tensor:
-        return (x_BLM @ self.wi_MH).relu_() @ self.wo_HM
 
 
 class Layer(nn.Module):
@@ -65,13 +55,17 @@ class Layer(nn.Module):
         self.cross_attention = Attention(M, heads, key_dim) if decoder else None
         self.feed_forward_norm = nn.LayerNorm(M)
         self.feed_forward: FeedForward | MoE
-        self.feed_forward = MoE(M, config.moe) if config.is_moe(index) else FeedForward(M, config.ffn_dim)
+        self.feed_forward = (
+            MoE(M, config.moe, decoder=decoder, ffn_dim=config.ffn_dim)
+            if config.is_moe(index)
+            else FeedForward(M, config.ffn_dim)
+        )
 
     def forward(
         self,
         x_BLM: Tensor,
         self_mask: Tensor,
-        valid_GS: Tensor,
+        tokens: Tokens,
         memory_BLM: Tensor | None = None,
         cross_mask: Tensor | None = None,
     ) -> tuple[Tensor, MoEStatistics | None]:
@@ -79,14 +73,14 @@ class Layer(nn.Module):
         x_BLM = x_BLM + self.drop(self.self_attention(y_BLM, y_BLM, self_mask))
         if self.cross_attention is not None and self.cross_attention_norm is not None:
             x_BLM = x_BLM + self.drop(self.cross_attention(self.cross_attention_norm(x_BLM), memory_BLM, cross_mask))
-        y_BLM, statistics = self.transform(self.feed_forward_norm(x_BLM), valid_GS)
+        y_BLM, statistics = self.transform(self.feed_forward_norm(x_BLM), tokens)
         return x_BLM + self.drop(y_BLM), statistics
 
-    def transform(self, y_BLM: Tensor, valid_GS: Tensor) -> tuple[Tensor, MoEStatistics | None]:
+    def transform(self, y_BLM: Tensor, tokens: Tokens) -> tuple[Tensor, MoEStatistics | None]:
         """The feed-forward part alone, with what a MoE layer reports of itself."""
         if isinstance(self.feed_forward, FeedForward):
             return self.feed_forward(y_BLM), None
-        y_GSM, statistics = self.feed_forward(y_BLM.reshape(*valid_GS.shape, -1), valid_GS)
+        y_GSM, statistics = self.feed_forward(y_BLM.reshape(*tokens.valid_GS.shape, -1), tokens)
         return y_GSM.view(y_BLM.shape), statistics
 
     def drop(self, x_BLM: Tensor) -> Tensor:
@@ -106,13 +100,13 @@ class Stack(nn.Module):
         self,
         x_BLM: Tensor,
         self_mask: Tensor,
-        valid_GS: Tensor,
+        tokens: Tokens,
         memory_BLM: Tensor | None = None,
         cross_mask: Tensor | None = None,
     ) -> tuple[Tensor, list[MoEStatistics]]:
         collected = []
         for layer in self.layers:
-            x_BLM, statistics = layer(x_BLM, self_mask, valid_GS, memory_BLM, cross_mask)
+            x_BLM, statistics = layer(x_BLM, self_mask, tokens, memory_BLM, cross_mask)
             if statistics is not None:
                 collected.append(statistics)
         return self.norm(x_BLM), collected
@@ -167,7 +161,8 @@ class Transformer(nn.Module):
         segments = batch.encoder_segments_BL
         x_BLM = self.embed(self.source_embedding_VM, batch.encoder_tokens_BL, batch.encoder_positions_BL)
         mask = segment_mask(segments, segments, causal=False, dtype=x_BLM.dtype)
-        memory_BLM, statistics = self.encoder(x_BLM, mask, (segments > 0).view(batch.num_groups, -1))
+        tokens = Tokens.of_rows(segments, batch.pair_BL, num_groups=batch.num_groups, num_pairs=batch.num_pairs)
+        memory_BLM, statistics = self.encoder(x_BLM, mask, tokens)
         return memory_BLM, statistics
 
     def decode(self, batch: Batch, memory_BLM: Tensor) -> tuple[Tensor, list[MoEStatistics]]:
@@ -176,8 +171,8 @@ class Transformer(nn.Module):
         x_BTM = self.embed(self.target_embedding_VM, batch.decoder_input_tokens_BT, batch.decoder_positions_BT)
         self_mask = segment_mask(segments, segments, causal=True, dtype=x_BTM.dtype)
         cross_mask = segment_mask(segments, batch.encoder_segments_BL, causal=False, dtype=x_BTM.dtype)
-        valid_GS = (segments > 0).view(batch.num_groups, -1)
-        x_BTM, statistics = self.decoder(x_BTM, self_mask, valid_GS, memory_BLM, cross_mask)
+        tokens = Tokens.of_rows(segments, batch.pair_BT, num_groups=batch.num_groups, num_pairs=batch.num_pairs)
+        x_BTM, statistics = self.decoder(x_BTM, self_mask, tokens, memory_BLM, cross_mask)
         return x_BTM, statistics
 
     def embed(self, table_VM: Tensor, tokens_BL: Tensor, positions_BL: Tensor) -> Tensor:
@@ -186,6 +181,11 @@ class Transformer(nn.Module):
         x_BLM = x_BLM + self.positions[positions_BL + FIRST_POSITION].to(x_BLM.dtype)
         return F.dropout(x_BLM, self.config.dropout, self.training)
 
-    def moe_layers(self) -> list[MoE]:
-        """Encoder first, in order."""
-        return [module for module in self.modules() if isinstance(module, MoE)]
+    def moe_layers(self) -> dict[str, MoE]:
+        """By name, encoder first, layers counted from 1: `encoder.2`."""
+        return {
+            f"{side}.{index}": layer.feed_forward
+            for side, stack in (("encoder", self.encoder), ("decoder", self.decoder))
+            for index, layer in enumerate(stack.layers, start=1)
+            if isinstance(layer.feed_forward, MoE)
+        }

@@ -1,19 +1,24 @@
 """Cutting a finished single-device model over the mesh: experts over the `expert` axis.
 
-E experts, e experts of one process, Y slots of one expert (G·C), M model, P processes of the expert axis. The router
-and everything dense stays whole. Each process routes its own groups; two all-to-alls per layer take slots to the
-experts' owners and back (GShard, section 3.2: the hand-over of a tensor cut on G to one cut on E).
+E experts, e experts of one process, X rows of this process's tokens, Y rows of this process's experts (in a shape: of one
+expert), M model, P processes of the expert axis. The router and everything dense stays whole. Each process routes its own
+groups; two all-to-alls per layer take rows to the experts' owners and back (GShard, section 3.2: the hand-over of a tensor cut on G to one cut on E).
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from pipeline.model.moe import Experts
+from pipeline.model.experts import Experts
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.mesh import Mesh
+
+
+Compute = Callable[[Tensor, Tensor | None], Tensor]
 
 
 class AllToAll(torch.autograd.Function):
@@ -32,21 +37,68 @@ class AllToAll(torch.autograd.Function):
         return received, None
 
 
-def slots_to_owners(slots_EYM: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """[E, Y, M] of this process's tokens -> [e, P·Y, M] of every process's tokens for this process's experts."""
-    P = dist.get_world_size(group)
-    E, Y, M = slots_EYM.shape
-    received: Tensor = AllToAll.apply(slots_EYM.contiguous(), group)  # type: ignore[no-untyped-call]
-    return received.view(P, E // P, Y, M).transpose(0, 1).reshape(E // P, P * Y, M)
+class RaggedAllToAll(torch.autograd.Function):
+    """Send `sent[p]` rows to process p and receive `received[p]` from it; its gradient goes the other way."""
+
+    @staticmethod
+    def forward(ctx: Any, rows_XM: Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup) -> Tensor:
+        ctx.sent, ctx.received, ctx.group = sent, received, group
+        arrived_YM = rows_XM.new_empty(sum(received), rows_XM.shape[1])
+        dist.all_to_all_single(arrived_YM, rows_XM.contiguous(), received, sent, group=group)
+        return arrived_YM
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        returned: Tensor = RaggedAllToAll.apply(grads[0], ctx.received, ctx.sent, ctx.group)  # type: ignore[no-untyped-call]
+        return returned, None, None, None
 
 
-def slots_to_origins(slots_eYM: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """The way back: [e, P·Y, M] -> [E, Y, M]."""
+class Permute(torch.autograd.Function):
+    """Rows in another order; `back` undoes `order`, so that the gradient is a gather too."""
+
+    @staticmethod
+    def forward(ctx: Any, rows_YM: Tensor, order_Y: Tensor, back_Y: Tensor) -> Tensor:
+        ctx.save_for_backward(back_Y)
+        return rows_YM.index_select(0, order_Y)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return grads[0].index_select(0, ctx.saved_tensors[0]), None, None
+
+
+def exchange_rows(
+    compute: Compute, rows_XM: Tensor, counts_E: Tensor | None, *, num_experts: int, group: dist.ProcessGroup
+) -> Tensor:
+    """Run `compute` where the experts of the rows live, and bring the results back.
+
+    Where every expert has as many rows (counts None), two all-to-alls of fixed size; otherwise counts go first.
+    """
+    if counts_E is None:
+        return _exchange_equal(compute, rows_XM, num_experts, group)
     P = dist.get_world_size(group)
-    e, PY, M = slots_eYM.shape
-    blocks = slots_eYM.view(e, P, PY // P, M).transpose(0, 1).contiguous()
-    received: Tensor = AllToAll.apply(blocks, group)  # type: ignore[no-untyped-call]
-    return received.view(P * e, PY // P, M)
+    theirs_E = torch.empty_like(counts_E)
+    dist.all_to_all_single(theirs_E, counts_E, group=group)
+    theirs_Pe = theirs_E.view(P, -1)
+    sent, received = counts_E.view(P, -1).sum(dim=1).tolist(), theirs_Pe.sum(dim=1).tolist()
+    arrived_YM: Tensor = RaggedAllToAll.apply(rows_XM, sent, received, group)  # type: ignore[no-untyped-call]
+    expert_Y = torch.arange(num_experts // P, device=rows_XM.device).repeat(P).repeat_interleave(theirs_E)
+    order_Y = expert_Y.argsort(stable=True)  # arrived by process, computed by expert
+    back_Y = torch.empty_like(order_Y).scatter_(0, order_Y, torch.arange(len(order_Y), device=order_Y.device))
+    sorted_YM: Tensor = Permute.apply(arrived_YM, order_Y, back_Y)  # type: ignore[no-untyped-call]
+    done_YM: Tensor = Permute.apply(compute(sorted_YM, theirs_Pe.sum(dim=0)), back_Y, order_Y)  # type: ignore[no-untyped-call]
+    returned_XM: Tensor = RaggedAllToAll.apply(done_YM, received, sent, group)  # type: ignore[no-untyped-call]
+    return returned_XM
+
+
+def _exchange_equal(compute: Compute, rows_XM: Tensor, num_experts: int, group: dist.ProcessGroup) -> Tensor:
+    """[E, Y, M] of this process's tokens -> [e, P·Y, M] of every process's tokens for its experts, and back."""
+    P, E, M = dist.get_world_size(group), num_experts, rows_XM.shape[1]
+    arrived: Tensor = AllToAll.apply(rows_XM.contiguous(), group)  # type: ignore[no-untyped-call]
+    by_expert_ePYM = arrived.view(P, E // P, -1, M).transpose(0, 1)
+    done_YM = compute(by_expert_ePYM.reshape(-1, M), None)
+    by_process_PeYM = done_YM.view(E // P, P, -1, M).transpose(0, 1)
+    returned_XM: Tensor = AllToAll.apply(by_process_PeYM.reshape(-1, M), group)  # type: ignore[no-untyped-call]
+    return returned_XM
 
 
 def cut_experts(model: Transformer, mesh: Mesh) -> None:
@@ -57,14 +109,13 @@ def cut_experts(model: Transformer, mesh: Mesh) -> None:
         return
     group = mesh.group("expert")
     rank = dist.get_rank(group)
-    for moe in model.moe_layers():
+    for moe in model.moe_layers().values():
         if moe.num_experts % P:
             raise ValueError(f"model.moe.num_experts={moe.num_experts} is not divisible by runtime.ep={P}")
         for name, parameter in list(moe.experts.named_parameters()):
             mine = parameter.detach().chunk(P)[rank].clone()
             setattr(moe.experts, name, nn.Parameter(mine))
-        _hang_exchange(moe.experts, group)
-        moe.agree_on_capacity = lambda capacity: largest(capacity, group, mesh.device)
+        moe.experts.exchange = partial(exchange_rows, num_experts=moe.num_experts, group=group)
 
 
 def expert_parameters(model: Transformer) -> set[str]:
@@ -75,21 +126,3 @@ def expert_parameters(model: Transformer) -> set[str]:
         if isinstance(module, Experts)
         for name, _ in module.named_parameters()
     }
-
-
-def largest(number: int, group: dist.ProcessGroup, device: torch.device) -> int:
-    """The largest of the processes' numbers; idle processes join."""
-    tensor = torch.tensor(number, device=device)
-    dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=group)
-    return int(tensor)
-
-
-def _hang_exchange(experts: Experts, group: dist.ProcessGroup) -> None:
-    def before(_module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
-        return (slots_to_owners(args[0], group),)
-
-    def after(_module: nn.Module, _args: Any, output: Tensor) -> Tensor:
-        return slots_to_origins(output, group)
-
-    experts.register_forward_pre_hook(before)
-    experts.register_forward_hook(after)

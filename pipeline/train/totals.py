@@ -9,40 +9,31 @@ import torch.distributed as dist
 
 from pipeline.model.transformer import Losses
 from pipeline.train.config import TrainConfig
+from pipeline.train.routing import RoutingSums
 
 
 class StepSums:
     """Sums over one step's micro-batches on this process; `reduce` makes them those of all processes, in one
     all-reduce."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._sums = torch.zeros(5, dtype=torch.float64, device=device)
-        self.nll = self.aux = 0.0
+    def __init__(self, routing: RoutingSums) -> None:
+        self.routing = routing
+        self._nll = torch.zeros((), dtype=torch.float64, device=routing.values_LX.device)
+        self.nll = 0.0
         self.stop = False
-        self._dropped_first = self._kept = self._tokens = 0.0
+        routing.clear()
 
     def add(self, losses: Losses) -> None:
-        routed = torch.zeros(4, dtype=torch.float64, device=self._sums.device)
-        for s in losses.statistics:
-            routed += torch.stack([v.detach().double() for v in (s.aux_loss, s.dropped_first, s.kept, s.tokens)])
-        self._sums += torch.cat((losses.nll_BT.sum().double().view(1), routed))
+        self._nll += losses.nll_BT.sum().double()
+        self.routing.add(losses.statistics)
 
     def reduce(self, *, stop: bool) -> None:
         """stop: whether this process was asked to stop; `self.stop` then says whether any was."""
-        sums = torch.cat((self._sums, self._sums.new_tensor([float(stop)])))
+        values_LX = self.routing.values_LX
+        sums = torch.cat((self._nll.view(1), self._nll.new_tensor([float(stop)]), values_LX.flatten()))
         dist.all_reduce(sums)
-        self.nll, self.aux, self._dropped_first, self._kept, self._tokens, asked = sums.tolist()
-        self.stop = asked > 0
-
-    def routing(self) -> dict[str, float]:
-        """drop_rate: first choices lost to full experts; experts_per_token: choices that were served. Empty for a
-        dense model."""
-        if not self._tokens:
-            return {}
-        return {
-            "drop_rate": self._dropped_first / self._tokens,
-            "experts_per_token": self._kept / self._tokens,
-        }
+        self.nll, self.stop = float(sums[0]), bool(sums[1] > 0)
+        self.routing.values_LX = sums[2:].view_as(values_LX)
 
 
 @dataclass(kw_only=True)

@@ -32,9 +32,12 @@ from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import cut_experts
 from pipeline.parallel.process import StopRequest
 from pipeline.stage import Stopped, remove_tree, write_atomically
+from pipeline.train.gradient_check import RouterGradientCheck
 from pipeline.train.job import TrainJob
+from pipeline.train.ledger import ledger, summary
 from pipeline.train.measure import matmul_peak, step_flops
 from pipeline.train.records import Records
+from pipeline.train.routing import RoutingSums, write_usage
 from pipeline.train.totals import Progress, StepSums
 from pipeline.vocab.encoded import EncodedSplit
 from pipeline.vocab.tokenizer import Vocabulary
@@ -78,6 +81,10 @@ class Trainer:
             weight_decay=t.weight_decay,
             precision=t.precision,
         )
+        layers = model.moe_layers()
+        self.routing = RoutingSums(layers, len(self.data), self.device)
+        self.usage_LPE = torch.zeros_like(self.routing.usage_LPE)
+        self.gradient_check = RouterGradientCheck(layers, self.device)
         self.progress = Progress()
         self.checkpoints = Path(job.out) / CHECKPOINTS
         self._restore()
@@ -101,8 +108,17 @@ class Trainer:
                     raise Stopped(self.job.title)
             if records is not None:
                 self._keep_best_and_last()  # a crash may have come between the last save and this
-                self._write_ledger(peak)
-                records.say(self._summary(peak))
+                costs = ledger(
+                    progress,
+                    self.job.model,
+                    self.parameters,
+                    peak=peak,
+                    stopped="patience" if progress.out_of_patience(t) else "budget",
+                    processes=self.world,
+                    ep=self.mesh.size("expert"),
+                )
+                write_atomically(self.job.log / "ledger.json", json.dumps(costs, indent=1))
+                records.say(summary(progress, peak))
 
     def _records(self) -> AbstractContextManager[Records | None]:
         """Records on the first process, None on the others."""
@@ -121,11 +137,10 @@ class Trainer:
         """One optimizer step, its packing included; whether any process was asked to stop."""
         began = time.perf_counter()
         step = next(steps)
-        progress, t, moe = self.progress, self.job.train, self.job.model.moe
+        progress, t = self.progress, self.job.train
         number = progress.step + 1
-        aux_scale = moe.aux_weight * moe.num_experts**2 / step.nonempty_groups
         rate = t.learning_rate_at(number)
-        sums = StepSums(self.device)
+        sums = StepSums(self.routing)
         self.engine.train()
         for micro in range(self.rank, len(step.groups), self.world):
             batch = assemble(step.groups[micro], step.shape, self.data).to(self.device)
@@ -133,11 +148,14 @@ class Trainer:
             losses = self.engine(batch, label_smoothing=t.label_smoothing)
             loss = losses.loss / step.target_tokens
             if losses.statistics:
-                loss = loss + aux_scale * torch.stack([s.aux_loss for s in losses.statistics]).sum()
+                self.gradient_check.look(losses.statistics)
+                loss = loss + torch.stack([s.loss for s in losses.statistics]).sum() / step.nonempty_groups
             self.engine.backward(loss)
             self.engine.step(rate)
             sums.add(losses)
         sums.reduce(stop=bool(self.stop))
+        self.routing.check_finite(number)
+        self.gradient_check.decide()
         cross_entropy, norm = sums.nll / step.target_tokens, self.engine.gradient_norm
         if not math.isfinite(cross_entropy + norm):
             raise ValueError(
@@ -147,22 +165,25 @@ class Trainer:
         seconds = time.perf_counter() - began
         useful, executed = step_flops(step, self.forward_flops, self.lengths)
         progress.add(step.target_tokens, seconds, useful, executed)
+        log = number % t.log_every == 0
+        usage_LPE = self.routing.take_usage() if log else None
+        if usage_LPE is not None:
+            self.usage_LPE += usage_LPE
         if records is None:
             return sums.stop
-        if number % t.log_every == 0:
+        if usage_LPE is not None:
             record = {
                 "event": "train",
                 "step": number,
                 "target_tokens": progress.target_tokens,
                 "cross_entropy": cross_entropy,
-                "aux_loss": sums.aux * moe.num_experts**2 / step.nonempty_groups,
                 "lr": rate,
                 "gradient_norm": norm,
                 "seconds": progress.train_seconds,
                 "tokens_per_second": step.target_tokens / seconds,
                 "mfu": useful / seconds / peak,
                 "useful_flops": useful / executed,
-                **sums.routing(),
+                **self.routing.record(step.nonempty_groups, usage_LPE),
             }
             records.write(record)
         records.progress(
@@ -178,6 +199,7 @@ class Trainer:
         """Cross-entropy per pair, without noise or drops; idle processes run empty groups so that none waits
         forever."""
         self.engine.train(False)
+        self.usage_LPE += self.routing.take_usage()
         sums = torch.zeros(len(self.dev), 2, dtype=torch.float64, device=self.device)
         for step in self.dev_steps:
             for micro in range(self.rank, len(step.groups), self.world):
@@ -186,6 +208,7 @@ class Trainer:
                 pair_T, valid_T = batch.pair_BT.flatten(), (batch.decoder_segments_BT > 0).flatten()
                 values_T2 = torch.stack((losses.nll_BT.flatten().double(), valid_T.double()), dim=1)
                 sums.index_add_(0, pair_T, values_T2)
+                self.routing.add(losses.statistics)
         dist.all_reduce(sums)
         per_pair = (sums[:, 0] / sums[:, 1]).tolist()
         macro = float(np.mean(per_pair))
@@ -194,7 +217,17 @@ class Trainer:
                 f"validation cross-entropy is {macro} at step {self.progress.step}; the last checkpoint is kept"
             )
         self.progress.judge(macro)
+        train_LPE, dev_LPE = self.usage_LPE.clone(), self.routing.take_usage()
+        self.usage_LPE.zero_()
         if records is not None:
+            if self.routing.names:
+                write_usage(
+                    self.job.log / "routing.npz",
+                    names=self.routing.names,
+                    pairs=self.job.pairs,
+                    train_LPE=train_LPE,
+                    dev_LPE=dev_LPE,
+                )
             record = {
                 "event": "validation",
                 "step": self.progress.step,
@@ -248,42 +281,6 @@ class Trainer:
         load(found, tensors)
         self.engine.load(tensors)
         self.mixture.restore(state["mixture"])
-
-    def _summary(self, peak: float) -> str:
-        p = self.progress
-        return (
-            f"{p.step} steps, {p.target_tokens:,} target tokens in {p.train_seconds:.0f} s "
-            f"({p.target_tokens / p.train_seconds:,.0f}/s); MFU {p.useful_flops / p.train_seconds / peak:.1%} of a "
-            f"measured matmul peak of {peak / 1e9:.0f} GFLOP/s; useful over executed FLOPs "
-            f"{p.useful_flops / p.executed_flops:.3f}; best validation cross-entropy {p.best_loss:.4f} "
-            f"at step {p.best_step}"
-        )
-
-    def _write_ledger(self, peak: float) -> None:
-        """Costs of the run (log/ledger.json). flops_per_token: useful training FLOPs per target token."""
-        p, m = self.progress, self.job.model
-        experts = f", {m.moe.num_experts} experts" if m.moe.num_experts else ""
-        ledger = {
-            "parameters": self.parameters.total,
-            "active_parameters": self.parameters.active,
-            "flops_per_token": p.useful_flops / p.target_tokens,
-            "flops_unit": "training FLOPs per target token",
-            "tokens": p.target_tokens,
-            "steps": p.step,
-            "train_seconds": p.train_seconds,
-            "device_hours": p.train_seconds * self.world / 3600,
-            "mfu": p.useful_flops / p.train_seconds / peak,
-            "matmul_peak": peak,
-            "tokens_per_second": p.target_tokens / p.train_seconds,
-            "useful_flops": p.useful_flops / p.executed_flops,
-            "best_step": p.best_step,
-            "validation_loss": p.best_loss,
-            "stopped": "patience" if p.out_of_patience(self.job.train) else "budget",
-            "size": f"d={m.dim}, {m.encoder_layers}+{m.decoder_layers} layers{experts}",
-            "processes": self.world,
-            "ep": self.mesh.size("expert"),
-        }
-        write_atomically(self.job.log / "ledger.json", json.dumps(ledger, indent=1))
 
 
 def validation_steps(job: TrainJob, dev: Sequence[EncodedSplit]) -> list[Step]:

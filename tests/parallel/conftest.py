@@ -50,8 +50,10 @@ RunJob = Callable[..., Outcome]
 
 
 def make_job(prepared: Any, out: Path, *, processes: int, ep: int, **changes: Any) -> TrainJob:
-    """A small MoE model with dropout and random routing on; `changes` go to the training configuration."""
+    """A small MoE model with dropout and random routing on; `changes` go to the training configuration, but for
+    `runtime` and `moe`."""
     runtime = changes.pop("runtime", {})
+    moe = changes.pop("moe", MoEConfig(num_experts=4, expert_dim=32))
     train = {
         "max_steps": 4,
         "max_tokens": 0,
@@ -74,7 +76,7 @@ def make_job(prepared: Any, out: Path, *, processes: int, ep: int, **changes: An
             encoder_layers=2,
             decoder_layers=2,
             dropout=0.1,
-            moe=MoEConfig(num_experts=4, expert_dim=32),
+            moe=moe,
         ),
         batch=BatchConfig(
             shapes=[GroupShape(rows=4, source=96, target=64)], groups_per_step=4, temperature=2.0, window_steps=4

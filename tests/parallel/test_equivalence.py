@@ -96,11 +96,10 @@ def reference_gradients(prepared):
     )
     initialize(model, job.train.seed)
     total = torch.zeros(())
-    num_experts = job.model.moe.num_experts
     for index, group in enumerate(step.groups):
         seed_group(job.train.seed, 1, index)
         losses = model(assemble(group, step.shape, data), label_smoothing=job.train.label_smoothing)
-        aux = sum((s.aux_loss for s in losses.statistics), torch.zeros(()))
-        total = total + losses.loss / step.target_tokens + 0.01 * num_experts**2 * aux / len(step.groups)
+        aux = sum((s.loss for s in losses.statistics), torch.zeros(()))
+        total = total + losses.loss / step.target_tokens + aux / len(step.groups)
     total.backward()
     return {name: p.grad for name, p in model.named_parameters()}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from pipeline.model.config import MoEConfig
 from pipeline.parallel.checkpoint import newest, verify
 from pipeline.parallel.launch import JobFailed, process_environment
 
@@ -108,10 +109,17 @@ def test_a_half_written_checkpoint_is_not_seen(tmp_path):
     assert newest(tmp_path) is None
 
 
-def test_divergence_stops_with_an_error_and_keeps_the_checkpoint(run_job):
-    good = run_job(processes=1, ep=1, max_steps=2)
-    with pytest.raises(JobFailed, match="diverged at step"):
-        run_job(processes=1, ep=1, max_steps=40, into=good, learning_rate=1e30, warmup_steps=1)
+@pytest.mark.parametrize(
+    ("moe", "message"),
+    [
+        (MoEConfig(), r"diverged at step \d+"),
+        (MoEConfig(num_experts=4, expert_dim=32), r"NaN or infinite router logits in layer encoder\.2, .*at step \d+"),
+    ],
+)
+def test_divergence_stops_with_an_error_and_keeps_the_checkpoint(run_job, moe, message):
+    good = run_job(processes=1, ep=1, max_steps=2, moe=moe)
+    with pytest.raises(JobFailed, match=message):
+        run_job(processes=1, ep=1, max_steps=40, into=good, learning_rate=1e30, warmup_steps=1, moe=moe)
     verify(good.checkpoint())
 
 

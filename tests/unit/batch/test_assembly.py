@@ -24,4 +24,6 @@ def test_group_by_hand():
     assert batch.decoder_input_tokens_BT.tolist()[0] == [EOS, 20, 21, EOS, 22, PAD]
     assert batch.decoder_target_tokens_BT.tolist()[0] == [20, 21, EOS, 22, EOS, PAD]
     assert batch.decoder_segments_BT.tolist()[0] == [1, 1, 1, 2, 2, 0]
+    assert batch.pair_BL.tolist()[0] == [0, 0, 0, 1, 1, 1, 1, 0, 0]
+    assert batch.num_pairs == 2
     assert batch.pair_BT.tolist()[0] == [0, 0, 0, 1, 1, 0]

@@ -1,0 +1,1 @@
+"""Measurements against other implementations; nothing in `pipeline` or `eval` imports it."""

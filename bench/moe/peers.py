@@ -1,0 +1,91 @@
+"""Other implementations of the layer, at the same sizes: E experts, top-2, as many slots as capacity factor 1 gives us.
+
+A peer is imported when it is asked for, so that one that cannot be imported costs its own rows only.
+"""
+
+import contextlib
+import logging
+import os
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from bench.moe.case import Case, Place
+from bench.moe.size import Size
+
+
+def deepspeed(size: Size, place: Place) -> Case:
+    """DeepSpeed's `MoE`: k = 2, no noise, capacity factor 1, no sampling of the second expert, its own dispatch."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(None):
+        warnings.simplefilter("ignore")
+        import deepspeed
+        from deepspeed.moe.layer import MoE
+        from deepspeed.utils import logger
+
+        logger.setLevel(logging.ERROR)
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else a JIT build, 30 s and a compiler
+        if not torch.distributed.is_initialized():
+            backend = "gloo" if place.device == "cpu" else "nccl"
+            rendezvous = os.environ["BABELSHARD_RENDEZVOUS"]
+            torch.distributed.init_process_group(backend, init_method=rendezvous, rank=0, world_size=1)
+            deepspeed.init_distributed(dist_backend=backend, verbose=False)
+        expert = nn.Sequential(
+            nn.Linear(size.model, size.hidden, bias=False),
+            nn.ReLU(inplace=True),
+            nn.Linear(size.hidden, size.model, bias=False),
+        )
+        moe = MoE(
+            size.model,
+            expert,
+            num_experts=size.experts,
+            k=size.k,
+            capacity_factor=1.0,
+            noisy_gate_policy=None,
+            top2_2nd_expert_sampling=False,
+        )
+        moe.set_deepspeed_parallelism()
+    x_SM = place.tokens(size)
+    return _case(moe, size, place, x_SM, lambda: moe(x_SM)[:2])
+
+
+def lucidrains(size: Size, place: Place) -> Case:
+    """`mixture-of-experts`: its capacity factor 2 gives as many slots as 1 gives the others; every second choice."""
+    from mixture_of_experts import MoE
+
+    moe = MoE(
+        size.model,
+        num_experts=size.experts,
+        hidden_dim=size.hidden,
+        second_policy_train="all",
+        capacity_factor_train=float(size.k),
+    )
+    x_SM = place.tokens(size)
+    return _case(moe, size, place, x_SM, lambda: moe(x_SM.unsqueeze(0)))
+
+
+def nllb(size: Size, place: Place) -> Case:
+    """transformers' NLLB-MoE sparse layer: every second choice, no dropout; its experts have biases."""
+    from transformers import NllbMoeConfig
+    from transformers.models.nllb_moe.modeling_nllb_moe import NllbMoeSparseMLP
+
+    config = NllbMoeConfig(
+        d_model=size.model,
+        num_experts=size.experts,
+        expert_capacity=size.capacity,
+        second_expert_policy="all",
+        router_dtype="float32",
+        activation_function="relu",
+        activation_dropout=0.0,
+        dropout=0.0,
+        moe_token_dropout=0.0,
+    )
+    moe = NllbMoeSparseMLP(config, size.hidden)
+    x_SM = place.tokens(size)
+    return _case(moe, size, place, x_SM, lambda: moe(x_SM.unsqueeze(0), padding_mask=None)[:1])
+
+
+def _case(moe: nn.Module, size: Size, place: Place, x_SM: Tensor, forward: Callable[[], tuple[Tensor, ...]]) -> Case:
+    moe.to(place.device, place.dtype).train()
+    return Case(forward=forward, weights=list(moe.parameters()), inputs=[x_SM], flops=size.flops, place=place)

@@ -1,0 +1,141 @@
+"""What is measured: jobs for `bench.moe.worker`, from the command line's choices; free of torch."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from bench.moe.size import Size
+from bench.moe.targets import OURS_ON_CUDA, OURS_WITHOUT_EXPERTS
+
+PARTS = ("router", "gate", "dispatch", "combine")  # of our layer, alone
+PEERS = ("deepspeed", "lucidrains", "nllb")
+GATES = ("top1", "dropless", "noisy_topk", "hierarchical", "balanced", "expert_choice")
+DTYPES = ("fp32", "bf16", "bf16-weights")
+SECTIONS = ("layer", "gates", "growth")
+LARGEST = {"lucidrains": 128, "nllb": 32}  # number of experts beyond which a peer takes too long to wait for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One process's work. sizes: fields of `Size`. seconds, rounds: budget and most rounds of one size. matmul: n of
+    the n³ matmul that counts as the device's peak. memory: whether to measure it, too. dtype: see `Place.precision`."""
+
+    section: str
+    device: str
+    dtype: str
+    threads: int
+    sizes: list[dict[str, Any]]
+    variants: list[str]
+    seconds: float
+    rounds: int
+    matmul: int
+    memory: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Sizes and effort of a whole run, and what it covers unless told otherwise.
+
+    layer, growth: sizes but for the number of experts. growth_experts: that of the growth section.
+    """
+
+    layer: Size
+    experts: tuple[int, ...]
+    dtypes: tuple[str, ...]
+    threads: tuple[int, ...]
+    sections: tuple[str, ...]
+    growth: Size
+    growth_experts: tuple[int, ...]
+    seconds: float
+    rounds: int
+    matmul: int
+
+
+CPU = Scale(
+    layer=Size(model=512, hidden=2048, tokens=4096, experts=8),
+    experts=(8, 32, 128),
+    dtypes=("fp32", "bf16"),
+    threads=(1, 2),
+    sections=SECTIONS,
+    growth=Size(model=128, hidden=512, tokens=8192, experts=8),
+    growth_experts=(8, 128, 2048),
+    seconds=20.0,
+    rounds=30,
+    matmul=2048,
+)
+CUDA = Scale(
+    layer=Size(model=1024, hidden=8192, tokens=32768, experts=8),
+    experts=(8, 32, 128),
+    dtypes=("bf16",),
+    threads=(1,),
+    sections=("layer",),
+    growth=Size(model=1024, hidden=1024, tokens=32768, experts=8),
+    growth_experts=(8, 128, 2048),
+    seconds=5.0,
+    rounds=50,
+    matmul=8192,
+)
+QUICK = Scale(
+    layer=Size(model=16, hidden=32, tokens=64, experts=4),
+    experts=(4, 8),
+    dtypes=("fp32",),
+    threads=(1,),
+    sections=SECTIONS,
+    growth=Size(model=8, hidden=16, tokens=64, experts=4),
+    growth_experts=(4, 16),
+    seconds=0.0,
+    rounds=2,
+    matmul=64,
+)
+
+
+def jobs(
+    scale: Scale,
+    *,
+    device: str,
+    sections: Sequence[str],
+    experts: Sequence[int],
+    dtypes: Sequence[str],
+    threads: Sequence[int],
+    variants: Sequence[str] = (),
+) -> list[Job]:
+    """The layer in every dtype and with every number of threads, its memory (which they do not change) with the first;
+    gates (at the first number of experts) and growth in the first of each. variants: of the layer, unless all."""
+    ours = OURS_ON_CUDA if device == "cuda" else ("ours",)
+    variants = variants or ["dense", "ideal", *ours, *PEERS, OURS_WITHOUT_EXPERTS, *PARTS]
+    sizes = [replace(scale.layer, experts=number) for number in experts]
+    planned = [
+        _job(scale, "layer", device, dtype, number, sizes, variants, memory=number == threads[0])
+        for dtype in dtypes
+        for number in threads
+    ]
+    gates = ["dense", "ours", *(f"ours {gate}" for gate in GATES)]
+    planned.append(_job(scale, "gates", device, dtypes[0], threads[0], sizes[:1], gates))
+    grown = [replace(scale.growth, experts=number) for number in scale.growth_experts]
+    around = ["ours", OURS_WITHOUT_EXPERTS, *PARTS]
+    planned.append(_job(scale, "growth", device, dtypes[0], threads[0], grown, around))
+    return [job for job in planned if job.section in sections]
+
+
+def _job(
+    scale: Scale,
+    section: str,
+    device: str,
+    dtype: str,
+    threads: int,
+    sizes: Sequence[Size],
+    variants: Sequence[str],
+    memory: bool = True,
+) -> Job:
+    return Job(
+        section=section,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        sizes=[asdict(size) for size in sizes],
+        variants=list(variants),
+        seconds=scale.seconds,
+        rounds=scale.rounds,
+        matmul=scale.matmul,
+        memory=memory,
+    )

@@ -1,0 +1,39 @@
+"""Conditional MoE routing: a gate for each token between the experts and a shared dense network.
+
+G groups, S tokens of a group, M model.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.model.config import ConditionalConfig
+from pipeline.model.feed_forward import FeedForward
+from pipeline.model.gating import at_least_float32, masked_sum
+
+
+class Conditional(nn.Module):
+    """CMR (arXiv:2212.07571, section 3; NLLB, arXiv:2207.04672):
+
+    g(x) = sigmoid(w · x), y = (1 - g(x)) · FFN_shared(x) + g(x) · MoE(x), and a budget loss mean over tokens of
+    |g(x) - p|. In training g is zeroed for a random share of tokens. Rare pairs lean on the shared network, which
+    over-fits them less than experts do.
+    """
+
+    zero_initialized = frozenset({"wc_M"})
+
+    def __init__(self, dim: int, hidden: int, config: ConditionalConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.wc_M = nn.Parameter(torch.empty(dim))
+        self.shared = FeedForward(dim, hidden)
+
+    def forward(self, x_GSM: Tensor, expert_GSM: Tensor, valid_GS: Tensor) -> tuple[Tensor, Tensor]:
+        """The mixture [G, S, M] and the budget loss of each group [G], the gate in float32."""
+        with torch.autocast(x_GSM.device.type, enabled=False):
+            gate_GS = torch.sigmoid(at_least_float32(x_GSM) @ self.wc_M)
+        budget_GS1 = (gate_GS - self.config.budget).abs().unsqueeze(-1)
+        budget_G = masked_sum(budget_GS1, valid_GS).squeeze(-1) / valid_GS.sum(dim=1).clamp(min=1)
+        if self.training and self.config.drop:
+            gate_GS = gate_GS * (torch.rand(gate_GS.shape, device=gate_GS.device) >= self.config.drop)
+        gate_GS1 = gate_GS.unsqueeze(-1).to(expert_GSM.dtype)
+        return torch.lerp(self.shared(x_GSM).to(expert_GSM.dtype), expert_GSM, gate_GS1), budget_G

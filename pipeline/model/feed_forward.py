@@ -1,0 +1,16 @@
+"""The dense feed-forward network. M model, H hidden."""
+
+import torch
+from torch import Tensor, nn
+
+
+class FeedForward(nn.Module):
+    """relu(x · wi) · wo, of any tensor whose last dimension is M."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.wi_MH = nn.Parameter(torch.empty(dim, hidden))
+        self.wo_HM = nn.Parameter(torch.empty(hidden, dim))
+
+    def forward(self, x_BLM: Tensor) -> Tensor:
+        return (x_BLM @ self.wi_MH).relu_() @ self.wo_HM

@@ -1,0 +1,92 @@
+"""The maps between tokens and rows of experts that a gate's decision amounts to.
+
+G groups, S tokens of a group, E experts, C capacity, K choices of a token, T tokens (G·S), N assignments of a token to
+an expert, in the order of tokens, X rows of experts, in the order of experts. Where experts have a capacity, X = E·G·C
+and a row may be empty; where they have none, rows are exactly the assignments.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """Two inverse maps, so that forward and backward both only gather.
+
+    row_N: row of each assignment, 0 where it is void. live_N: float, 0 where void. offset_T: first assignment of each
+    token. weight_N: combine weights, 0 where void; carry the router's gradient.
+    token_X: token of each row; an empty row names token 0, and nothing reads its output. weight_X: the combine weight
+    of each row, 0 where empty, without gradient. counts_E: rows of each expert, or None where all have the same.
+    """
+
+    row_N: Tensor
+    live_N: Tensor
+    offset_T: Tensor
+    weight_N: Tensor
+    token_X: Tensor
+    weight_X: Tensor
+    counts_E: Tensor | None
+
+
+def fixed_route(
+    expert_GSK: Tensor, position_GSK: Tensor, kept_GSK: Tensor, weight_GSK: Tensor, *, num_experts: int, capacity: int
+) -> Route:
+    """Rows [E, G, C], one for every slot of every expert; position: slot in the expert's buffer where kept."""
+    G, S, K = expert_GSK.shape
+    group_G11 = torch.arange(G, device=expert_GSK.device).view(G, 1, 1)
+    row_N = (((expert_GSK * G) + group_G11) * capacity + position_GSK).flatten()
+    live_N = kept_GSK.flatten()
+    num_rows = num_experts * G * capacity
+    target_N = row_N.masked_fill(~live_N, num_rows)  # what is void goes to a row that is cut off
+    token_N = torch.arange(G * S * K, device=row_N.device) // K
+    weight_N = weight_GSK.flatten()
+    return Route(
+        row_N=row_N.masked_fill(~live_N, 0),
+        live_N=live_N.to(weight_N.dtype),
+        offset_T=torch.arange(0, G * S * K, K, device=row_N.device),
+        weight_N=weight_N,
+        token_X=row_N.new_zeros(num_rows + 1).scatter_(0, target_N, token_N)[:-1],
+        weight_X=weight_N.new_zeros(num_rows + 1).scatter_(0, target_N, weight_N.detach())[:-1],
+        counts_E=None,
+    )
+
+
+def ragged_route(expert_GSK: Tensor, kept_GSK: Tensor, weight_GSK: Tensor, *, num_experts: int) -> Route:
+    """Rows of an expert in the order of tokens, as many as chose it. Reads counts back from the device."""
+    G, S, K = expert_GSK.shape
+    live_N = kept_GSK.flatten()
+    bucket_N = expert_GSK.flatten().masked_fill(~live_N, num_experts)
+    counts = torch.bincount(bucket_N, minlength=num_experts + 1)[:num_experts]
+    order_X = bucket_N.argsort(stable=True)[: int(counts.sum())]
+    weight_N = weight_GSK.flatten()
+    rows_X = torch.arange(len(order_X), device=order_X.device)
+    return Route(
+        row_N=torch.zeros_like(bucket_N).scatter_(0, order_X, rows_X),
+        live_N=live_N.to(weight_N.dtype),
+        offset_T=torch.arange(0, G * S * K, K, device=order_X.device),
+        weight_N=weight_N,
+        token_X=order_X // K,
+        weight_X=weight_N.detach()[order_X],
+        counts_E=counts,
+    )
+
+
+def selected_route(
+    token_X: Tensor, filled_X: Tensor, weight_X: Tensor, *, num_tokens: int, counts_E: Tensor | None
+) -> Route:
+    """Where experts chose: token and weight of each row in the order of experts; filled: False for an empty row."""
+    token_X = token_X.masked_fill(~filled_X, num_tokens)
+    row_N = token_X.argsort(stable=True)  # empty rows come last, as void assignments of the last token
+    weight_X = weight_X * filled_X
+    load = torch.bincount(token_X, minlength=num_tokens + 1)[:num_tokens]
+    return Route(
+        row_N=row_N,
+        live_N=filled_X[row_N].to(weight_X.dtype),
+        offset_T=load.cumsum(0) - load,
+        weight_N=weight_X[row_N],
+        token_X=token_X.masked_fill(~filled_X, 0),
+        weight_X=weight_X.detach(),
+        counts_E=counts_E,
+    )

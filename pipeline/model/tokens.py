@@ -1,0 +1,40 @@
+"""What a MoE layer must know of the tokens it routes, beside their vectors.
+
+G groups, S tokens of a group, B rows, L length of a row.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """One side of a batch. valid_GS: False for padding, which takes no slot and no share of a mean.
+
+    sentence_GS: a number for each sentence of a group; where padding, any. pair_GS: index of the language pair, below
+    `num_pairs`.
+    """
+
+    valid_GS: Tensor
+    sentence_GS: Tensor
+    pair_GS: Tensor
+    num_pairs: int
+
+    @classmethod
+    def of_rows(cls, segments_BL: Tensor, pair_BL: Tensor, *, num_groups: int, num_pairs: int) -> "Tokens":
+        """Of packed rows; segments: 1, 2, … by sentence of a row, 0 for padding."""
+        B, L = segments_BL.shape
+        row_B1 = torch.arange(B, device=segments_BL.device).unsqueeze(1)
+        return cls(
+            valid_GS=(segments_BL > 0).view(num_groups, -1),
+            sentence_GS=(segments_BL + row_B1 * (L + 1)).view(num_groups, -1),
+            pair_GS=pair_BL.view(num_groups, -1),
+            num_pairs=num_pairs,
+        )
+
+    @classmethod
+    def of_mask(cls, valid_BL: Tensor) -> "Tokens":
+        """One group of one sentence a row, of one language pair; valid_BL: False for padding."""
+        return cls.of_rows(valid_BL.long(), torch.zeros_like(valid_BL, dtype=torch.long), num_groups=1, num_pairs=1)

@@ -1,0 +1,55 @@
+"""What a run cost: the equal-FLOPs ledger, and the line that says it."""
+
+from typing import Any
+
+from pipeline.model.config import ModelConfig
+from pipeline.model.flops import ParameterCount
+from pipeline.train.totals import Progress
+
+
+def ledger(
+    progress: Progress,
+    model: ModelConfig,
+    parameters: ParameterCount,
+    *,
+    peak: float,
+    stopped: str,
+    processes: int,
+    ep: int,
+) -> dict[str, Any]:
+    """Costs of a finished run. flops_per_token: useful training FLOPs per target token. peak: FLOP/s of matmuls on the
+    run's devices together, which `mfu` is a share of."""
+    p = progress
+    experts = f", {model.moe.num_experts} experts" if model.moe.num_experts else ""
+    return {
+        "parameters": parameters.total,
+        "active_parameters": parameters.active,
+        "flops_per_token": p.useful_flops / p.target_tokens,
+        "flops_unit": "training FLOPs per target token",
+        "tokens": p.target_tokens,
+        "steps": p.step,
+        "train_seconds": p.train_seconds,
+        "device_hours": p.train_seconds * processes / 3600,
+        "mfu": p.useful_flops / p.train_seconds / peak,
+        "matmul_peak": peak,
+        "tokens_per_second": p.target_tokens / p.train_seconds,
+        "useful_flops": p.useful_flops / p.executed_flops,
+        "best_step": p.best_step,
+        "validation_loss": p.best_loss,
+        "stopped": stopped,
+        "size": f"d={model.dim}, {model.encoder_layers}+{model.decoder_layers} layers{experts}",
+        "processes": processes,
+        "ep": ep,
+    }
+
+
+def summary(progress: Progress, peak: float) -> str:
+    """One line for people."""
+    p = progress
+    return (
+        f"{p.step} steps, {p.target_tokens:,} target tokens in {p.train_seconds:.0f} s "
+        f"({p.target_tokens / p.train_seconds:,.0f}/s); MFU {p.useful_flops / p.train_seconds / peak:.1%} of a "
+        f"measured matmul peak of {peak / 1e9:.0f} GFLOP/s; useful over executed FLOPs "
+        f"{p.useful_flops / p.executed_flops:.3f}; best validation cross-entropy {p.best_loss:.4f} "
+        f"at step {p.best_step}"
+    )

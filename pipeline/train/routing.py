@@ -1,0 +1,109 @@
+"""What the MoE layers of a run did, summed over micro-batches and processes.
+
+L MoE layers, P language pairs, E experts.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pipeline.model.moe import MoE, MoEStatistics
+
+COUNTS = ("tokens", "asked", "kept", "unserved", "entropy", "not_finite")
+
+
+class RoutingSums:
+    """Sums of one step, or of one validation, of all MoE layers; a dense model has none."""
+
+    def __init__(self, layers: dict[str, MoE], num_pairs: int, device: torch.device) -> None:
+        self.names = list(layers)
+        self._losses = [sorted(layer.loss_weights) for layer in layers.values()]
+        self._weights = [layer.loss_weights for layer in layers.values()]
+        width = len(COUNTS) + max((len(names) for names in self._losses), default=0)
+        self.values_LX = torch.zeros(len(layers), width, dtype=torch.float64, device=device)
+        num_experts = next((layer.num_experts for layer in layers.values()), 0)
+        self.usage_LPE = torch.zeros(len(layers), num_pairs, num_experts, dtype=torch.int64, device=device)
+
+    @torch.no_grad()
+    def add(self, statistics: Sequence[MoEStatistics]) -> None:
+        """One micro-batch: an entry for every layer."""
+        for index, s in enumerate(statistics):
+            values = [getattr(s, name) for name in COUNTS]
+            values += [s.losses[name] for name in self._losses[index] if name in s.losses]
+            self.values_LX[index, : len(values)] += torch.stack([value.double() for value in values])
+            self.usage_LPE[index] += s.usage_PE
+
+    def clear(self) -> None:
+        """Forget the step's sums; usage goes on."""
+        self.values_LX.zero_()
+
+    def take_usage(self) -> Tensor:
+        """Choices of all processes since the last call, [L, P, E]. A collective."""
+        usage_LPE = self.usage_LPE.clone()
+        dist.all_reduce(usage_LPE)
+        self.usage_LPE.zero_()
+        return usage_LPE
+
+    def check_finite(self, step: int) -> None:
+        """Raise ValueError naming the layers whose router gave NaN or infinity. After `values_LX` was reduced."""
+        broken = [
+            name
+            for name, row in zip(self.names, self.values_LX.tolist(), strict=True)
+            if row[COUNTS.index("not_finite")]
+        ]
+        if broken:
+            raise ValueError(
+                f"NaN or infinite router logits in layer {', '.join(broken)} at step {step}; the last checkpoint is "
+                "kept: lower train.learning_rate, raise train.warmup_steps, or set model.moe.z_weight=0.001"
+            )
+
+    def record(self, nonempty_groups: int, usage_LPE: Tensor) -> dict[str, object]:
+        """Of reduced sums. drop_rate: choices lost to full experts; experts_per_token: choices served; aux_loss: what
+        the auxiliary losses add to the training loss; by layer also each of them unweighted, unserved tokens, the
+        router's entropy in nats, and the load of the busiest and the idlest expert in units of a fair share."""
+        if not self.names:
+            return {}
+        layers: dict[str, dict[str, float]] = {}
+        aux = 0.0
+        for index, (name, row) in enumerate(zip(self.names, self.values_LX.tolist(), strict=True)):
+            counts = dict(zip(COUNTS, row, strict=False))
+            losses = dict(zip(self._losses[index], row[len(COUNTS) :], strict=False))
+            losses = {loss: value / nonempty_groups for loss, value in losses.items()}
+            aux += sum(self._weights[index][loss] * value for loss, value in losses.items())
+            load_E = usage_LPE[index].sum(dim=0).double()
+            share_E = load_E / load_E.mean().clamp(min=1e-9)
+            layers[name] = {
+                **losses,
+                "drop_rate": 1 - counts["kept"] / max(counts["asked"], 1.0),
+                "unserved": counts["unserved"] / max(counts["tokens"], 1.0),
+                "entropy": counts["entropy"] / max(counts["tokens"], 1.0),
+                "load_max": float(share_E.max()),
+                "load_min": float(share_E.min()),
+            }
+        tokens, asked, kept = (
+            float(self.values_LX[:, COUNTS.index(name)].sum()) for name in ("tokens", "asked", "kept")
+        )
+        return {
+            "aux_loss": aux,
+            "drop_rate": 1 - kept / max(asked, 1.0),
+            "experts_per_token": kept / max(tokens, 1.0),
+            "layers": layers,
+        }
+
+
+def write_usage(path: Path, *, names: Sequence[str], pairs: Sequence[str], train_LPE: Tensor, dev_LPE: Tensor) -> None:
+    """Expert usage by layer and language pair, as plain arrays (numpy .npz, no pickle): in training since the previous
+    validation, and on the development sets, where nothing is drawn and nothing dropped."""
+    partial = path.with_name(path.name + ".partial.npz")
+    np.savez(
+        partial,
+        layers=np.array(names, dtype=str),
+        pairs=np.array(pairs, dtype=str),
+        train=train_LPE.cpu().numpy(),
+        dev=dev_LPE.cpu().numpy(),
+    )
+    partial.replace(path)

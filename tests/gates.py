@@ -1,0 +1,18 @@
+"""Every gate that ships: the files of configs/gate, as small MoE configurations."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.model.config import MoEConfig
+from pipeline.schema import build
+
+DIRECTORY = Path(__file__).resolve().parent.parent / "configs" / "gate"
+GATES = sorted(path.stem for path in DIRECTORY.glob("*.yaml"))
+
+
+def moe_of(gate: str, **changes: Any) -> MoEConfig:
+    """4 experts of 16 hidden units behind the named gate."""
+    values = yaml.safe_load((DIRECTORY / f"{gate}.yaml").read_text(encoding="utf-8"))
+    return build(MoEConfig, {"num_experts": 4, "expert_dim": 16, **values, **changes})
