@@ -3,6 +3,7 @@ DictConfig."""
 
 import contextlib
 import io
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,6 +18,8 @@ from pipeline.parallel.config import RuntimeConfig, check_divisible
 from pipeline.schema import build, suggestion
 from pipeline.train.config import TrainConfig
 from pipeline.vocab.config import VocabConfig
+
+logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -97,7 +100,10 @@ def load_config(overrides: Sequence[str], root: Path = ROOT) -> RunConfig:
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(_explain(error, overrides, root)) from error
     assert isinstance(tree, dict)
-    return build(RunConfig, {**tree, "baselines": _tiers(tree)})  # type: ignore[dict-item]
+    config = build(RunConfig, {**tree, "baselines": _tiers(tree)})  # type: ignore[dict-item]
+    for caution in config.model.moe.cautions():
+        logger.warning("warning: %s", caution)
+    return config
 
 
 def _recipes(root: Path) -> str:

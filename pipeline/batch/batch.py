@@ -4,6 +4,7 @@ G groups, B rows of a batch (rows of a group times G), L length of a row on the 
 """
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,5 +34,9 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on another device."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: v.to(device) for name, v in values.items() if isinstance(v, Tensor)})
+        moved: dict[str, Any] = {
+            field.name: value.to(device)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
+        }
+        return replace(self, **moved)

@@ -27,13 +27,17 @@ class Conditional(nn.Module):
         self.wc_M = nn.Parameter(torch.empty(dim))
         self.shared = FeedForward(dim, hidden)
 
-    def forward(self, x_GSM: Tensor, expert_GSM: Tensor, valid_GS: Tensor) -> tuple[Tensor, Tensor]:
-        """The mixture [G, S, M] and the budget loss of each group [G], the gate in float32."""
+    def gate(self, x_GSM: Tensor, valid_GS: Tensor) -> tuple[Tensor, Tensor]:
+        """g(x) [G, S], in float32, and the budget loss of each group [G]."""
         with torch.autocast(x_GSM.device.type, enabled=False):
             gate_GS = torch.sigmoid(at_least_float32(x_GSM) @ self.wc_M)
         budget_GS1 = (gate_GS - self.config.budget).abs().unsqueeze(-1)
         budget_G = masked_sum(budget_GS1, valid_GS).squeeze(-1) / valid_GS.sum(dim=1).clamp(min=1)
         if self.training and self.config.drop:
             gate_GS = gate_GS * (torch.rand(gate_GS.shape, device=gate_GS.device) >= self.config.drop)
-        gate_GS1 = gate_GS.unsqueeze(-1).to(expert_GSM.dtype)
-        return torch.lerp(self.shared(x_GSM).to(expert_GSM.dtype), expert_GSM, gate_GS1), budget_G
+        return gate_GS, budget_G
+
+    def forward(self, x_GSM: Tensor, expert_GSM: Tensor, gate_GS: Tensor) -> Tensor:
+        """The mixture [G, S, M] of the shared network and the experts' output."""
+        shared_GSM = self.shared(x_GSM).to(expert_GSM.dtype)
+        return torch.lerp(shared_GSM, expert_GSM, gate_GS.unsqueeze(-1).to(expert_GSM.dtype))

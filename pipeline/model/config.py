@@ -72,6 +72,15 @@ class MoEConfig:
                 "when it translates; set it as model.moe.encoder_gate and keep another gate for the decoder"
             )
 
+    def cautions(self) -> list[str]:
+        """What is legal and may surprise, for people to read before a run."""
+        if self.num_experts and self.gate.kind == "balanced":
+            return [
+                "model.moe.gate: in the decoder the balanced gate's training mask looks at later tokens, which its "
+                "thresholds cannot when it translates; as model.moe.encoder_gate it would not"
+            ]
+        return []
+
     def gate_of(self, *, decoder: bool) -> GateConfig:
         """The gate of the encoder's or the decoder's MoE layers."""
         return self.gate if decoder or self.encoder_gate is None else self.encoder_gate

@@ -45,7 +45,7 @@ class Forward:
 
 
 def forward_flops(config: ModelConfig, target_vocabulary: int) -> Forward:
-    """The model's forward FLOPs; a MoE layer counts the experts that its gate gives a token, router and shared network."""
+    """The model's forward FLOPs; a MoE layer counts the experts its gate gives a token, router and shared network."""
     M, ND = config.dim, config.heads * config.key_dim
     projections = 2 * 4 * M * ND
     encoder = config.encoder_layers * projections + _feed_forward(config, decoder=False)

@@ -70,15 +70,19 @@ class MoE(nn.Module):
     def forward(self, x_GSM: Tensor, tokens: Tokens) -> tuple[Tensor, MoEStatistics]:
         with torch.autocast(x_GSM.device.type, enabled=False):  # the gate is float32 whatever the rest is
             routing: Routing = self.router(at_least_float32(x_GSM), tokens)
+        losses = dict(routing.decision.losses)
+        if self.conditional is not None:
+            gate_GS, losses["budget"] = self.conditional.gate(x_GSM, tokens.valid_GS)
+        statistics = self._statistics(routing, tokens, losses)
         decision = routing.decision
+        del routing  # its logits are as large as S · E
         if self.training and self.config.output_masking:
             decision = mask_outputs(decision, self.config.output_masking)
         by_einsum = self.config.dispatch == "einsum" and decision.capacity is not None
         y_GSM = self._by_einsum(x_GSM, decision) if by_einsum else self._by_gather(x_GSM, decision)
-        budget: dict[str, Tensor] = {}
         if self.conditional is not None:
-            y_GSM, budget["budget"] = self.conditional(x_GSM, y_GSM, tokens.valid_GS)
-        return y_GSM, self._statistics(routing, tokens, budget)
+            y_GSM = self.conditional(x_GSM, y_GSM, gate_GS)
+        return y_GSM, statistics
 
     def _by_gather(self, x_GSM: Tensor, decision: Gating | Selection) -> Tensor:
         route = decision.route()
@@ -95,7 +99,6 @@ class MoE(nn.Module):
 
     def _statistics(self, routing: Routing, tokens: Tokens, losses: dict[str, Tensor]) -> MoEStatistics:
         decision, valid_GS = routing.decision, tokens.valid_GS
-        losses = {**decision.losses, **losses}
         if "balance" in losses:
             losses["balance"] = losses["balance"] * self.num_experts**2
         if self.config.z_weight:

@@ -1,8 +1,9 @@
 """Cutting a finished single-device model over the mesh: experts over the `expert` axis.
 
-E experts, e experts of one process, X rows of this process's tokens, Y rows of this process's experts (in a shape: of one
-expert), M model, P processes of the expert axis. The router and everything dense stays whole. Each process routes its own
-groups; two all-to-alls per layer take rows to the experts' owners and back (GShard, section 3.2: the hand-over of a tensor cut on G to one cut on E).
+E experts, e experts of one process, X rows of this process's tokens, Y rows of this process's experts (in a shape with
+e: of one expert), M model, P processes of the expert axis. The router and everything dense stays whole. Each process
+routes its own groups; two all-to-alls per layer take rows to the experts' owners and back (GShard, section 3.2: the
+hand-over of a tensor cut on G to one cut on E).
 """
 
 from collections.abc import Callable
@@ -16,7 +17,6 @@ from torch import Tensor, nn
 from pipeline.model.experts import Experts
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.mesh import Mesh
-
 
 Compute = Callable[[Tensor, Tensor | None], Tensor]
 

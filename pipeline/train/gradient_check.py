@@ -53,8 +53,8 @@ class RouterGradientCheck:
         ]
         if missing:
             raise ValueError(
-                f"the auxiliary loss of layer {', '.join(missing)} gives its router no gradient: set its weight to 0 to "
-                "train without it, or repair the gate"
+                f"the auxiliary loss of layer {', '.join(missing)} gives its router no gradient: set its weight to 0 "
+                "to train without it, or repair the gate"
             )
 
 

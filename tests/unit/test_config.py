@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import ROOT, load_config
+from tests.gates import GATES
 
 RECIPES = sorted(str(f.relative_to(ROOT / "recipes").with_suffix("")) for f in (ROOT / "recipes").rglob("*.yaml"))
 
@@ -69,6 +70,23 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
         ),
         (["model.moe.num_experts=7"], r"num_experts=7 is not divisible by runtime.ep=2; choose 6 or 8"),
         (["batch.groups_per_step=3"], r"groups_per_step=3 is not divisible by runtime.processes=2; choose 4"),
+        (["gate=top3"], r"gate top3 does not exist; did you mean top2"),
+        (["regularizer=[eon]"], r"regularizer eon does not exist; did you mean eom"),
+        (["gate=top1", "model.moe.gate.second=all"], r"second does not exist; did you mean model.moe.gate.kind"),
+        (["model.moe.gate={kind: topp}"], r"kind='topp' does not exist; did you mean top2"),
+        (["model.moe.gate=3"], r"must be a mapping with kind"),
+        (["model.moe.dispatch=einsumm"], r"dispatch='einsumm' is not one of gather, einsum"),
+        (["model.moe.num_experts=1"], r"num_experts=1: a gate needs 2 or more"),
+        (["gate=noisy_topk", "model.moe.gate.k=9"], r"at least 9 experts, there are 8"),
+        (["model.moe.gate.capacity_factor=0"], r"would drop every token"),
+        (["gate=hierarchical", "model.moe.gate.groups=3"], r"groups=3 does not divide .*choose one of 2, 4"),
+        (["gate=hierarchical", "model.moe.gate.groups=8"], r"at least 2 experts of a group, there are 1"),
+        (["gate=hierarchical", "model.moe.gate.k=3"], r"at least 3 groups, there are 2"),
+        (["model.moe.gate.prioritized=true"], r"prioritized decides .* looking at later ones.*encoder_gate"),
+        (["gate=balanced", "model.moe.gate.threshold_weight=0"], r"thresholds learn by it"),
+        (["gate=top1", "model.moe.gate.jitter=1"], r"jitter=1.0 must lie in \[0, 1\)"),
+        (["model.moe.output_masking=1"], r"output_masking=1.0 must lie in"),
+        (["regularizer=[cmr]", "model.moe.conditional.budget=2"], r"budget=2.0 must lie in"),
         (["runtime.zero_stage=3"], r"runtime.zero_stage=3: choose 1 or 2"),
         (["train.max_tokens=0"], r"both 0; give a budget"),
         (["pairs=[]"], r"pairs is empty"),
@@ -83,6 +101,28 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
 def test_mistakes_are_named_with_their_remedy(overrides, message):
     with pytest.raises(ValueError, match=message):
         load_config(overrides)
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_every_gate_is_chosen_by_one_word(gate):
+    config = load_config([f"gate={gate}"])
+    assert gate in (config.model.moe.gate.kind, config.model.moe.gate_of(decoder=False).kind, "prioritized")
+
+
+def test_regularizers_add_up():
+    moe = load_config(["regularizer=[z_loss,eom,cmr]"]).model.moe
+    assert (moe.z_weight, moe.output_masking) == (0.001, 0.2)
+    assert moe.conditional is not None
+    plain = load_config([]).model.moe
+    assert (plain.z_weight, plain.output_masking, plain.conditional) == (0.0, 0.0, None)
+
+
+def test_balanced_in_the_decoder_is_warned_about(caplog):
+    load_config(["gate=balanced"])
+    assert "training mask looks at later tokens" in caplog.text
+    caplog.clear()
+    load_config(["gate=top2", "model.moe.encoder_gate={kind: balanced, k: 2, threshold_weight: 0.01}"])
+    assert not caplog.text
 
 
 def test_help_is_fast_and_imports_nothing_heavy():

@@ -12,7 +12,7 @@ from pipeline.batch.assembly import assemble
 from pipeline.batch.config import GroupShape
 from pipeline.model.config import ModelConfig, MoEConfig
 from pipeline.model.flops import count_parameters, forward_flops
-from pipeline.model.gate_config import Top2Config
+from pipeline.model.gate_config import ExpertChoiceConfig, Top2Config
 from pipeline.model.initialization import initialize
 from pipeline.model.loss import smoothed_cross_entropy
 from pipeline.model.moe import MoE
@@ -210,6 +210,7 @@ def test_impossible_models_are_refused(values, message):
         ({"num_experts": 4, "expert_dim": 0}, "expert_dim=0"),
         ({"num_experts": 4, "expert_dim": 8, "gate": Top2Config(capacity_factor=0.0)}, "would drop every token"),
         ({"num_experts": 4, "expert_dim": 8, "gate": Top2Config(balance_weight=-1.0)}, "balance_weight"),
+        ({"num_experts": 4, "expert_dim": 8, "gate": ExpertChoiceConfig()}, "expert_choice decides .* later ones"),
     ],
 )
 def test_impossible_moe_layers_are_refused(values, message):
