@@ -1,13 +1,16 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train config check format test clean
+.PHONY: help setup train config bench check format test clean
 
 # Settings of `make train`; what is empty is left to the recipe.
 RECIPE     ?= demo
 LANG_PAIRS ?=
 NAME       ?=
 ARGS       ?=
+
+# Setting of `make bench`.
+BENCH      ?= moe
 
 PYTHON ?= $(shell for v in python3.11 python3.12 python3.13 python3; do \
 	$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$v; break; }; done)
@@ -39,6 +42,10 @@ train: $(READY) ## corpus to report: the main job, or what RECIPE and LANG_PAIRS
 
 config: $(READY) ## print the resolved configuration of a run
 	@$(BIN)/python -m pipeline config $(RUN)
+
+bench: $(READY) ## measure against other implementations: BENCH=moe, ARGS="--quick"
+	@bench/setup.sh
+	@.venv-bench/bin/python -m bench.$(BENCH) $(ARGS)
 
 check: $(READY) ## format, lint, types, import directions
 	$(BIN)/ruff format --check .

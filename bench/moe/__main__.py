@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.moe.plan import CPU, CUDA, DTYPES, QUICK, SECTIONS, Job, jobs
 from bench.moe.table import judge, table, write_csv
+from bench.moe.targets import MEMORY
 from pipeline.parallel.launch import process_environment
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
@@ -30,6 +31,7 @@ def main() -> int:
         dtypes=options.dtype or scale.dtypes,
         threads=options.threads or scale.threads,
         variants=options.variants or (),
+        library=options.library,
     )
     name = device_name(options.device)
     out = options.out or RESULTS
@@ -39,7 +41,10 @@ def main() -> int:
     complete = True
     for job in planned:
         for row in run(job):
-            rows.append(row)
+            if job.memory:
+                add_memory(rows, row)
+            else:
+                rows.append(row)
             report(row)
             write_csv(judge(rows), out)  # after every row: a run that is cut short leaves what it has
             complete &= row["variant"] != "process"
@@ -56,17 +61,19 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--experts", type=int, nargs="+", metavar="E")
     parser.add_argument("--sections", choices=SECTIONS, nargs="+")
     parser.add_argument("--variants", nargs="+", metavar="NAME", help="of the layer section, such as 'ours compiled'")
+    parser.add_argument(
+        "--library", choices=("best", "mkl"), default="best", help="of float32 products on a CPU; best is training's"
+    )
     parser.add_argument("--out", type=Path, help="CSV file, or a folder for moe-<device>.csv; default bench/results")
     return parser.parse_args()
 
 
 def run(job: Job) -> Iterator[dict[str, Any]]:
     """Rows of one job, from a process of its own; a process that dies adds a row that says so."""
-    quiet = {"KINETO_LOG_LEVEL": "9", "DS_ACCELERATOR": job.device}
     with tempfile.TemporaryDirectory(prefix="bench-moe-") as directory:
         process = subprocess.Popen(
             [sys.executable, "-m", "bench.moe.worker", json.dumps(dataclasses.asdict(job))],
-            env=process_environment(0, 1, job.threads, Path(directory) / "rendezvous") | quiet,
+            env=environment(job, Path(directory)),
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -79,9 +86,26 @@ def run(job: Job) -> Iterator[dict[str, Any]]:
         yield {**common, **job.sizes[0], "variant": "process", "note": f"ended with exit code {code}"}
 
 
+def environment(job: Job, directory: Path) -> dict[str, str]:
+    """That of a training process. For memory malloc stays as it is: what the profiler writes down comes to lie between
+    large blocks, and where malloc never returns those, the process grows without bound."""
+    variables = process_environment(0, 1, job.threads, directory / "rendezvous")
+    if job.memory:
+        variables = {name: value for name, value in variables.items() if not name.startswith("MALLOC_")}
+    return variables | {"KINETO_LOG_LEVEL": "9", "DS_ACCELERATOR": job.device}
+
+
+def add_memory(rows: list[dict[str, Any]], measured: dict[str, Any]) -> None:
+    """Put it into the rows of the same variant and size, whatever their threads."""
+    for row in rows:
+        if all(row[key] == measured[key] for key in ("section", "dtype", "experts", "variant")):
+            row.update({name: measured[name] for name in MEMORY if name in measured})
+
+
 def report(row: dict[str, Any]) -> None:
     """One line of progress."""
-    result = f"{row['ms']:.2f} ms" if row.get("ms") else row["note"]
+    values = {"ms": row.get("ms"), "extra MB": row.get("extra_mb"), "accumulating MB": row.get("accumulating_mb")}
+    result = ", ".join(f"{value:.2f} {unit}" for unit, value in values.items() if value is not None) or row["note"]
     where = f"{row['section']} E={row['experts']} {row['dtype']} threads={row['threads']}"
     print(f"{where} {row['variant']}: {result}", file=sys.stderr, flush=True)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.moe.case import Case, Place
@@ -77,22 +78,22 @@ def all_tokens(size: Size, place: Place) -> Tokens:
 def part(size: Size, place: Place, *, name: str) -> Case:
     """What surrounds the experts, alone: the router's matmul, the gate with its maps, dispatch, or combine."""
     x_SM = place.tokens(size)
-    wg_ME = place.uniform(size.model, size.experts, fan_in=size.model, seed=2).float().requires_grad_()
+    wg_EM = place.uniform(size.experts, size.model, fan_in=size.model, seed=2).float().requires_grad_()
     valid_GS = all_tokens(size, place).valid_GS
-    logits_GSE = (x_SM.detach().float() @ wg_ME.detach()).unsqueeze(0).requires_grad_()
+    logits_GSE = F.linear(x_SM.detach().float(), wg_EM.detach()).unsqueeze(0).requires_grad_()
     route = top2_gating(logits_GSE.detach(), size.capacity, valid_GS=valid_GS).route()
     rows_XM = place.uniform(size.experts * size.capacity, size.model).requires_grad_()
 
     def router() -> tuple[Tensor, ...]:
         with torch.autocast(place.device, enabled=False):
-            return (x_SM.float() @ wg_ME,)
+            return (F.linear(x_SM.float(), wg_EM),)
 
     def gate() -> tuple[Tensor, ...]:
         gating = top2_gating(logits_GSE, size.capacity, valid_GS=valid_GS)
         return gating.route().weight_N, gating.aux_loss
 
     forwards: dict[str, tuple[Callable[[], tuple[Tensor, ...]], list[Tensor]]] = {
-        "router": (router, [x_SM, wg_ME]),
+        "router": (router, [x_SM, wg_EM]),
         "gate": (gate, [logits_GSE]),
         "dispatch": (lambda: (dispatch(x_SM, route),), [x_SM]),
         "combine": (lambda: (combine(rows_XM, route),), [rows_XM]),

@@ -8,6 +8,7 @@ from bench.moe.size import Size
 from bench.moe.targets import OURS_ON_CUDA, OURS_WITHOUT_EXPERTS
 
 PARTS = ("router", "gate", "dispatch", "combine")  # of our layer, alone
+MATMUL = "matmul"
 PEERS = ("deepspeed", "lucidrains", "nllb")
 GATES = ("top1", "dropless", "noisy_topk", "hierarchical", "balanced", "expert_choice")
 DTYPES = ("fp32", "bf16", "bf16-weights")
@@ -18,7 +19,8 @@ LARGEST = {"lucidrains": 128, "nllb": 32}  # number of experts beyond which a pe
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """One process's work. sizes: fields of `Size`. seconds, rounds: budget and most rounds of one size. matmul: n of
-    the n³ matmul that counts as the device's peak. memory: whether to measure it, too. dtype: see `Place.precision`."""
+    the n³ matmul that counts as the device's peak. memory: measure that, not times. dtype: see `Place.precision`.
+    library: of every variant's float32 products on a CPU, `mkl` (torch's default) or `best`, which training takes."""
 
     section: str
     device: str
@@ -30,6 +32,7 @@ class Job:
     rounds: int
     matmul: int
     memory: bool
+    library: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,44 +101,38 @@ def jobs(
     dtypes: Sequence[str],
     threads: Sequence[int],
     variants: Sequence[str] = (),
+    library: str = "best",
 ) -> list[Job]:
-    """The layer in every dtype and with every number of threads, its memory (which they do not change) with the first;
-    gates (at the first number of experts) and growth in the first of each. variants: of the layer, unless all."""
+    """The layer in every dtype and with every number of threads; gates (at the first number of experts) and growth in
+    the first of each. Memory, which threads do not change, follows the times of each dtype. variants: of the layer."""
     ours = OURS_ON_CUDA if device == "cuda" else ("ours",)
-    variants = variants or ["dense", "ideal", *ours, *PEERS, OURS_WITHOUT_EXPERTS, *PARTS]
-    sizes = [replace(scale.layer, experts=number) for number in experts]
-    planned = [
-        _job(scale, "layer", device, dtype, number, sizes, variants, memory=number == threads[0])
-        for dtype in dtypes
-        for number in threads
-    ]
+    layer = list(variants) or ["dense", "ideal", *ours, *PEERS, OURS_WITHOUT_EXPERTS, *PARTS]
     gates = ["dense", "ours", *(f"ours {gate}" for gate in GATES)]
-    planned.append(_job(scale, "gates", device, dtypes[0], threads[0], sizes[:1], gates))
+    growth = ["ours", OURS_WITHOUT_EXPERTS, *PARTS]
+    sizes = [replace(scale.layer, experts=number) for number in experts]
     grown = [replace(scale.growth, experts=number) for number in scale.growth_experts]
-    around = ["ours", OURS_WITHOUT_EXPERTS, *PARTS]
-    planned.append(_job(scale, "growth", device, dtypes[0], threads[0], grown, around))
-    return [job for job in planned if job.section in sections]
-
-
-def _job(
-    scale: Scale,
-    section: str,
-    device: str,
-    dtype: str,
-    threads: int,
-    sizes: Sequence[Size],
-    variants: Sequence[str],
-    memory: bool = True,
-) -> Job:
-    return Job(
-        section=section,
-        device=device,
-        dtype=dtype,
-        threads=threads,
-        sizes=[asdict(size) for size in sizes],
-        variants=list(variants),
-        seconds=scale.seconds,
-        rounds=scale.rounds,
-        matmul=scale.matmul,
-        memory=memory,
-    )
+    planned: list[Job] = []
+    for section, names, at, kinds, counts in (
+        ("layer", layer, sizes, dtypes, threads),
+        ("gates", gates, sizes[:1], dtypes[:1], threads[:1]),
+        ("growth", growth, grown, dtypes[:1], threads[:1]),
+    ):
+        if section not in sections:
+            continue
+        for dtype in kinds:
+            job = Job(
+                section=section,
+                device=device,
+                dtype=dtype,
+                threads=max(threads),
+                sizes=[asdict(size) for size in at],
+                variants=[name for name in names if name not in PARTS],
+                seconds=scale.seconds,
+                rounds=scale.rounds,
+                matmul=scale.matmul,
+                memory=True,
+                library=library,
+            )
+            planned += [replace(job, threads=count, variants=names, memory=False) for count in counts]
+            planned.append(job)
+    return planned

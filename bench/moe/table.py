@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.moe.plan import MATMUL
 from bench.moe.targets import DISPATCH_AND_COMBINE, Check, memory_check, ratio, time_check
 
 Row = Mapping[str, Any]
 
 COLUMNS = (
-    *("section", "device", "model", "hidden", "tokens", "experts", "k", "dtype", "threads", "variant"),
+    *("section", "device", "model", "hidden", "tokens", "experts", "k", "dtype", "library", "threads", "variant"),
     *("ms", "runs", "to_dense", "to_ours", "tflops", "to_matmul"),
     *("measured", "limit", "to_limit", "verdict"),
     *("extra_mb", "accumulating_mb", "memory_measured", "memory_limit", "memory_to_limit", "memory_verdict"),
@@ -50,12 +51,12 @@ def with_sums(rows: Sequence[Row]) -> list[Row]:
 def _with_ratios(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
     beside = {other["variant"]: other for other in rows if _same(other, row, BLOCK)}
     judged = {column: row.get(column) for column in COLUMNS}
-    if row["variant"] != "matmul":
+    if row["variant"] != MATMUL:
         judged["to_dense"] = ratio(row, beside.get("dense"), "ms")
         judged["to_ours"] = ratio(row, beside.get("ours"), "ms")
     if row.get("flops") and row.get("ms"):
         judged["tflops"] = row["flops"] / row["ms"] / 1e9
-        peak = beside["matmul"]["flops"] / beside["matmul"]["ms"] / 1e9
+        peak = beside[MATMUL]["flops"] / beside[MATMUL]["ms"] / 1e9
         judged["to_matmul"] = judged["tflops"] / peak
     return judged
 

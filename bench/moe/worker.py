@@ -17,43 +17,75 @@ import torch
 from bench.moe.bounds import matmul
 from bench.moe.case import Case, Place
 from bench.moe.memory import extra_memory
-from bench.moe.plan import LARGEST, PARTS, Job
+from bench.moe.plan import LARGEST, MATMUL, Job
 from bench.moe.size import Size
 from bench.moe.timing import interleave, once
 from bench.moe.variants import SLOW, VARIANTS
+from pipeline.parallel.matmul import choose_matmul, matmul_library
 
 
-def measure(job: Job, size: Size) -> Iterator[dict[str, Any]]:
+def measure_times(job: Job, size: Size) -> Iterator[dict[str, Any]]:
     """A row for each variant and one for the matmul; a variant that fails gives its error as a note."""
     place = Place(device=job.device, precision=job.dtype)
     still = Place(device=job.device, precision="fp32" if job.dtype == "fp32" else "bf16-weights")
-    cases: dict[str, Case] = {"matmul": matmul(job.matmul, still)}
-    warm = {"matmul": once(cases["matmul"])}
+    cases: dict[str, Case] = {MATMUL: matmul(job.matmul, still)}
+    warm = {MATMUL: once(cases[MATMUL])}
     notes: dict[str, str] = {}
     for name in job.variants:
-        if size.experts > LARGEST.get(name, size.experts):
-            notes[name] = f"not run beyond E={LARGEST[name]}: too slow"
-            continue
         try:
-            torch.manual_seed(0)
-            cases[name] = VARIANTS[name](size, place)
+            cases[name] = build(name, size, place)
             warm[name] = once(cases[name])
         except Exception as error:  # noqa: BLE001 - a peer may fail in any way: its row says how
             cases.pop(name, None)
-            notes[name] = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+            notes[name] = summary(error)
             if job.device == "cuda":
                 torch.cuda.empty_cache()
     milliseconds = interleave(cases, warm, seconds=job.seconds, rounds=job.rounds, slow=SLOW)
-    common = {"section": job.section, "device": job.device, "dtype": job.dtype, "threads": job.threads, **asdict(size)}
-    for name in ("matmul", *job.variants):
-        row: dict[str, Any] = {**common, "variant": name, "note": notes.get(name, "")}
+    for name in (MATMUL, *job.variants):
+        row = {**common_columns(job, size), "variant": name, "note": notes.get(name, "")}
         if name in cases:
             row |= {"ms": min(milliseconds[name]), "runs": len(milliseconds[name]), "flops": cases[name].flops}
-            if job.memory and name != "matmul" and name not in PARTS:
-                extra = extra_memory(cases[name])
-                row |= {"extra_mb": extra.fresh / 1e6, "accumulating_mb": extra.accumulating / 1e6}
-            cases[name].clear()
         yield row
+
+
+def measure_memory(job: Job, size: Size) -> Iterator[dict[str, Any]]:
+    """A row for each variant, one after the other, each gone before the next is built."""
+    for name in job.variants:
+        yield {**common_columns(job, size), "variant": name, **memory_columns(name, size, job)}
+        gc.collect()
+
+
+def memory_columns(name: str, size: Size, job: Job) -> dict[str, Any]:
+    try:
+        case = build(name, size, Place(device=job.device, precision=job.dtype))
+        case.run()
+        extra = extra_memory(case)
+    except Exception as error:  # noqa: BLE001 - as above
+        return {"note": summary(error)}
+    return {"extra_mb": extra.fresh / 1e6, "accumulating_mb": extra.accumulating / 1e6, "note": ""}
+
+
+def summary(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0]
+
+
+def build(name: str, size: Size, place: Place) -> Case:
+    """Raises ValueError for a variant that takes too long at this size."""
+    if size.experts > LARGEST.get(name, size.experts):
+        raise ValueError(f"not run beyond E={LARGEST[name]}, it takes too long")
+    torch.manual_seed(0)
+    return VARIANTS[name](size, place)
+
+
+def common_columns(job: Job, size: Size) -> dict[str, Any]:
+    return {
+        "section": job.section,
+        "device": job.device,
+        "dtype": job.dtype,
+        "library": matmul_library() if job.device == "cpu" else "",
+        "threads": job.threads,
+        **asdict(size),
+    }
 
 
 def main() -> None:
@@ -61,6 +93,9 @@ def main() -> None:
     os.dup2(2, 1)  # peers print; standard output is for rows
     job = Job(**json.loads(sys.argv[1]))
     torch.set_num_threads(job.threads)
+    if job.device == "cpu" and job.library == "best":
+        choose_matmul()
+    measure = measure_memory if job.memory else measure_times
     for size in job.sizes:
         for row in measure(job, Size(**size)):
             print(json.dumps(row), file=rows, flush=True)

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from pipeline.model.route import Route
 
+CHUNK = 512  # rows of a pass over memory on a CPU: few enough to stay in its cache from one operation to the next
+
 
 class Dispatch(torch.autograd.Function):
     """x_TM -> rows_XM: every row gets a copy of its token."""
@@ -45,11 +47,15 @@ class Combine(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows_XM, row_N, live_N, token_X, weight_X = ctx.saved_tensors
-        grad_XM = grads[0].index_select(0, token_X)
-        # <grad, row> per row first: the same gathered rows serve the weights' gradient and the rows'
-        dot_X = torch.linalg.vecdot(grad_XM, rows_XM).to(live_N.dtype)
-        grad_weight_N = dot_X[row_N] * live_N if len(dot_X) else torch.zeros_like(live_N)
-        grad_XM.mul_(weight_X.to(grad_XM.dtype).unsqueeze(1))
+        grad_TM, weight_X1 = grads[0], weight_X.to(rows_XM.dtype).unsqueeze(1)
+        grad_XM, dot_X = torch.empty_like(rows_XM), torch.empty_like(rows_XM[:, 0])
+        size = CHUNK if rows_XM.is_cpu else max(1, len(rows_XM))
+        for part in (slice(start, start + size) for start in range(0, len(rows_XM), size)):
+            grad_part = torch.index_select(grad_TM, 0, token_X[part], out=grad_XM[part])
+            # <grad, row> first: the same gathered rows serve the weights' gradient and the rows'
+            torch.linalg.vecdot(grad_part, rows_XM[part], out=dot_X[part])
+            grad_part.mul_(weight_X1[part])
+        grad_weight_N = dot_X[row_N].to(live_N.dtype) * live_N if len(dot_X) else torch.zeros_like(live_N)
         return grad_XM, grad_weight_N, None, None, None, None, None
 
 

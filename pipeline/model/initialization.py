@@ -25,8 +25,8 @@ def initialize(model: nn.Module, seed: int) -> None:
             nn.init.constant_(parameter, 1.0 if leaf == "weight" else 0.0)
         elif leaf.endswith("_VM"):
             parameter.normal_(0.0, parameter.shape[1] ** -0.5, generator=generator(seed, name))
-        elif leaf == "wg_ME":
-            parameter.normal_(0.0, ROUTER_SCALE * parameter.shape[0] ** -0.5, generator=generator(seed, name))
+        elif leaf == "wg_EM":
+            parameter.normal_(0.0, ROUTER_SCALE * parameter.shape[1] ** -0.5, generator=generator(seed, name))
         elif leaf in ("wi_EMH", "wo_EHM"):
             for expert, weight in enumerate(parameter):
                 _glorot(weight, weight.shape[0], weight.shape[1], generator(seed, name, expert))

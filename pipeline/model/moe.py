@@ -20,6 +20,8 @@ from pipeline.model.routers import Routing, build_router
 from pipeline.model.selection import Selection
 from pipeline.model.tokens import Tokens
 
+ENTROPY_TOKENS = 512  # of a group, at most: enough for a mean, and cheap beside thousands of experts
+
 
 @dataclass(frozen=True, kw_only=True)
 class MoEStatistics:
@@ -28,7 +30,8 @@ class MoEStatistics:
     loss: the layer's auxiliary losses, weighted, summed over groups; carries the gradient. losses: each of them by
     name, unweighted, without gradient; `balance` is 1 when balanced (E² · line 13 of GShard's Algorithm 1).
     tokens: real ones. asked, kept: choices before and after capacity. unserved: tokens without any expert.
-    entropy: sum over tokens of the router's, in nats. not_finite: router logits that are NaN or infinite.
+    entropy: sum of the router's, in nats, over `sampled` tokens, evenly spread. not_finite: router logits that are NaN
+    or infinite.
     usage_PE: choices before capacity, by language pair and expert.
     """
 
@@ -39,6 +42,7 @@ class MoEStatistics:
     kept: Tensor
     unserved: Tensor
     entropy: Tensor
+    sampled: Tensor
     not_finite: Tensor
     usage_PE: Tensor
 
@@ -103,6 +107,7 @@ class MoE(nn.Module):
             losses["balance"] = losses["balance"] * self.num_experts**2
         if self.config.z_weight:
             losses["z"] = torch.stack([z_loss(z, valid_GS) for z in routing.z_logits or (routing.logits_GSE,)]).sum(0)
+        stride = -(-valid_GS.shape[1] // ENTROPY_TOKENS)
         total = torch.zeros((), device=valid_GS.device)
         for name, weight in self.loss_weights.items():
             if name in losses:
@@ -114,7 +119,8 @@ class MoE(nn.Module):
             asked=decision.asked,
             kept=decision.kept,
             unserved=decision.unserved,
-            entropy=entropy_sum(routing.logits_GSE, valid_GS),
+            entropy=entropy_sum(routing.logits_GSE[:, ::stride], valid_GS[:, ::stride]),
+            sampled=valid_GS[:, ::stride].sum(),
             not_finite=(~routing.logits_GSE.isfinite()).sum(),
             usage_PE=decision.usage(tokens.pair_GS, tokens.num_pairs),
         )

@@ -4,6 +4,7 @@ from typing import Any
 
 from pipeline.model.config import ModelConfig
 from pipeline.model.flops import ParameterCount
+from pipeline.parallel.matmul import matmul_library
 from pipeline.train.totals import Progress
 
 
@@ -18,7 +19,7 @@ def ledger(
     ep: int,
 ) -> dict[str, Any]:
     """Costs of a finished run. flops_per_token: useful training FLOPs per target token. peak: FLOP/s of matmuls on the
-    run's devices together, which `mfu` is a share of."""
+    run's devices together, which `mfu` is a share of. matmul_library: of float32 products on a CPU."""
     p = progress
     experts = f", {model.moe.num_experts} experts" if model.moe.num_experts else ""
     return {
@@ -32,6 +33,7 @@ def ledger(
         "device_hours": p.train_seconds * processes / 3600,
         "mfu": p.useful_flops / p.train_seconds / peak,
         "matmul_peak": peak,
+        "matmul_library": matmul_library(),
         "tokens_per_second": p.target_tokens / p.train_seconds,
         "useful_flops": p.useful_flops / p.executed_flops,
         "best_step": p.best_step,

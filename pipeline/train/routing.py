@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pipeline.model.moe import MoE, MoEStatistics
 
-COUNTS = ("tokens", "asked", "kept", "unserved", "entropy", "not_finite")
+COUNTS = ("tokens", "asked", "kept", "unserved", "entropy", "sampled", "not_finite")
 
 
 class RoutingSums:
@@ -80,7 +80,7 @@ class RoutingSums:
                 **losses,
                 "drop_rate": 1 - counts["kept"] / max(counts["asked"], 1.0),
                 "unserved": counts["unserved"] / max(counts["tokens"], 1.0),
-                "entropy": counts["entropy"] / max(counts["tokens"], 1.0),
+                "entropy": counts["entropy"] / max(counts["sampled"], 1.0),
                 "load_max": float(share_E.max()),
                 "load_min": float(share_E.min()),
             }

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from bench.moe.__main__ import slug
+from bench.moe.__main__ import add_memory, slug
 from bench.moe.bounds import dense
 from bench.moe.case import Place
 from bench.moe.memory import extra_memory, peak_without
@@ -84,7 +84,7 @@ def test_targets():
     rows = [
         row("matmul", 1.0, flops=4e9),
         row("dense", 10.0, flops=2e10),
-        row("ours", 11.0, flops=2e10, extra_mb=100.0, accumulating_mb=120.0),
+        row("ours", 11.0, flops=2e10, extra_mb=120.0, accumulating_mb=100.0),
         row("deepspeed", 11.0, flops=2e10, extra_mb=100.0, accumulating_mb=100.0),
         row("nllb", 40.0, flops=2e10),
         row("lucidrains", note="ModuleNotFoundError"),
@@ -132,7 +132,7 @@ def test_rounds_are_interleaved_and_slow_variants_run_less(monkeypatch):
 def test_every_planned_variant_exists(scale, device):
     sections = ("layer", "gates", "growth")
     planned = jobs(scale, device=device, sections=sections, experts=(8,), dtypes=("fp32",), threads=(1,))
-    assert [job.section for job in planned] == list(sections)
+    assert [(job.section, job.memory) for job in planned] == [(s, m) for s in sections for m in (False, True)]
     assert {name for job in planned for name in job.variants} <= set(VARIANTS)
 
 
@@ -143,6 +143,13 @@ def test_every_gate_can_be_timed(gate):
     case.run()
     assert all(weight.grad is not None for weight in case.weights if weight.dim() == 3)
     assert case.inputs[0].grad is not None
+
+
+def test_memory_goes_to_the_rows_of_every_number_of_threads():
+    rows = [row("ours", 1.0), row("ours", 2.0, threads=2), row("ours", 3.0, experts=32), row("dense", 4.0)]
+    add_memory(rows, row("ours", threads=2, extra_mb=5.0))
+    assert [each.get("extra_mb") for each in rows] == [5.0, 5.0, None, None]
+    assert [each["ms"] for each in rows] == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_names_of_devices_make_file_names():

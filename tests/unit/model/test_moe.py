@@ -140,7 +140,7 @@ def test_usage_counts_choices_by_pair_and_expert():
     pairs = (torch.arange(30) % 3).expand(2, 30)
     _, statistics = layer(x, tokens_of(valid, pairs, num_pairs=3))
     expected = torch.zeros(3, 4, dtype=torch.long)
-    best = (x @ layer.router.wg_ME).topk(2).indices
+    best = (x @ layer.router.wg_EM.T).topk(2).indices
     for group in range(2):
         for token in range(30):
             if valid[group, token]:
