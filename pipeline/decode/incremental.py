@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.model.attention import MASKED, Attention
-from pipeline.model.gating import at_least_float32
+from pipeline.model.choices import at_least_float32
 from pipeline.model.tokens import Tokens
 from pipeline.model.transformer import FIRST_POSITION, Layer, Transformer
 from pipeline.vocab.symbols import PAD

@@ -6,9 +6,9 @@ G groups, S tokens of a group, M model.
 import torch
 from torch import Tensor, nn
 
+from pipeline.model.choices import at_least_float32, masked_sum
 from pipeline.model.config import ConditionalConfig
 from pipeline.model.feed_forward import FeedForward
-from pipeline.model.gating import at_least_float32, masked_sum
 
 
 class Conditional(nn.Module):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from pipeline.model.choices import Choices, check_capacity, choose
 from pipeline.model.route import Route, fixed_route, ragged_route
 
 
@@ -114,10 +115,28 @@ def top2_gating(
     prioritized: slots in the order of falling first gates instead of tokens (arXiv:2106.05974).
     Raises ValueError on fewer than 2 experts and on a capacity below 1.
     """
-    E = check_sizes(logits_GSE, 2, capacity)
-    gates_GSE = at_least_float32(logits_GSE).softmax(dim=-1)
-    expert_GSK = top_k(gates_GSE, 2)
-    gate_GSK = gates_GSE.gather(-1, expert_GSK)
+    return top2_of_choices(
+        choose(logits_GSE, 2, valid_GS),
+        capacity,
+        valid_GS=valid_GS,
+        rnd_GS=rnd_GS,
+        count_dropped_second=count_dropped_second,
+        prioritized=prioritized,
+    )
+
+
+def top2_of_choices(
+    choices: Choices,
+    capacity: int | None,
+    *,
+    valid_GS: Tensor,
+    rnd_GS: Tensor | None = None,
+    count_dropped_second: bool = False,
+    prioritized: bool = False,
+) -> Gating:
+    """`top2_gating` behind the softmax."""
+    check_capacity(capacity)
+    expert_GSK, gate_GSK = choices.expert_GSK, choices.gate_GSK
     # before capacity: who loses one expert keeps the other's weight
     weight_GSK = gate_GSK / gate_GSK.sum(dim=-1, keepdim=True)
     asked_GSK = valid_GS.unsqueeze(-1).expand_as(expert_GSK)
@@ -133,9 +152,9 @@ def top2_gating(
         counted_GSK=counted_GSK,
         valid_GS=valid_GS,
         capacity=capacity,
-        num_experts=E,
+        num_experts=choices.num_experts,
         priority_GS=gate_GSK[..., 0].detach() if prioritized else None,
-        losses={"balance": balance_loss(gates_GSE, expert_GSK[..., 0], valid_GS)},
+        losses={"balance": balance_loss(choices, valid_GS)},
     )
 
 
@@ -144,10 +163,14 @@ def top1_gating(logits_GSE: Tensor, capacity: int | None, *, valid_GS: Tensor, p
 
     Arguments and errors as in `top2_gating`; its equation 4 is E² times the `balance` loss here.
     """
-    E = check_sizes(logits_GSE, 1, capacity)
-    gates_GSE = at_least_float32(logits_GSE).softmax(dim=-1)
-    expert_GSK = top_k(gates_GSE, 1)
-    gate_GSK = gates_GSE.gather(-1, expert_GSK)
+    choices = choose(logits_GSE, 1, valid_GS)
+    return top1_of_choices(choices, capacity, valid_GS=valid_GS, prioritized=prioritized)
+
+
+def top1_of_choices(choices: Choices, capacity: int | None, *, valid_GS: Tensor, prioritized: bool = False) -> Gating:
+    """`top1_gating` behind the softmax."""
+    check_capacity(capacity)
+    expert_GSK, gate_GSK = choices.expert_GSK, choices.gate_GSK
     asked_GSK = valid_GS.unsqueeze(-1)
     return place(
         expert_GSK,
@@ -156,9 +179,9 @@ def top1_gating(logits_GSE: Tensor, capacity: int | None, *, valid_GS: Tensor, p
         counted_GSK=asked_GSK,
         valid_GS=valid_GS,
         capacity=capacity,
-        num_experts=E,
+        num_experts=choices.num_experts,
         priority_GS=gate_GSK[..., 0].detach() if prioritized else None,
-        losses={"balance": balance_loss(gates_GSE, expert_GSK[..., 0], valid_GS)},
+        losses={"balance": balance_loss(choices, valid_GS)},
     )
 
 
@@ -167,10 +190,12 @@ def dropless_gating(logits_GSE: Tensor, k: int, *, valid_GS: Tensor) -> Gating:
 
     The balance loss is GShard's, over first choices. Raises ValueError where k exceeds the experts.
     """
-    E = check_sizes(logits_GSE, k, None)
-    gates_GSE = at_least_float32(logits_GSE).softmax(dim=-1)
-    expert_GSK = top_k(gates_GSE, k)
-    gate_GSK = gates_GSE.gather(-1, expert_GSK)
+    return dropless_of_choices(choose(logits_GSE, k, valid_GS), valid_GS=valid_GS)
+
+
+def dropless_of_choices(choices: Choices, *, valid_GS: Tensor) -> Gating:
+    """`dropless_gating` behind the softmax."""
+    expert_GSK, gate_GSK = choices.expert_GSK, choices.gate_GSK
     asked_GSK = valid_GS.unsqueeze(-1).expand_as(expert_GSK)
     return place(
         expert_GSK,
@@ -179,8 +204,8 @@ def dropless_gating(logits_GSE: Tensor, k: int, *, valid_GS: Tensor) -> Gating:
         counted_GSK=asked_GSK,
         valid_GS=valid_GS,
         capacity=None,
-        num_experts=E,
-        losses={"balance": balance_loss(gates_GSE, expert_GSK[..., 0], valid_GS)},
+        num_experts=choices.num_experts,
+        losses={"balance": balance_loss(choices, valid_GS)},
     )
 
 
@@ -236,53 +261,15 @@ def _places(queue_GN: Tensor, num_experts: int) -> Tensor:
     return torch.empty_like(queue_GN).scatter_(1, order_GN, place_GN)
 
 
-@torch.no_grad()
-def top_k(score_GSE: Tensor, k: int) -> Tensor:
-    """Indices of the k largest scores, falling, [G, S, K]; the lower index wins a tie."""
-    best_GS = score_GSE.argmax(dim=-1, keepdim=True)
-    chosen = [best_GS]
-    for _ in range(k - 1):
-        score_GSE = score_GSE.scatter(-1, best_GS, -torch.inf)
-        best_GS = score_GSE.argmax(dim=-1, keepdim=True)
-        chosen.append(best_GS)
-    return torch.cat(chosen, dim=-1)
-
-
-def balance_loss(gates_GSE: Tensor, first_GS: Tensor, valid_GS: Tensor) -> Tensor:
+def balance_loss(choices: Choices, valid_GS: Tensor) -> Tensor:
     """Line 13 of GShard's Algorithm 1 as printed, [G]: (1/E) sum_e (c_e / S) · m_e over first choices, also those past
     capacity; 1/E² when uniform, 0 for an empty group."""
-    load_GE = torch.zeros_like(gates_GSE[:, 0]).scatter_add_(1, first_GS, valid_GS.to(gates_GSE.dtype))
+    sum_GE, first_GS = choices.sum_GE, choices.expert_GSK[..., 0]
+    load_GE = torch.zeros_like(sum_GE).scatter_add_(1, first_GS, valid_GS.to(sum_GE.dtype))
     num_tokens_G1 = valid_GS.sum(dim=1, keepdim=True).clamp(min=1)
-    mean_gate_GE = masked_sum(gates_GSE, valid_GS) / num_tokens_G1
-    return (load_GE / num_tokens_G1 * mean_gate_GE).mean(dim=-1)
-
-
-def masked_sum(value_GSE: Tensor, valid_GS: Tensor) -> Tensor:
-    """Sum over the real tokens of each group, [G, E], as a matmul, which keeps no copy of its input."""
-    with torch.autocast(value_GSE.device.type, enabled=False):  # a matmul is what autocast would round
-        return (valid_GS.to(value_GSE.dtype).unsqueeze(1) @ value_GSE).squeeze(1)
+    return (load_GE / num_tokens_G1 * (sum_GE / num_tokens_G1)).mean(dim=-1)
 
 
 def mean_over_groups(loss_G: Tensor, valid_GS: Tensor) -> Tensor:
     """Mean over the groups that have a real token (scalar)."""
     return loss_G.sum() / valid_GS.any(dim=1).sum().clamp(min=1)
-
-
-def check_sizes(logits_GSE: Tensor, k: int, capacity: int | None) -> int:
-    """E. Raises ValueError on fewer than 2 experts, fewer choices than 1 or more than experts, and a capacity below
-    1."""
-    E = logits_GSE.shape[-1]
-    if E < 2:
-        raise ValueError(f"a gate needs at least 2 experts to choose from, got {E}")
-    if k < 1:
-        raise ValueError(f"k={k} gives a token no expert; it must be at least 1")
-    if k > E:
-        raise ValueError(f"k={k} choices a token need at least {k} experts, got {E}")
-    if capacity is not None and capacity < 1:
-        raise ValueError(f"capacity={capacity} would drop every token; it must be at least 1")
-    return E
-
-
-def at_least_float32(x: Tensor) -> Tensor:
-    """float32, or float64 where it is that already."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.model.gating import at_least_float32
+from pipeline.model.choices import at_least_float32
 
 
 class SmoothedCrossEntropy(torch.autograd.Function):

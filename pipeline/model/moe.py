@@ -10,17 +10,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from pipeline.model.choices import at_least_float32
 from pipeline.model.conditional import Conditional
 from pipeline.model.config import MoEConfig
 from pipeline.model.dispatch import combine, dispatch
 from pipeline.model.experts import Experts
-from pipeline.model.gating import Gating, at_least_float32
-from pipeline.model.router_loss import entropy_sum, z_loss
+from pipeline.model.gating import Gating
 from pipeline.model.routers import Routing, build_router
 from pipeline.model.selection import Selection
 from pipeline.model.tokens import Tokens
-
-ENTROPY_TOKENS = 512  # of a group, at most: enough for a mean, and cheap beside thousands of experts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +57,7 @@ class MoE(nn.Module):
         super().__init__()
         self.config = config
         self.num_experts = config.num_experts
-        self.router = build_router(dim, config.num_experts, config.gate_of(decoder=decoder))
+        self.router = build_router(dim, config.num_experts, config.gate_of(decoder=decoder), with_z=config.z_weight > 0)
         self.experts = Experts(config.num_experts, dim, config.expert_dim)
         self.conditional = Conditional(dim, ffn_dim, config.conditional) if config.conditional else None
 
@@ -79,7 +77,6 @@ class MoE(nn.Module):
             gate_GS, losses["budget"] = self.conditional.gate(x_GSM, tokens.valid_GS)
         statistics = self._statistics(routing, tokens, losses)
         decision = routing.decision
-        del routing  # its logits are as large as S · E
         if self.training and self.config.output_masking:
             decision = mask_outputs(decision, self.config.output_masking)
         by_einsum = self.config.dispatch == "einsum" and decision.capacity is not None
@@ -105,9 +102,8 @@ class MoE(nn.Module):
         decision, valid_GS = routing.decision, tokens.valid_GS
         if "balance" in losses:
             losses["balance"] = losses["balance"] * self.num_experts**2
-        if self.config.z_weight:
-            losses["z"] = torch.stack([z_loss(z, valid_GS) for z in routing.z_logits or (routing.logits_GSE,)]).sum(0)
-        stride = -(-valid_GS.shape[1] // ENTROPY_TOKENS)
+        if routing.observed.z_loss_G is not None:
+            losses["z"] = routing.observed.z_loss_G
         total = torch.zeros((), device=valid_GS.device)
         for name, weight in self.loss_weights.items():
             if name in losses:
@@ -119,9 +115,9 @@ class MoE(nn.Module):
             asked=decision.asked,
             kept=decision.kept,
             unserved=decision.unserved,
-            entropy=entropy_sum(routing.logits_GSE[:, ::stride], valid_GS[:, ::stride]),
-            sampled=valid_GS[:, ::stride].sum(),
-            not_finite=(~routing.logits_GSE.isfinite()).sum(),
+            entropy=routing.observed.entropy,
+            sampled=routing.observed.sampled,
+            not_finite=routing.observed.not_finite,
             usage_PE=decision.usage(tokens.pair_GS, tokens.num_pairs),
         )
 

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.model.gating import Gating, at_least_float32, check_sizes, masked_sum, place, top_k
+from pipeline.model.choices import at_least_float32, check_sizes, masked_sum, top_k
+from pipeline.model.gating import Gating, place
 
 
 def noisy_top_k_gating(

@@ -23,22 +23,20 @@ from pipeline.model.gate_config import (
     Top1Config,
     Top2Config,
 )
-from pipeline.model.gating import Gating, dropless_gating, top1_gating, top2_gating
+from pipeline.model.gating import Gating, dropless_of_choices, top1_of_choices, top2_of_choices
 from pipeline.model.noisy_gating import hierarchical_gating, noisy_top_k_gating
+from pipeline.model.router_chunks import choose_from
+from pipeline.model.router_loss import Observed, observe
 from pipeline.model.selection import Selection, balanced_gating, expert_choice_gating
 from pipeline.model.tokens import Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class Routing:
-    """A gate's decision, and the router logits behind it, [G, S, E], without noise.
-
-    z_logits: what the z-loss looks at where it is not logits_GSE: each [G, S, any].
-    """
+    """A gate's decision, and what was observed of the router logits behind it, without noise."""
 
     decision: Gating | Selection
-    logits_GSE: Tensor
-    z_logits: tuple[Tensor, ...] = ()
+    observed: Observed
 
 
 def capacity_of(factor: float, k: float, num_tokens: int, num_experts: int) -> int:
@@ -49,35 +47,36 @@ def capacity_of(factor: float, k: float, num_tokens: int, num_experts: int) -> i
 class Top2Router(nn.Module):
     """See Top2Config."""
 
-    def __init__(self, dim: int, num_experts: int, config: Top2Config) -> None:
+    def __init__(self, dim: int, num_experts: int, config: Top2Config, *, with_z: bool) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.with_z = config, with_z
         self.wg_EM = nn.Parameter(torch.empty(num_experts, dim))
         self.loss_weights = {"balance": config.balance_weight}
 
     def forward(self, x_GSM: Tensor, tokens: Tokens) -> Routing:
         G, S, _ = x_GSM.shape
-        c, logits_GSE, capacity, rnd_GS = self.config, F.linear(x_GSM, self.wg_EM), None, None
+        c, capacity, rnd_GS = self.config, None, None
         if self.training:
-            capacity = capacity_of(c.capacity_factor, c.k, S, logits_GSE.shape[-1])
+            capacity = capacity_of(c.capacity_factor, c.k, S, len(self.wg_EM))
             rnd_GS = torch.rand(G, S, device=x_GSM.device) if c.second == "random" else None
-        decision = top2_gating(
-            logits_GSE,
+        choices, observed = choose_from(x_GSM, self.wg_EM, c.k, tokens.valid_GS, with_z=self.with_z)
+        decision = top2_of_choices(
+            choices,
             capacity,
             valid_GS=tokens.valid_GS,
             rnd_GS=rnd_GS,
             count_dropped_second=c.count_dropped_second,
             prioritized=c.prioritized,
         )
-        return Routing(decision=decision, logits_GSE=logits_GSE)
+        return Routing(decision=decision, observed=observed)
 
 
 class Top1Router(nn.Module):
     """See Top1Config."""
 
-    def __init__(self, dim: int, num_experts: int, config: Top1Config) -> None:
+    def __init__(self, dim: int, num_experts: int, config: Top1Config, *, with_z: bool) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.with_z = config, with_z
         self.wg_EM = nn.Parameter(torch.empty(num_experts, dim))
         self.loss_weights = {"balance": config.balance_weight}
 
@@ -86,24 +85,23 @@ class Top1Router(nn.Module):
         if self.training:
             capacity = capacity_of(c.capacity_factor, c.k, x_GSM.shape[1], len(self.wg_EM))
             x_GSM = x_GSM * torch.empty_like(x_GSM).uniform_(1 - c.jitter, 1 + c.jitter) if c.jitter else x_GSM
-        logits_GSE = F.linear(x_GSM, self.wg_EM)
-        decision = top1_gating(logits_GSE, capacity, valid_GS=tokens.valid_GS, prioritized=c.prioritized)
-        return Routing(decision=decision, logits_GSE=logits_GSE)
+        choices, observed = choose_from(x_GSM, self.wg_EM, c.k, tokens.valid_GS, with_z=self.with_z)
+        decision = top1_of_choices(choices, capacity, valid_GS=tokens.valid_GS, prioritized=c.prioritized)
+        return Routing(decision=decision, observed=observed)
 
 
 class DroplessRouter(nn.Module):
     """See DroplessConfig."""
 
-    def __init__(self, dim: int, num_experts: int, config: DroplessConfig) -> None:
+    def __init__(self, dim: int, num_experts: int, config: DroplessConfig, *, with_z: bool) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.with_z = config, with_z
         self.wg_EM = nn.Parameter(torch.empty(num_experts, dim))
         self.loss_weights = {"balance": config.balance_weight}
 
     def forward(self, x_GSM: Tensor, tokens: Tokens) -> Routing:
-        logits_GSE = F.linear(x_GSM, self.wg_EM)
-        decision = dropless_gating(logits_GSE, self.config.k, valid_GS=tokens.valid_GS)
-        return Routing(decision=decision, logits_GSE=logits_GSE)
+        choices, observed = choose_from(x_GSM, self.wg_EM, self.config.k, tokens.valid_GS, with_z=self.with_z)
+        return Routing(decision=dropless_of_choices(choices, valid_GS=tokens.valid_GS), observed=observed)
 
 
 class NoisyTopKRouter(nn.Module):
@@ -111,9 +109,9 @@ class NoisyTopKRouter(nn.Module):
 
     zero_initialized = frozenset({"wg_EM", "wn_EM"})
 
-    def __init__(self, dim: int, num_experts: int, config: NoisyTopKConfig) -> None:
+    def __init__(self, dim: int, num_experts: int, config: NoisyTopKConfig, *, with_z: bool) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.with_z = config, with_z
         self.wg_EM = nn.Parameter(torch.empty(num_experts, dim))
         self.wn_EM = nn.Parameter(torch.empty(num_experts, dim))
         self.loss_weights = {"importance": config.importance_weight, "load": config.load_weight}
@@ -130,7 +128,7 @@ class NoisyTopKRouter(nn.Module):
             valid_GS=tokens.valid_GS,
             noise_GSE=torch.randn_like(logits_GSE) if self.training else None,
         )
-        return Routing(decision=decision, logits_GSE=logits_GSE)
+        return Routing(decision=decision, observed=observe(logits_GSE, tokens.valid_GS, with_z=self.with_z))
 
 
 class HierarchicalRouter(nn.Module):
@@ -138,9 +136,9 @@ class HierarchicalRouter(nn.Module):
 
     zero_initialized = frozenset({"wg_AM", "wn_AM", "wg_ABM", "wn_ABM"})
 
-    def __init__(self, dim: int, num_experts: int, config: HierarchicalConfig) -> None:
+    def __init__(self, dim: int, num_experts: int, config: HierarchicalConfig, *, with_z: bool) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.with_z = config, with_z
         A, B = config.groups, num_experts // config.groups
         self.wg_AM = nn.Parameter(torch.empty(A, dim))
         self.wn_AM = nn.Parameter(torch.empty(A, dim))
@@ -166,23 +164,21 @@ class HierarchicalRouter(nn.Module):
             secondary_noise_GSAB=torch.randn_like(secondary_GSAB) if self.training else None,
         )
         joint_GSAB = primary_GSA.log_softmax(dim=-1).unsqueeze(-1) + secondary_GSAB.log_softmax(dim=-1)
-        return Routing(
-            decision=decision,
-            logits_GSE=joint_GSAB.flatten(2),
-            z_logits=(primary_GSA, *secondary_GSAB.unbind(2)),
-        )
+        z_logits = (primary_GSA, *secondary_GSAB.unbind(2))
+        observed = observe(joint_GSAB.flatten(2), tokens.valid_GS, with_z=self.with_z, z_logits=z_logits)
+        return Routing(decision=decision, observed=observed)
 
     @staticmethod
     def _secondary(x_GSM: Tensor, weight_ABM: Tensor) -> Tensor:
-        return F.linear(x_GSM, weight_ABM.flatten(0, 1)).unflatten(2, weight_ABM.shape[:2])
+        return F.linear(x_GSM, weight_ABM.flatten(0, 1)).view(*x_GSM.shape[:2], *weight_ABM.shape[:2])
 
 
 class BalancedRouter(nn.Module):
     """See BalancedConfig. A threshold starts at 1 / E, the mean of a gate."""
 
-    def __init__(self, dim: int, num_experts: int, config: BalancedConfig) -> None:
+    def __init__(self, dim: int, num_experts: int, config: BalancedConfig, *, with_z: bool) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.with_z = config, with_z
         self.wg_EM = nn.Parameter(torch.empty(num_experts, dim))
         self.threshold_E = nn.Parameter(torch.empty(num_experts))
         self.loss_weights = {"threshold": config.threshold_weight}
@@ -192,15 +188,15 @@ class BalancedRouter(nn.Module):
         decision = balanced_gating(
             logits_GSE, self.threshold_E, self.config.k, valid_GS=tokens.valid_GS, training=self.training
         )
-        return Routing(decision=decision, logits_GSE=logits_GSE)
+        return Routing(decision=decision, observed=observe(logits_GSE, tokens.valid_GS, with_z=self.with_z))
 
 
 class ExpertChoiceRouter(nn.Module):
     """See ExpertChoiceConfig. In evaluation every sentence is a group of its own."""
 
-    def __init__(self, dim: int, num_experts: int, config: ExpertChoiceConfig) -> None:
+    def __init__(self, dim: int, num_experts: int, config: ExpertChoiceConfig, *, with_z: bool) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.with_z = config, with_z
         self.wg_EM = nn.Parameter(torch.empty(num_experts, dim))
         self.loss_weights: dict[str, float] = {}
 
@@ -212,7 +208,7 @@ class ExpertChoiceRouter(nn.Module):
             valid_GS=tokens.valid_GS,
             sentence_GS=None if self.training else tokens.sentence_GS,
         )
-        return Routing(decision=decision, logits_GSE=logits_GSE)
+        return Routing(decision=decision, observed=observe(logits_GSE, tokens.valid_GS, with_z=self.with_z))
 
 
 Router = (
@@ -226,20 +222,20 @@ Router = (
 )
 
 
-def build_router(dim: int, num_experts: int, config: GateConfig) -> Router:
-    """The router of a gate's configuration."""
+def build_router(dim: int, num_experts: int, config: GateConfig, *, with_z: bool) -> Router:
+    """The router of a gate's configuration. with_z: whether it computes the z-loss."""
     match config:
         case Top2Config():
-            return Top2Router(dim, num_experts, config)
+            return Top2Router(dim, num_experts, config, with_z=with_z)
         case Top1Config():
-            return Top1Router(dim, num_experts, config)
+            return Top1Router(dim, num_experts, config, with_z=with_z)
         case DroplessConfig():
-            return DroplessRouter(dim, num_experts, config)
+            return DroplessRouter(dim, num_experts, config, with_z=with_z)
         case NoisyTopKConfig():
-            return NoisyTopKRouter(dim, num_experts, config)
+            return NoisyTopKRouter(dim, num_experts, config, with_z=with_z)
         case HierarchicalConfig():
-            return HierarchicalRouter(dim, num_experts, config)
+            return HierarchicalRouter(dim, num_experts, config, with_z=with_z)
         case BalancedConfig():
-            return BalancedRouter(dim, num_experts, config)
+            return BalancedRouter(dim, num_experts, config, with_z=with_z)
         case ExpertChoiceConfig():
-            return ExpertChoiceRouter(dim, num_experts, config)
+            return ExpertChoiceRouter(dim, num_experts, config, with_z=with_z)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pipeline.model.gating import at_least_float32, check_sizes
+from pipeline.model.choices import at_least_float32, check_sizes
 from pipeline.model.route import Route, selected_route
 
 

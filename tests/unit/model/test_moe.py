@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from pipeline.model import router_chunks
 from pipeline.model.config import ConditionalConfig, MoEConfig
 from pipeline.model.gate_config import Top2Config
 from pipeline.model.initialization import initialize
@@ -120,7 +121,7 @@ def test_router_is_float32_under_autocast(gate):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         layer(x.bfloat16(), tokens_of(valid))
     inputs, routing = seen[0]
-    assert {inputs.dtype, routing.logits_GSE.dtype, routing.decision.weights.dtype} == {torch.float32}
+    assert {inputs.dtype, routing.decision.weights.dtype} == {torch.float32}
 
 
 @pytest.mark.parametrize("gate", GATES)
@@ -218,3 +219,32 @@ def test_conditional_gate_drop_leaves_tokens_to_the_shared_network():
     x, valid = some_tokens(1, 10, padding=0.0)
     y, _ = layer(x, tokens_of(valid))
     torch.testing.assert_close(y, layer.conditional.shared(x))
+
+
+@pytest.mark.parametrize("gate", ["top2", "top1", "dropless", "prioritized"])
+def test_a_router_in_chunks_is_the_router_at_once(gate, monkeypatch):
+    """Losses, statistics and gradients in float64, chunks that do not divide the group, an auxiliary gradient first."""
+    x, valid = some_tokens(2, 25)
+    results = []
+    for chunk in (1 << 20, 2 * 4 * 7):
+        monkeypatch.setattr(router_chunks, "CHUNK", chunk)
+        layer = layer_of(moe_of(gate, z_weight=0.1)).double()
+        inputs = x.double().requires_grad_()
+        torch.manual_seed(1)
+        y, s = layer(inputs, tokens_of(valid))
+        early = torch.autograd.grad(s.loss, list(layer.router.parameters()), retain_graph=True)
+        gradients = torch.autograd.grad(y.square().sum() + s.loss, [inputs, *layer.parameters()])
+        results.append([y, s.loss, s.entropy, s.sampled, s.not_finite, s.usage_PE, *early, *gradients])
+    for whole, chunked in zip(*results, strict=True):
+        torch.testing.assert_close(chunked, whole, atol=1e-12, rtol=1e-12)
+
+
+def test_a_router_in_chunks_keeps_no_logits(monkeypatch):
+    """What autograd saves beside the inputs stays below one [S, E] matrix."""
+    monkeypatch.setattr(router_chunks, "CHUNK", 64 * 16)
+    layer = layer_of(moe_of("top2", num_experts=64))
+    x, valid = some_tokens(1, 512)
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.numel()) or t, lambda t: t):
+        layer.router(x.requires_grad_(), tokens_of(valid))
+    assert max(saved) < 512 * 64

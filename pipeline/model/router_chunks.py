@@ -1,0 +1,51 @@
+"""Softmax gates over many experts: logits exist for a chunk of tokens at a time, and again in the backward pass.
+
+G groups, S tokens of a group, M model, E experts, K choices of a token. At thousands of experts S · E router logits and
+what the softmax and its gradient make of them would be the largest thing in the layer.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from pipeline.model.choices import Choices, choose
+from pipeline.model.router_loss import Observed, observe
+
+CHUNK = 1 << 20  # router logits at a time
+
+
+def choose_from(x_GSM: Tensor, wg_EM: Tensor, k: int, valid_GS: Tensor, *, with_z: bool) -> tuple[Choices, Observed]:
+    """Each token's k best experts by softmax(x · wg), and what is observed of the logits; both as without chunks."""
+    G, S, _ = x_GSM.shape
+    size = max(1, CHUNK // (G * len(wg_EM)))
+
+    def part(x_GSM: Tensor, wg_EM: Tensor, valid_GS: Tensor) -> tuple[Tensor, ...]:
+        logits_GSE = F.linear(x_GSM, wg_EM)
+        choices, seen = choose(logits_GSE, k, valid_GS), observe(logits_GSE, valid_GS, with_z=with_z)
+        z_G = valid_GS.sum(dim=1) * seen.z_loss_G if seen.z_loss_G is not None else choices.sum_GE.new_zeros(G)
+        return choices.expert_GSK, choices.gate_GSK, choices.sum_GE, z_G, seen.entropy, seen.sampled, seen.not_finite
+
+    run: Callable[..., tuple[Tensor, ...]] = part
+    if size < S and torch.is_grad_enabled():
+
+        def run(*tensors: Tensor) -> tuple[Tensor, ...]:
+            again: tuple[Tensor, ...] = checkpoint(part, *tensors, use_reentrant=False, preserve_rng_state=False)
+            return again
+
+    parts = zip(torch.split(x_GSM, size, dim=1), torch.split(valid_GS, size, dim=1), strict=True)  # type: ignore[no-untyped-call]
+    results = [run(x_GSM, wg_EM, valid_GS) for x_GSM, valid_GS in parts]
+    expert, gate, sums, z, entropy, sampled, not_finite = zip(*results, strict=True)
+    choices = Choices(
+        expert_GSK=torch.cat(expert, dim=1), gate_GSK=torch.cat(gate, dim=1), sum_GE=torch.stack(sums).sum(dim=0)
+    )
+    z_G = torch.stack(z).sum(dim=0) / valid_GS.sum(dim=1).clamp(min=1)
+    observed = Observed(
+        z_loss_G=z_G if with_z else None,
+        entropy=torch.stack(entropy).sum(),
+        sampled=torch.stack(sampled).sum(),
+        not_finite=torch.stack(not_finite).sum(),
+    )
+    return choices, observed
