@@ -35,7 +35,7 @@ def choose_from(x_GSM: Tensor, wg_EM: Tensor, k: int, valid_GS: Tensor, *, with_
             again: tuple[Tensor, ...] = checkpoint(part, *tensors, use_reentrant=False, preserve_rng_state=False)
             return again
 
-    parts = zip(torch.split(x_GSM, size, dim=1), torch.split(valid_GS, size, dim=1), strict=True)  # type: ignore[no-untyped-call]
+    parts = zip(torch.split(x_GSM, size, dim=1), torch.split(valid_GS, size, dim=1), strict=True)
     results = [run(x_GSM, wg_EM, valid_GS) for x_GSM, valid_GS in parts]
     expert, gate, sums, z, entropy, sampled, not_finite = zip(*results, strict=True)
     choices = Choices(
