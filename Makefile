@@ -1,7 +1,7 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train config bench check format test clean
+.PHONY: help setup train config verify bench check format test test-full clean
 
 # Settings of `make train`; what is empty is left to the recipe.
 RECIPE     ?= demo
@@ -43,6 +43,9 @@ train: $(READY) ## corpus to report: the main job, or what RECIPE and LANG_PAIRS
 config: $(READY) ## print the resolved configuration of a run
 	@$(BIN)/python -m pipeline config $(RUN)
 
+verify: $(READY) ## the same batches on 1, 2 and 4 processes against plain torch (minutes)
+	@$(BIN)/python -m pipeline verify $(ARGS)
+
 bench: $(READY) ## measure against other implementations: BENCH=moe, ARGS="--quick"
 	@bench/setup.sh
 	@.venv-bench/bin/python -m bench.$(BENCH) $(ARGS)
@@ -57,8 +60,11 @@ format: $(READY) ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: $(READY) ## all tests: unit, golden, parallel, system
+test: $(READY) ## unit, golden, parallel and system tests
 	$(BIN)/python -m pytest
+
+test-full: $(READY) ## all tests, the long ones too
+	$(BIN)/python -m pytest -m "long or not long"
 
 clean: ## remove artifacts and runs, keep .venv
 	rm -rf data/artifacts runs

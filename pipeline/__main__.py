@@ -11,6 +11,7 @@ USAGE = """usage: python -m pipeline <target> [key=value ...]
 targets:
   train        corpus to report: fetch, clean, vocab, encode, train, translate, baselines, score, report
   config       print the resolved configuration and stop
+  verify       the same batches on 1, 2 and 4 processes against plain torch; keys of its own: docs/verify.md
 
 keys (Hydra overrides; `recipes=` and group choices first decide the defaults, then single keys):
   recipes=demo|smoke|...          a complete experiment in recipes/
@@ -35,7 +36,11 @@ def main(arguments: Sequence[str]) -> int:
         print(USAGE)
         return 0 if arguments else 2
     target, overrides = arguments[0], list(arguments[1:])
-    targets: dict[str, Callable[[list[str]], None]] = {"train": train, "config": show_config}
+    targets: dict[str, Callable[[list[str]], None]] = {
+        "train": train,
+        "config": show_config,
+        "verify": verify_topologies,
+    }
     if target not in targets:
         from pipeline.schema import suggestion
 
@@ -60,6 +65,12 @@ def show_config(overrides: list[str]) -> None:
     from pipeline.config import load_config
 
     print(yaml.safe_dump(load_config(overrides).to_json(), sort_keys=False, allow_unicode=True), end="")
+
+
+def verify_topologies(arguments: list[str]) -> None:
+    from pipeline.verify.command import parse, verify
+
+    verify(parse(arguments))
 
 
 def _guarded(action: Callable[[], None]) -> int:

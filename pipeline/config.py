@@ -70,6 +70,14 @@ class RunConfig:
             raise ValueError(f"name={self.name!r} must be a plain directory name")
         num_experts, groups = self.model.moe.num_experts, self.batch.groups_per_step
         check_divisible(num_experts=num_experts, groups_per_step=groups, runtime=self.runtime)
+        rule = self.decode.averaged_rule
+        for train in (self.train, *(tier.train for tier in self.baselines)):
+            kept = getattr(train.checkpoints, rule)
+            if self.decode.average > max(kept, 1):
+                raise ValueError(
+                    f"decode.average={self.decode.average} of the {self.decode.average_of} checkpoints needs as many: "
+                    f"set train.checkpoints.{rule}={self.decode.average} (it is {kept})"
+                )
         if not self.baselines or self.baselines[-1].up_to != 0:
             raise ValueError("baselines: the last tier must have up_to: 0, so that every pair has a baseline")
         if any(tier.up_to == 0 for tier in self.baselines[:-1]):
@@ -123,6 +131,7 @@ def _tiers(tree: dict[Any, Any]) -> list[dict[str, Any]]:
                 raise ValueError(f"baselines.tiers[{index}].{key} does not exist{suggestion(key, ('up_to', *parts))}")
         merged = {part: _merge(tree[part], tier.get(part, {})) for part in parts}
         merged["model"]["moe"] = {"num_experts": 0}
+        merged["train"]["initialize_from"] = tier.get("train", {}).get("initialize_from", "")  # the main model's own
         sizes = [size for key, size in tier.get("vocab", {}).items() if key.endswith("_size")]
         if merged["vocab"].get("shared") and len(sizes) == 1:  # one model has one size, whichever side names it
             merged["vocab"].update(source_size=sizes[0], target_size=sizes[0])

@@ -17,12 +17,13 @@ from pipeline.model.flops import count_parameters
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.parallel.launch import launch
 from pipeline.stage import Artifact, Stage, Store, check_free
+from pipeline.train import retention
 from pipeline.train.config import TrainConfig
 from pipeline.train.job import TrainJob
 from pipeline.vocab.config import VocabConfig
 
-CHECKPOINTS_KEPT = 3  # best, last, and the one being written
 BYTES_PER_PARAMETER = 12  # the weight and two moments, float32
+NO_RESULT = ("log_every", "checkpoints")  # settings of training that do not change its result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +116,9 @@ def train(store: Store, vocabulary: Artifact, encoded: Mapping[LangPair, Artifac
             target_vocabulary=sizes["target_size"],
             shared=sizes["shared"],
         )
-        check_free(out, CHECKPOINTS_KEPT * BYTES_PER_PARAMETER * parameters.total, f"train {system.label}")
+        checkpoints = system.train.checkpoints.most(system.train.max_steps)
+        size = (BYTES_PER_PARAMETER + 4 * bool(system.train.ema)) * parameters.total
+        check_free(out, checkpoints * size, f"train {system.label}")
         job = TrainJob(
             title=f"train {system.label}",
             slot=system.slot,
@@ -130,11 +133,14 @@ def train(store: Store, vocabulary: Artifact, encoded: Mapping[LangPair, Artifac
         )
         _launch("pipeline.train", job, out, system.runtime)
 
+    settings = {key: value for key, value in asdict(system.train).items() if key not in NO_RESULT}
+    if system.train.initialize_from:  # not where it lies, but what it is
+        settings["initialize_from"] = retention.content(retention.resolve(Path(system.train.initialize_from)))
     slice_ = {
         "pairs": [pair.name for pair in system.pairs],
         "model": asdict(system.model),
         "batch": asdict(system.batch),
-        "train": {key: value for key, value in asdict(system.train).items() if key != "log_every"},
+        "train": settings,
     }
     inputs = {"vocabulary": vocabulary, **{pair.name: artifact for pair, artifact in encoded.items()}}
     stage = Stage(name="train", version=1, config=slice_, inputs=inputs, run=run, label=system.label, resumable=True)

@@ -17,14 +17,32 @@ from pipeline.vocab.tokenizer import Vocabulary
 def load_model(
     checkpoints: Path, vocabulary: Vocabulary, *, longest: int, config: DecodeConfig, device: torch.device
 ) -> Transformer:
-    """The best checkpoint's model in float32. longest: tokens of the longest source. Raises ValueError if damaged."""
-    best = checkpoints / json.loads((checkpoints / "best.json").read_text(encoding="utf-8"))["best"]
+    """The model of the best checkpoint, or of the mean of several, in float32. longest: tokens of the longest source.
+
+    Raises ValueError on a damaged checkpoint, and where training kept fewer than are to be averaged.
+    """
+    chosen = choose(checkpoints, config)
     model = Transformer(
-        build(ModelConfig, read_state(best)["model"]),
+        build(ModelConfig, read_state(chosen[0])["model"]),
         source_vocabulary=vocabulary.source_size,
         target_vocabulary=vocabulary.target_size,
         shared=vocabulary.shared,
         max_positions=max(longest, max_length(longest, config)),
     )
-    load_weights(best, model)
+    load_weights(chosen, model)
     return model.to(device).eval()
+
+
+def choose(checkpoints: Path, config: DecodeConfig) -> list[Path]:
+    """The checkpoints to decode with."""
+    marks = json.loads((checkpoints / "best.json").read_text(encoding="utf-8"))
+    if config.average == 1:
+        return [checkpoints / marks["best"]]
+    kept = marks.get(config.averaged_rule, [])  # an older version kept no lists
+    if len(kept) < config.average:
+        raise ValueError(
+            f"decode.average={config.average}: of the {config.average_of} checkpoints {checkpoints} has {len(kept)}; "
+            f"lower it, or remove {checkpoints.parent} and train anew with "
+            f"train.checkpoints.{config.averaged_rule}={config.average} and as many validations"
+        )
+    return [checkpoints / name for name in kept[: config.average]]

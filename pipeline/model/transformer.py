@@ -33,6 +33,13 @@ class Losses:
     nll_BT: Tensor
     statistics: list[MoEStatistics]
 
+    def share(self, *, target_tokens: int, nonempty_groups: int) -> Tensor:
+        """This micro-batch's share of the loss of a whole step with so many target tokens and non-empty groups."""
+        loss = self.loss / target_tokens
+        if not self.statistics:
+            return loss
+        return loss + torch.stack([s.loss for s in self.statistics]).sum() / nonempty_groups
+
 
 def sinusoids(num_positions: int, dim: int) -> Tensor:
     """Table [num_positions, M]: sines in the first half, cosines in the second, divisor half - 1 (as M2M100)."""

@@ -1,16 +1,17 @@
 """Logical checkpoints: full parameters and moments by name, whatever the topology that wrote them.
 
-A checkpoint is a directory of safetensors shards (torch.distributed.checkpoint, no pickle) and `state.json` with
-everything that is not a tensor and the sha256 of each shard. It is written beside its place and renamed into it: a
-crash leaves the previous one untouched.
+A checkpoint is a directory of safetensors shards (planned and read by torch.distributed.checkpoint, no pickle) and
+`state.json` with everything that is not a tensor and the sha256 of each shard. It is written beside its place and
+renamed into it: a crash leaves the previous one untouched.
 """
 
 import hashlib
 import json
 import logging
 import os
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,46 +20,50 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from pipeline.model.transformer import Transformer
+from pipeline.parallel.shard_writer import ShardWriter
 
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
 STATE = "state.json"
+PARTIAL = ".partial"  # ends the name of a checkpoint that is being written
+NAME = re.compile(r"step-(\d+)")
 
 
-def save(directory: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-    """Publish a checkpoint at `directory`. A collective: every process brings its shards; OSError is raised on all."""
-    partial = directory.with_name(directory.name + ".partial")
-    rank = dist.get_rank()
+def save(
+    directory: Path,
+    tensors: dict[str, Tensor],
+    state: dict[str, Any],
+    *,
+    group: dist.ProcessGroup | None = None,
+    published: Callable[[], None] = lambda: None,
+) -> None:
+    """Publish a checkpoint at `directory`. A collective of `group`: every process brings its shards; OSError is raised
+    on all of them. published: called on the first process afterwards; its OSError counts too."""
+    partial = directory.with_name(directory.name + PARTIAL)
 
-    def prepare() -> None:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-
-    def publish() -> None:
-        shards = {file.name: _sha256(file) for file in sorted(partial.glob("*.safetensors"))}
-        for name in shards:
-            with (partial / name).open("rb") as stream:
-                os.fsync(stream.fileno())
-        record = {"format": FORMAT, **state, "shards": shards}
+    def publish(shards: dict[str, str]) -> None:
         with (partial / STATE).open("w", encoding="utf-8") as stream:
-            json.dump(record, stream)
+            json.dump({"format": FORMAT, **state, "shards": shards}, stream)
             stream.flush()
             os.fsync(stream.fileno())
         partial.rename(directory)
+        published()
 
-    _on_first(rank, prepare)
     try:
-        state_dict_saver.save(tensors, storage_writer=HuggingFaceStorageWriter(str(partial), save_distributed=True))
+        state_dict_saver.save(tensors, storage_writer=ShardWriter(partial, publish), process_group=group)
     except CheckpointException as error:  # a BaseException, the same on all processes
-        first = next(iter(error.failures.values()))[0]
-        raise (
-            first if isinstance(first, OSError) else OSError(f"{directory} could not be written: {first}")
-        ) from error
-    _on_first(rank, publish)
+        if dist.get_rank() == 0:
+            shutil.rmtree(partial, ignore_errors=True)  # half a checkpoint is of no use, its room may be
+        causes = [cause for cause, _ in error.failures.values()]
+        disk = next((cause for cause in causes if isinstance(cause, OSError)), None)
+        if disk is None:
+            raise RuntimeError(f"{directory} could not be written: {causes[0]}") from error
+        raise OSError(disk.errno, disk.strerror, str(directory)) from error
 
 
 def load(directory: Path, tensors: dict[str, Tensor]) -> None:
@@ -66,19 +71,47 @@ def load(directory: Path, tensors: dict[str, Tensor]) -> None:
     state_dict_loader.load(tensors, storage_reader=HuggingFaceStorageReader(str(directory)))
 
 
-def load_weights(directory: Path, model: Transformer) -> None:
-    """Fill a whole model with a checkpoint's weights, in one process without a process group."""
-    verify(directory)
-    tensors = {f"model.{name}": torch.empty_like(p, dtype=torch.float32) for name, p in model.named_parameters()}
-    state_dict_loader.load(tensors, storage_reader=HuggingFaceStorageReader(str(directory)), no_dist=True)
+def load_weights(directories: Sequence[Path], model: Transformer) -> None:
+    """Fill a whole model with a checkpoint's weights, or with the mean of several, in one process without a process
+    group."""
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(tensors[f"model.{name}"])
+        for count, directory in enumerate(directories, start=1):
+            weights = read_weights(directory, {name: p.shape for name, p in model.named_parameters()})
+            for name, parameter in model.named_parameters():
+                value = weights[name]
+                parameter.copy_(value if count == 1 else parameter + (value - parameter) / count)
+
+
+def read_weights(directory: Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
+    """Whole weights by parameter's name: the moving average where training kept one. Raises ValueError if damaged."""
+    verify(directory)
+    prefix = _prefix(directory)
+    tensors = {prefix + name: torch.empty(tuple(shape)) for name, shape in shapes.items()}
+    state_dict_loader.load(tensors, storage_reader=HuggingFaceStorageReader(str(directory)), no_dist=True)
+    return {name: tensors[prefix + name] for name in shapes}
+
+
+def shapes_of(directory: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of a checkpoint's weights by parameter's name."""
+    prefix = _prefix(directory)
+    found = HuggingFaceStorageReader(str(directory)).read_metadata().state_dict_metadata
+    return {
+        name.removeprefix(prefix): tuple(cast(TensorStorageMetadata, of).size)
+        for name, of in found.items()
+        if name.startswith(prefix)
+    }
+
+
+def _prefix(directory: Path) -> str:
+    return "ema." if read_state(directory).get("ema") else "model."
 
 
 def read_state(directory: Path) -> dict[str, Any]:
-    """What a checkpoint holds beside tensors. Raises ValueError on a format of another version."""
-    state: dict[str, Any] = json.loads((directory / STATE).read_text(encoding="utf-8"))
+    """What a checkpoint holds beside tensors. Raises ValueError on a format of another version, or if damaged."""
+    try:
+        state: dict[str, Any] = json.loads((directory / STATE).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"checkpoint {directory} is damaged: {STATE} cannot be read: {error}") from error
     if state["format"] != FORMAT:
         raise ValueError(f"{directory} has checkpoint format {state['format']}; this version reads {FORMAT}")
     return state
@@ -97,7 +130,7 @@ def newest(root: Path) -> Path | None:
 
     A half-written one has another name and is not seen. Raises ValueError if there are some and all are damaged.
     """
-    found = [path for path in root.glob("step-*") if (path / STATE).exists()]
+    found = [path for path in root.iterdir() if NAME.fullmatch(path.name) and (path / STATE).exists()]
     found.sort(key=lambda path: int(path.name.removeprefix("step-")), reverse=True)
     for index, path in enumerate(found):
         try:
@@ -134,24 +167,6 @@ def first_decides(choose: Callable[[], Path | None]) -> Path | None:
     if answer[1] is not None:
         raise ValueError(answer[1])
     return cast("Path | None", answer[0])
-
-
-def _on_first(rank: int, action: Any) -> None:
-    """Run on the first process; whether it failed is told to all, so that none waits for a dead one."""
-    failure: OSError | None = None
-    if rank == 0:
-        try:
-            action()
-        except OSError as error:
-            failure = error
-    failed = torch.tensor(int(failure is not None))
-    if dist.get_backend() == "nccl":
-        failed = failed.cuda()
-    dist.broadcast(failed, src=0)
-    if failure is not None:
-        raise failure
-    if failed:
-        raise OSError("the first process could not write the checkpoint; its error says why")
 
 
 def _sha256(path: Path) -> str:

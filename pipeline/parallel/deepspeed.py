@@ -8,6 +8,7 @@ tests.
 import logging
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ warnings.filterwarnings(
 )  # its calls
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
+EMA = "ema"
 
 
 class ExpertView(DeepSpeedMoE):  # type: ignore[misc]
@@ -73,7 +75,9 @@ class Engine:
     """A model cut for the mesh, its AdamW and ZeRO, and its state under logical names.
 
     accumulation: micro-batches of one group per step and process. clip: gradient norm over all parameters, 0 for none.
-    precision: fp32, or bf16 by autocast (weights, masters and gate stay float32).
+    precision: fp32, or bf16 by autocast (weights, masters and gate stay float32), or float64 for a model in it, whose
+    gradients are then reduced in float64; masters and clip norm stay float32. ema: decay of a moving average of the
+    weights, kept beside the optimizer's moments in float32; 0 keeps none.
     """
 
     def __init__(
@@ -88,9 +92,12 @@ class Engine:
         epsilon: float,
         weight_decay: float,
         precision: str,
+        ema: float = 0.0,
     ) -> None:
         self.model, self.mesh = model, mesh
         self.world = mesh.get_data_parallel_world_size()
+        self.ema = ema
+        self._moments = (*MOMENTS, EMA) if ema else MOMENTS
         self._experts = expert_parameters(model)
         ep = mesh.size("expert")
         optimizer = self._optimizer(ep, betas, epsilon, weight_decay)
@@ -118,6 +125,8 @@ class Engine:
             mpu=mesh,
             dist_init_required=False,
         )
+        if precision == "float64":
+            self._reduce_in_float64()
 
     def _optimizer(self, ep: int, betas: tuple[float, float], epsilon: float, weight_decay: float) -> torch.optim.AdamW:
         """AdamW with the groups ZeRO wants: dense (decayed or not), and experts of one tag. Vectors are not decayed."""
@@ -152,26 +161,38 @@ class Engine:
         """To be called after every micro-batch; updates the weights after the last one of a step."""
         for group in self.zero.param_groups:
             group["lr"] = learning_rate
+        before = self.engine.global_steps
         self.engine.step()
+        if self.ema and self.engine.global_steps > before:
+            self._move_average()
 
     @property
     def gradient_norm(self) -> float:
         """Of the last step, before clipping, over all parameters of all processes."""
         return float(self.engine.get_global_grad_norm())
 
+    def gradients(self) -> dict[str, Tensor]:
+        """Full gradients of a step by logical name, before clipping; experts as in `weights`. A collective, between the
+        last backward pass of a step and `step`."""
+        return {n: self._logical(n, _full_gradient(p)) for n, p in self._named()}
+
     def weights(self) -> dict[str, Tensor]:
         """Full float32 masters by logical name; experts as DTensors with a global expert dimension. A collective."""
         return {f"model.{n}": self._logical(n, safe_get_full_fp32_param(p)) for n, p in self._named()}
 
-    def state(self) -> dict[str, Tensor]:
-        """`weights()` and both moments of AdamW. A collective; needs one step or `allocate_moments`."""
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """`weights()`, both moments of AdamW and the moving average, one by one, each made anew. A collective; needs
+        one step or `allocate_moments`."""
         self._link()
-        state = self.weights()
-        for moment in MOMENTS:
+        for name, parameter in self._named():
+            yield f"model.{name}", self._logical(name, safe_get_full_fp32_param(parameter))
+        for moment in self._moments:
             for name, parameter in self._named():
-                full = safe_get_full_optimizer_state(parameter, moment)
-                state[f"{moment}.{name}"] = self._logical(name, full)
-        return state
+                yield f"{moment}.{name}", self._logical(name, safe_get_full_optimizer_state(parameter, moment))
+
+    def state(self) -> dict[str, Tensor]:
+        """All of `tensors()` at once."""
+        return dict(self.tensors())
 
     def allocate_moments(self, step: int) -> None:
         """Give every ZeRO partition the state that AdamW has after `step` steps, zeros for moments, to be
@@ -179,7 +200,7 @@ class Engine:
         for partition in self.zero.single_partition_of_fp32_groups:
             self.zero.optimizer.state[partition] = {
                 "step": torch.tensor(float(step), device=partition.device),
-                **{moment: torch.zeros_like(partition) for moment in MOMENTS},
+                **{moment: torch.zeros_like(partition) for moment in self._moments},
             }
 
     def load(self, state: dict[str, Tensor]) -> None:
@@ -189,9 +210,42 @@ class Engine:
             value = self._local(state[f"model.{name}"])
             parameter.data.copy_(value)
             safe_set_full_fp32_param(parameter, value)
-            for moment in MOMENTS:
+            for moment in self._moments:
                 full = self._local(state[f"{moment}.{name}"])
                 safe_set_full_optimizer_state(parameter, full, moment)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Compute with the moving average where there is one. A collective."""
+        if not self.ema:
+            yield
+            return
+        self._link()
+        kept = {name: parameter.detach().clone() for name, parameter in self._named()}
+        for _, parameter in self._named():
+            parameter.data.copy_(safe_get_full_optimizer_state(parameter, EMA))
+        try:
+            yield
+        finally:
+            for name, parameter in self._named():
+                parameter.data.copy_(kept[name])
+
+    def _move_average(self) -> None:
+        """Of this process's partitions, as state of the optimizer, which knows nothing of it; it starts at the weights
+        after the first step."""
+        for partition in self.zero.single_partition_of_fp32_groups:
+            state = self.zero.optimizer.state[partition]
+            if EMA in state:
+                state[EMA].lerp_(partition.detach(), 1 - self.ema)
+            else:
+                state[EMA] = partition.detach().clone()
+
+    def _reduce_in_float64(self) -> None:
+        """DeepSpeed accumulates and reduces in float32 at most, and has no setting for more (contract-tested)."""
+        self.zero.gradient_accumulation_dtype = torch.float64
+        self.zero.use_separate_grad_accum = self.zero.use_grad_accum_attribute = False
+        self.zero.communication_data_type = torch.float64
+        self.zero.ipg_buckets = {torch.float64: type(next(iter(self.zero.ipg_buckets.values())))()}
 
     def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
         return self.model.named_parameters()
@@ -209,3 +263,14 @@ class Engine:
         """Link every group's moments; DeepSpeed stops after the first group that has stepped (contract-tested)."""
         self.zero._hp_optimizer_states_linked = False
         self.zero._lazy_init_hp_params_optimizer_state()
+
+
+def _full_gradient(parameter: Any) -> Tensor:
+    """From the parts that ZeRO's partitions hold, in their dtype; DeepSpeed's own way to it rounds to float32."""
+    full = torch.zeros_like(parameter).flatten()
+    if parameter._hp_mapping is not None:
+        place = parameter._hp_mapping.lp_fragment_address
+        part = parameter._hp_mapping.get_lp_grad_fragment(parameter._index_in_param_group)
+        full[place.start : place.start + place.numel] = part.flatten()
+    torch.distributed.all_reduce(full, group=parameter._dp_group)
+    return full.view_as(parameter)

@@ -8,10 +8,14 @@ processor alone, so that processes and runs of one machine agree.
 
 import logging
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 
 logger = logging.getLogger(__name__)
+
+# oneDNN's own switch, which torch's annotations do not know; setting it away from "ieee" also turns oneDNN on
+SWITCH: Any = cast(Any, torch.backends.mkldnn).matmul
 
 PROBE_SIZE = 256
 PROBE_ERROR = 1e-3  # float32 errs by about 3e-5 there, products of bfloat16 by about 1e-1
@@ -22,13 +26,13 @@ def choose_matmul(cpuinfo: str | None = None) -> str:
     if cpuinfo is None:
         path = Path("/proc/cpuinfo")
         cpuinfo = path.read_text(encoding="utf-8") if path.exists() else ""
-    torch.backends.mkldnn.matmul.fp32_precision = "ieee"
-    if not wide_amd(cpuinfo) or not torch.backends.mkldnn.is_available():
+    SWITCH.fp32_precision = "ieee"
+    if not wide_amd(cpuinfo) or not torch._C._has_mkldnn:
         return "mkl"
-    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    SWITCH.fp32_precision = "bf16"
     error = probe_error()
     if error > PROBE_ERROR:
-        torch.backends.mkldnn.matmul.fp32_precision = "ieee"
+        SWITCH.fp32_precision = "ieee"
         logger.warning("oneDNN rounds float32 products on this processor (error %.1e); using MKL", error)
         return "mkl"
     return "onednn"
@@ -36,7 +40,7 @@ def choose_matmul(cpuinfo: str | None = None) -> str:
 
 def matmul_library() -> str:
     """What `choose_matmul` set: `onednn` or `mkl`."""
-    return "onednn" if torch.backends.mkldnn.matmul.fp32_precision == "bf16" else "mkl"
+    return "onednn" if SWITCH.fp32_precision == "bf16" else "mkl"
 
 
 def wide_amd(cpuinfo: str) -> bool:

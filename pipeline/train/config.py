@@ -1,7 +1,30 @@
 """Configuration of training; free of torch so that it loads fast."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """Which checkpoints are written and stay. It changes no result, so it is in no stage's key.
+
+    best_k: those with the lowest macro-averaged validation cross-entropy. last_n: the newest. every_n: every n-th step
+    is saved and stays for good. save_every: steps between saves besides those of validations. 0 is never.
+    """
+
+    best_k: int = 1
+    last_n: int = 1
+    every_n: int = 0
+    save_every: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("best_k", 1), ("last_n", 1), ("every_n", 0), ("save_every", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"train.checkpoints.{name}={getattr(self, name)} must be at least {least}")
+
+    def most(self, max_steps: int) -> int:
+        """Checkpoints on disk at once, the one being written counted. max_steps: 0 is unknown."""
+        return self.best_k + self.last_n + 1 + (max_steps // self.every_n if self.every_n else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,7 +35,10 @@ class TrainConfig:
     learning_rate: the peak, reached after warmup_steps; then it falls with the inverse square root of the step.
     clip_norm: 0 does not clip. validate_every: steps between validations, each of which saves a checkpoint.
     patience: validations without a better macro-averaged cross-entropy after which training stops; 0 never stops early.
-    precision: fp32 or bf16 (autocast; weights, masters and gate stay float32).
+    precision: fp32 or bf16 (autocast; weights, masters and gate stay float32). ema: decay of a moving average of the
+    weights, which is then what is validated and decoded with; 0 is none. initialize_from: a trained model (directory of
+    the train stage, or one checkpoint) whose weights to start from; a dense feed-forward network there becomes every
+    expert here (sparse upcycling, arXiv:2212.05055). checkpoints: which are kept.
     """
 
     max_steps: int
@@ -30,6 +56,9 @@ class TrainConfig:
     precision: str = "fp32"
     seed: int = 1
     log_every: int = 10
+    ema: float = 0.0
+    initialize_from: str = ""
+    checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
 
     def __post_init__(self) -> None:
         if self.max_steps <= 0 and self.max_tokens <= 0:
@@ -44,6 +73,8 @@ class TrainConfig:
                 raise ValueError(f"train.{name}={getattr(self, name)} must not be negative")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"train.label_smoothing={self.label_smoothing} must lie in [0, 1)")
+        if not 0 <= self.ema < 1:
+            raise ValueError(f"train.ema={self.ema} must lie in [0, 1); 0.999 is usual, 0 keeps no average")
         if self.precision not in ("fp32", "bf16"):
             raise ValueError(f"train.precision={self.precision!r} is not one of fp32, bf16")
 

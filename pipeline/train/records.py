@@ -6,11 +6,15 @@ import os
 import secrets
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, cast, get_args
 
 from tqdm import tqdm
+
+from pipeline.stage import write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +42,8 @@ class Records:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory / "metrics.jsonl"
         self._forget_after(resumed_step)
-        self._stream = self.path.open("a", encoding="utf-8")
+        self._stream = self.path.open("ab", buffering=0)
+        self._waiting = b""  # lines, or the end of one, that a full disk did not take
         self._wandb = self._start_wandb(directory, title, wandb_mode(wandb), config)
         self._title = title
         self._bar = tqdm(
@@ -58,6 +63,7 @@ class Records:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._append("")
         self._bar.close()
         self._stream.close()
         if self._wandb is not None:
@@ -65,12 +71,19 @@ class Records:
 
     def write(self, record: dict[str, Any]) -> None:
         """One event: {"event": "train" | "validation" | ..., "step": n, ...}."""
-        self._stream.write(json.dumps(record, ensure_ascii=False) + "\n")
-        self._stream.flush()
+        self._append(json.dumps(record, ensure_ascii=False) + "\n")
         if self._wandb is not None:
             event = record["event"]
             values = {f"{event}/{k}": v for k, v in record.items() if k not in ("event", "step")}
             self._wandb.log(values, step=record["step"])
+
+    @contextmanager
+    def tolerating(self, what: str) -> Iterator[None]:
+        """A full disk costs a record, not the run."""
+        try:
+            yield
+        except OSError as error:
+            self.say(f"warning: {what} could not be written: {error}")
 
     def progress(self, *, step: int, fraction: float, cross_entropy: float, tokens_per_second: float) -> None:
         """fraction: share of the budget that is spent, which gives the ETA."""
@@ -100,7 +113,17 @@ class Records:
             return
         lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
         whole = [line for line in lines if line.endswith("\n")]
-        self.path.write_text("".join(x for x in whole if json.loads(x)["step"] <= step), encoding="utf-8")
+        write_atomically(self.path, "".join(x for x in whole if json.loads(x)["step"] <= step))
+
+    def _append(self, line: str) -> None:
+        """To the file, or to what waits for room there."""
+        known, self._waiting = bool(self._waiting), self._waiting + line.encode()
+        try:
+            while self._waiting:
+                self._waiting = self._waiting[self._stream.write(self._waiting) :]
+        except OSError as error:
+            if not known:
+                self.say(f"warning: {self.path} could not be written, its lines wait: {error}")
 
     @staticmethod
     def _start_wandb(directory: Path, title: str, mode: WandbMode, config: dict[str, Any]) -> Any:
@@ -110,7 +133,7 @@ class Records:
 
         identity = directory / "wandb-id"
         if not identity.exists():
-            identity.write_text(secrets.token_hex(4), encoding="utf-8")
+            write_atomically(identity, secrets.token_hex(4))
 
         def start(mode: WandbMode) -> Any:
             return wandb.init(

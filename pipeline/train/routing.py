@@ -48,6 +48,18 @@ class RoutingSums:
         self.usage_LPE.zero_()
         return usage_LPE
 
+    def share_usage(self) -> Tensor:
+        """As `take_usage`, but the next call counts them again; they are then the first process's."""
+        usage_LPE = self.take_usage()
+        if dist.get_rank() == 0:
+            self.usage_LPE += usage_LPE
+        return usage_LPE
+
+    def set_usage(self, usage: list[list[list[int]]]) -> None:
+        """Go on from what `share_usage` gave, on any number of processes."""
+        if dist.get_rank() == 0:
+            self.usage_LPE += self.usage_LPE.new_tensor(usage).view_as(self.usage_LPE)
+
     def check_finite(self, step: int) -> None:
         """Raise ValueError naming the layers whose router gave NaN or infinity. After `values_LX` was reduced."""
         broken = [

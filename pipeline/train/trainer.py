@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from pipeline.batch.assembly import assemble
 from pipeline.batch.mixture import Mixture, PairLengths, fit_targets
@@ -26,12 +26,12 @@ from pipeline.model.flops import count_parameters, forward_flops
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.checkpoint import code_version, first_decides, load, newest, read_state, save
 from pipeline.parallel.deepspeed import Engine
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import cut_experts
 from pipeline.parallel.process import StopRequest
-from pipeline.stage import Stopped, remove_tree, write_atomically
+from pipeline.stage import Stopped, write_atomically
+from pipeline.train.checkpoints import Checkpoints
 from pipeline.train.gradient_check import RouterGradientCheck
 from pipeline.train.job import TrainJob
 from pipeline.train.ledger import ledger, summary
@@ -39,13 +39,13 @@ from pipeline.train.measure import matmul_peak, step_flops
 from pipeline.train.records import Records
 from pipeline.train.routing import RoutingSums, write_usage
 from pipeline.train.totals import Progress, StepSums
+from pipeline.train.upcycling import initialize_from, vocabulary_sha256
 from pipeline.vocab.encoded import EncodedSplit
 from pipeline.vocab.tokenizer import Vocabulary
 
 logger = logging.getLogger(__name__)
 
 CHECKPOINTS = "checkpoints"
-BEST = "best.json"
 
 
 class Trainer:
@@ -66,6 +66,10 @@ class Trainer:
         positions = max(job.batch.max_source, job.batch.max_target)
         model = Transformer(job.model, **sizes, shared=vocabulary.shared, max_positions=positions)
         initialize(model, job.train.seed)
+        self.checkpoints = Checkpoints(Path(job.out) / CHECKPOINTS, job.train.checkpoints)
+        self.vocabulary = vocabulary_sha256(Path(job.vocabulary))
+        if job.train.initialize_from and self.checkpoints.found is None:
+            initialize_from(Path(job.train.initialize_from), model, self.vocabulary)
         self.parameters = count_parameters(job.model, **sizes, shared=vocabulary.shared)
         self.forward_flops = forward_flops(job.model, vocabulary.target_size)
         cut_experts(model, mesh)
@@ -80,13 +84,13 @@ class Trainer:
             epsilon=t.epsilon,
             weight_decay=t.weight_decay,
             precision=t.precision,
+            ema=t.ema,
         )
         layers = model.moe_layers()
         self.routing = RoutingSums(layers, len(self.data), self.device)
         self.usage_LPE = torch.zeros_like(self.routing.usage_LPE)
         self.gradient_check = RouterGradientCheck(layers, self.device)
         self.progress = Progress()
-        self.checkpoints = Path(job.out) / CHECKPOINTS
         self._restore()
 
     def run(self) -> None:
@@ -94,20 +98,23 @@ class Trainer:
         t, progress = self.job.train, self.progress
         dtype = torch.bfloat16 if t.precision == "bf16" else torch.float32
         peak = matmul_peak(self.device, dtype)
-        with self._records() as records:
+        with self._records() as records, self.checkpoints:
             steps = iter(self.mixture)
             while not progress.finished(t):
                 stop_asked = self._step(steps, records, peak)
-                at_end = progress.finished(t)
-                if progress.step % t.validate_every == 0 or at_end:
-                    self._validate(records)
-                    self._save()
-                elif stop_asked:
-                    self._save()
+                validate = progress.step % t.validate_every == 0 or progress.finished(t)
+                loss = None
+                if validate:
+                    with self.engine.averaged():
+                        loss = self._validate(records)
+                self.checkpoints.report(records, progress.step)
+                last = stop_asked or progress.finished(t)
+                if validate or last or self.checkpoints.due(progress.step):
+                    self.checkpoints.save(self.engine, self._state(loss), records, wait=last)
                 if stop_asked and not progress.finished(t):
                     raise Stopped(self.job.title)
             if records is not None:
-                self._keep_best_and_last()  # a crash may have come between the last save and this
+                self.checkpoints.tidy()  # a crash may have come between the last save and this
                 costs = ledger(
                     progress,
                     self.job.model,
@@ -146,11 +153,9 @@ class Trainer:
             batch = assemble(step.groups[micro], step.shape, self.data).to(self.device)
             seed_group(t.seed, number, micro)
             losses = self.engine(batch, label_smoothing=t.label_smoothing)
-            loss = losses.loss / step.target_tokens
             if losses.statistics:
                 self.gradient_check.look(losses.statistics)
-                loss = loss + torch.stack([s.loss for s in losses.statistics]).sum() / step.nonempty_groups
-            self.engine.backward(loss)
+            self.engine.backward(losses.share(target_tokens=step.target_tokens, nonempty_groups=step.nonempty_groups))
             self.engine.step(rate)
             sums.add(losses)
         sums.reduce(stop=bool(self.stop))
@@ -195,8 +200,8 @@ class Trainer:
         return sums.stop
 
     @torch.no_grad()
-    def _validate(self, records: Records | None) -> None:
-        """Cross-entropy per pair, without noise or drops; idle processes run empty groups so that none waits
+    def _validate(self, records: Records | None) -> float:
+        """Macro-averaged cross-entropy, without noise or drops; idle processes run empty groups so that none waits
         forever."""
         self.engine.train(False)
         self.usage_LPE += self.routing.take_usage()
@@ -221,13 +226,14 @@ class Trainer:
         self.usage_LPE.zero_()
         if records is not None:
             if self.routing.names:
-                write_usage(
-                    self.job.log / "routing.npz",
-                    names=self.routing.names,
-                    pairs=self.job.pairs,
-                    train_LPE=train_LPE,
-                    dev_LPE=dev_LPE,
-                )
+                with records.tolerating("routing.npz"):
+                    write_usage(
+                        self.job.log / "routing.npz",
+                        names=self.routing.names,
+                        pairs=self.job.pairs,
+                        train_LPE=train_LPE,
+                        dev_LPE=dev_LPE,
+                    )
             record = {
                 "event": "validation",
                 "step": self.progress.step,
@@ -239,48 +245,32 @@ class Trainer:
             records.write(record)
             mark = " (best)" if self.progress.best_step == self.progress.step else ""
             records.say(f"step {self.progress.step}: validation cross-entropy {macro:.4f}{mark}")
+        return macro
 
-    def _save(self) -> None:
-        """A checkpoint of everything; the newest and the best stay."""
-        name = f"step-{self.progress.step:08}"
-        state = {
+    def _state(self, validation: float | None) -> dict[str, Any]:
+        """What a checkpoint holds beside tensors. A collective."""
+        return {
             "progress": self.progress.to_json(),
+            "validation": validation,
             "mixture": self.mixture.state(),
+            "usage": [self.routing.share_usage().tolist(), self.usage_LPE.tolist()],
             "model": asdict(self.job.model),
             "pairs": self.job.pairs,
-            "code": code_version(),
+            "vocabulary": self.vocabulary,
+            "ema": self.job.train.ema,
             "world": self.world,
         }
-        if not (self.checkpoints / name).exists():
-            save(self.checkpoints / name, self.engine.state(), state)
-        if self.rank == 0:
-            self._keep_best_and_last()
-
-    def _keep_best_and_last(self) -> None:
-        """Name the two checkpoints that stay and remove the others."""
-        best, last = f"step-{self.progress.best_step:08}", f"step-{self.progress.step:08}"
-        write_atomically(self.checkpoints / BEST, json.dumps({"best": best, "last": last}))
-        for old in self.checkpoints.glob("step-*"):
-            if old.name not in (last, best):
-                remove_tree(old)
 
     def _restore(self) -> None:
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
-        dist.barrier()
-        found = first_decides(lambda: newest(self.checkpoints))
-        if found is None:
+        state = self.checkpoints.restore(self.engine)
+        if state is None:
             return
-        state = read_state(found)
-        if state["code"] != code_version() and self.rank == 0:
-            logger.warning(
-                "%s: %s was written by other code or another torch: not bit for bit", self.job.title, found.name
-            )
         self.progress = Progress.from_json(state["progress"])
-        self.engine.allocate_moments(self.progress.step)
-        tensors: dict[str, Tensor] = self.engine.state()
-        load(found, tensors)
-        self.engine.load(tensors)
         self.mixture.restore(state["mixture"])
+        if "usage" in state:
+            since_record, since_validation = state["usage"]
+            self.routing.set_usage(since_record)
+            self.usage_LPE += self.usage_LPE.new_tensor(since_validation).view_as(self.usage_LPE)
 
 
 def validation_steps(job: TrainJob, dev: Sequence[EncodedSplit]) -> list[Step]:

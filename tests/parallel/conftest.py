@@ -31,13 +31,14 @@ class Outcome:
         root = self.directory / "checkpoints"
         return Path(root / json.loads((root / "best.json").read_text())["last"])
 
-    def tensors(self) -> dict[str, Tensor]:
-        """All tensors of the last checkpoint, experts whole, read without the code under test."""
+    def tensors(self, name: str = "") -> dict[str, Tensor]:
+        """All tensors of a checkpoint, by default the last, experts whole, read without the code under test."""
         import torch
         from safetensors import safe_open
 
         parts: dict[str, list[tuple[int, Tensor]]] = {}
-        for shard in sorted(self.checkpoint().glob("*.safetensors")):
+        checkpoint = self.checkpoint().with_name(name) if name else self.checkpoint()
+        for shard in sorted(checkpoint.glob("*.safetensors")):
             with safe_open(shard, framework="pt") as file:
                 offsets = json.loads((file.metadata() or {}).get("DCP_SHARDING_INFO", "{}"))
                 for name in file.keys():  # noqa: SIM118 - not a mapping

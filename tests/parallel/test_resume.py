@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pipeline.model.config import MoEConfig
-from pipeline.parallel.checkpoint import newest, verify
+from pipeline.parallel.checkpoint import newest, read_state, verify
 from pipeline.parallel.launch import JobFailed, process_environment
 
 
@@ -76,37 +76,75 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_taken(run_job, st
     assert newest(first.parent) == first
     assert "step-00000002 is damaged" in caplog.text
     assert "taking step-00000001 instead" in caplog.text
-    damage(first)
+    assert run_job(processes=1, ep=1, max_steps=2, into=outcome).checkpoint() == second
+    verify(second)  # written anew
+    for checkpoint in second.parent.glob("step-*"):
+        damage(checkpoint)
     with pytest.raises(JobFailed, match=r"is damaged.*there is no older one: delete"):
         run_job(processes=1, ep=1, max_steps=3, into=outcome)
 
 
-def test_a_full_disk_during_a_save_is_one_clear_error(run_job, tmp_path):
-    """A file-size limit of 64 kB stands in for the full disk: the same OSError from the same write."""
-    outcome = run_job(processes=1, ep=1, max_steps=1)
-    kept = outcome.checkpoint()
+def run_with_small_files(outcome, tmp_path, **changes):
+    """A file-size limit of 64 kB stands in for the full disk: an OSError from the same write."""
     script = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536));"
         "sys.argv = ['train', sys.argv[1]]; import runpy; runpy.run_module('pipeline.train', run_name='__main__')"
     )
-    job = json.loads((outcome.directory / "log" / "job.json").read_text())
-    job["train"]["max_steps"] = 2
     job_file = outcome.directory / "log" / "job.json"
+    job = json.loads(job_file.read_text())
+    job["train"] |= changes
     job_file.write_text(json.dumps(job))
     environment = {**os.environ, **process_environment(0, 1, 1, tmp_path / "store"), "BABELSHARD_PARENT": "0"}
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", script, str(job_file)], env=environment, capture_output=True, text=True
     )
-    assert done.returncode == 1
+
+
+def test_a_full_disk_during_a_save_does_not_end_training_but_at_the_end_it_is_one_clear_error(run_job, tmp_path):
+    outcome = run_job(processes=1, ep=1, max_steps=1)
+    kept = outcome.checkpoint()
+    done = run_with_small_files(outcome, tmp_path, max_steps=5, validate_every=2)
+    assert done.returncode == 1  # for the last save
     assert "File too large" in (outcome.directory / "log" / "rank-0.error").read_text()
+    assert [r["step"] for r in outcome.records("train")] == [1, 2, 3, 4, 5]
+    failed = outcome.records("checkpoint_failed")
+    assert [r["checkpoint"] for r in failed] == ["step-00000002", "step-00000004"]
+    assert "File too large" in failed[0]["error"]
+    assert "warning: checkpoint step-00000002 was not written, the one before it is kept" in done.stderr
     assert newest(kept.parent) == kept
+    assert sorted(path.name for path in kept.parent.iterdir()) == ["best.json", "step-00000001"]
 
 
 def test_a_half_written_checkpoint_is_not_seen(tmp_path):
     (tmp_path / "step-00000005.partial").mkdir()
+    (tmp_path / "step-00000005.partial" / "state.json").write_text("{}")  # killed before the rename
     (tmp_path / "step-00000004").mkdir()
     assert newest(tmp_path) is None
+
+
+def test_a_state_that_is_cut_off_is_damage_too(tmp_path, caplog):
+    for step in (1, 2):
+        (tmp_path / f"step-{step:08}").mkdir()
+        (tmp_path / f"step-{step:08}" / "state.json").write_text('{"format": 1, "shards": {}}')
+    (tmp_path / "step-00000002" / "state.json").write_text('{"format": 1, "sha')
+    assert newest(tmp_path) == tmp_path / "step-00000001"
+    assert "step-00000002 is damaged: state.json cannot be read" in caplog.text
+    assert "taking step-00000001 instead" in caplog.text
+
+
+def test_early_stopping_goes_on_counting(run_job):
+    """A learning rate that changes no weight: every validation after the first is as good as the one before."""
+    settings = {"learning_rate": 1e-30, "validate_every": 1, "patience": 4}
+    outcome = run_job(processes=1, ep=1, max_steps=3, **settings)
+    run_job(processes=1, ep=1, max_steps=100, into=outcome, **settings)
+    assert [r["step"] for r in outcome.records("validation")] == [1, 2, 3, 4, 5]
+    progress = read_state(outcome.checkpoint())["progress"]
+    assert (progress["best_step"], progress["stale_validations"]) == (1, 4)
+    assert sorted(path.name for path in outcome.checkpoint().parent.glob("step-*")) == [
+        "step-00000001",
+        "step-00000005",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -146,3 +146,20 @@ def test_exit_codes_of_the_command_line(arguments, code):
 def test_configs_hold_no_machine_path():
     for file in [*(ROOT / "configs").rglob("*.yaml"), *(ROOT / "recipes").rglob("*.yaml")]:
         assert not any(Path(word).is_absolute() for word in file.read_text(encoding="utf-8").split()), file
+
+
+@pytest.mark.parametrize(("of", "rule"), [("last", "last_n"), ("best", "best_k")])
+def test_what_decoding_averages_must_be_kept(of, rule):
+    asked = ["recipes=smoke", "decode.average=3", f"decode.average_of={of}"]
+    with pytest.raises(
+        ValueError, match=rf"decode.average=3 of the {of} .* set train.checkpoints.{rule}=3 \(it is 1\)"
+    ):
+        load_config(asked)
+    config = load_config([*asked, f"train.checkpoints.{rule}=3"])
+    assert all(getattr(tier.train.checkpoints, rule) == 3 for tier in config.baselines)
+
+
+def test_baselines_do_not_start_from_what_the_main_model_starts_from():
+    config = load_config(["recipes=smoke", "train.initialize_from=somewhere"])
+    assert config.train.initialize_from == "somewhere"
+    assert {tier.train.initialize_from for tier in config.baselines} == {""}

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import termios
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,37 @@ def test_resuming_forgets_what_came_after_the_checkpoint(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3]
     assert lines[-1]["again"]
+
+
+def test_a_full_disk_loses_no_line(tmp_path, caplog):
+    """/dev/full refuses every write with ENOSPC."""
+    caplog.set_level("INFO")
+    with records(tmp_path, 0) as first, Path("/dev/full").open("wb", buffering=0) as full:
+        room = first._stream
+        first.write({"event": "train", "step": 1})
+        first._stream = full
+        first.write({"event": "train", "step": 2})
+        first.write({"event": "train", "step": 3})
+        with first.tolerating("a table"):
+            full.write(b"x")
+        first._stream = room
+        first.write({"event": "train", "step": 4})
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert caplog.text.count("its lines wait: [Errno 28] No space left on device") == 1
+    assert "a table could not be written: [Errno 28]" in caplog.text
+
+
+def test_wandb_goes_on_under_the_same_id(tmp_path):
+    """Offline, the run's directory carries the id."""
+    for step in (1, 2):
+        with Records(tmp_path, title="t", slot=0, resumed_step=step - 1, wandb="offline", config={}) as one:
+            one.write({"event": "train", "step": step, "loss": 1.0})
+    identity = (tmp_path / "wandb-id").read_text()
+    started = [path.name for path in (tmp_path / "wandb").glob("offline-run-*")]
+    assert len(identity) == 8
+    assert started
+    assert all(name.endswith(f"-{identity}") for name in started)
 
 
 SHOW = """

@@ -1,0 +1,100 @@
+"""The shards of a checkpoint: one safetensors file per process, streamed to disk and hashed on the way.
+
+torch.distributed.checkpoint plans who writes what (a tensor that several processes hold is written once); its own
+safetensors writer would hold every shard in memory a second time and leave the hashing to one process.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
+from torch.futures import Future
+
+DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.bfloat16: "BF16", torch.float16: "F16"}
+
+
+class ShardWriter(StorageWriter):
+    """Writes into `directory`, emptied first. publish: called on the first process with the sha256 of every shard once
+    all are on disk; if it or a write fails, the save fails on all processes."""
+
+    def __init__(self, directory: Path, publish: Callable[[dict[str, str]], None]) -> None:
+        super().__init__()
+        self.directory, self.publish = directory, publish
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        pass
+
+    def set_up_storage_writer(self, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
+        pass
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """On the first process, before any process writes."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+        return [replace(plan, storage_data=index) for index, plan in enumerate(plans, start=1)]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        results: list[WriteResult] = []
+        if plan.items:
+            name = f"shard-{plan.storage_data:05}.safetensors"
+            sha256 = write_shard(self.directory / name, {item.index: planner.resolve_data(item) for item in plan.items})
+            size = (self.directory / name).stat().st_size
+            results = [WriteResult(index=plan.items[0].index, size_in_bytes=size, storage_data=(name, sha256))]
+        future: Future[list[WriteResult]] = Future()
+        future.set_result(results)
+        return future
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """On the first process, after all have written."""
+        self.publish(dict(result.storage_data for of_one in results for result in of_one))
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        return True
+
+
+def write_shard(path: Path, parts: dict[MetadataIndex, Any]) -> str:
+    """Write parts of tensors as one safetensors file, to the disk itself, and return its sha256.
+
+    Where a part lies in its tensor stands in the header, as HuggingFaceStorageReader expects it.
+    """
+    header: dict[str, Any] = {}
+    offsets: dict[str, Any] = {}
+    tensors: list[Tensor] = []
+    end = 0
+    for index, value in parts.items():
+        tensor = value.detach().cpu().contiguous()
+        begin, end = end, end + tensor.nbytes
+        name = index.fqn
+        assert name not in header, f"two parts of {name} on one process"
+        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+        offsets[name] = {"saved_offsets": list(index.offset or [0] * tensor.dim())}
+        tensors.append(tensor)
+    header["__metadata__"] = {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(offsets)}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # so that the data are aligned
+    digest = hashlib.sha256()
+    with path.open("wb", buffering=0) as stream:
+        for rest in (memoryview(len(text).to_bytes(8, "little") + text), *map(_bytes, tensors)):
+            digest.update(rest)
+            while rest:  # one call writes 2 GiB at most
+                rest = rest[stream.write(rest) :]
+        os.fsync(stream.fileno())
+    return digest.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.view(-1).view(torch.uint8).numpy().data

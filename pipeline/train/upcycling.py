@@ -1,0 +1,88 @@
+"""A model that starts from the weights of another, a Mixture-of-Experts from those of a dense one.
+
+E experts, M model, H hidden.
+"""
+
+import hashlib
+import logging
+from pathlib import Path
+
+import torch
+
+from pipeline.model.transformer import Transformer
+from pipeline.parallel.checkpoint import read_state, read_weights, shapes_of
+from pipeline.train.retention import resolve
+
+logger = logging.getLogger(__name__)
+
+DENSE = {"wi_EMH": "wi_MH", "wo_EHM": "wo_HM"}  # an expert's weights and those of a feed-forward network
+
+
+def initialize_from(path: Path, model: Transformer, vocabulary: str) -> None:
+    """Copy every weight of equal name and shape; experts become copies of the dense feed-forward network in their place
+    (sparse upcycling, arXiv:2212.05055), routers keep their fresh weights.
+
+    vocabulary: as `vocabulary_sha256` gives it. Raises ValueError on another vocabulary, on shapes that differ and on
+    weights that the checkpoint does not have.
+    """
+    directory = resolve(path)
+    if read_state(directory).get("vocabulary", vocabulary) != vocabulary:
+        raise ValueError(f"train.initialize_from={path} was trained with another vocabulary; its embeddings do not fit")
+    there = shapes_of(directory)
+    sources: dict[str, str] = {}
+    problems: list[str] = []
+    for name, parameter in model.named_parameters():
+        source = name if name in there else _dense(name)
+        shape = tuple(parameter.shape)
+        if source in there:
+            sources[name] = source
+            if there[source] != (shape if source == name or ".experts." not in name else shape[1:]):
+                problems.append(f"{name} is {list(shape)} here, {source} is {list(there[source])} there")
+        elif not _fresh(name):
+            problems.append(f"{name} is not there")
+    widths = _widths(model, there, sources)
+    if widths is not None:
+        problems.insert(0, widths)
+    if problems:
+        raise ValueError(f"train.initialize_from={path} does not fit the model: {'; '.join(problems[:3])}")
+    weights = read_weights(directory, {source: there[source] for source in sources.values()})
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name in sources:
+                parameter.copy_(weights[sources[name]])  # one feed-forward network is broadcast over E experts
+    logger.info("%d of %d weights from %s", len(sources), len(list(model.parameters())), directory)
+
+
+def vocabulary_sha256(directory: Path) -> str:
+    """Of its SentencePiece models."""
+    digest = hashlib.sha256()
+    for model in sorted(directory.glob("*.model")):
+        digest.update(model.read_bytes())
+    return digest.hexdigest()
+
+
+def _dense(name: str) -> str:
+    """Where a dense model has what becomes this weight of a MoE layer."""
+    prefix, _, leaf = name.rpartition(".")
+    for part in (".experts", ".conditional.shared"):
+        if prefix.endswith(part):
+            return f"{prefix.removesuffix(part)}.{DENSE.get(leaf, leaf)}"
+    return ""
+
+
+def _fresh(name: str) -> bool:
+    """Whether a weight decides about routes; those start anew."""
+    return ".feed_forward.router." in name or name.endswith(".feed_forward.conditional.wc_M")
+
+
+def _widths(model: Transformer, there: dict[str, tuple[int, ...]], sources: dict[str, str]) -> str | None:
+    """What to change where experts are wider or narrower than the dense feed-forward network."""
+    expert_dim = model.config.moe.expert_dim
+    for name, source in sources.items():
+        if name.endswith("experts.wi_EMH") and source != name and there[source][1] != expert_dim:
+            ffn_dim = there[source][1]
+            return (
+                f"model.moe.expert_dim={expert_dim}, but its feed-forward networks have ffn_dim={ffn_dim}, of which "
+                f"experts are copies; set model.moe.expert_dim={ffn_dim}"
+            )
+    return None

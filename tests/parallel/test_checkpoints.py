@@ -1,0 +1,186 @@
+"""Saving beside training, retention, and the average of checkpoints."""
+
+import json
+import subprocess
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from safetensors.numpy import load_file
+
+from pipeline.decode.config import DecodeConfig
+from pipeline.decode.model import choose, load_model
+from pipeline.parallel import background_save
+from pipeline.parallel.checkpoint import newest, save, verify
+from pipeline.parallel.launch import JobFailed
+from pipeline.train.config import CheckpointConfig
+from pipeline.vocab.tokenizer import Vocabulary
+from tests.parallel.conftest import Outcome
+
+
+@pytest.fixture(scope="module")
+def kept_three(run_job):
+    """Saved at steps 2, 3, 4, 6 and 8, all but the last while training went on."""
+    keep = CheckpointConfig(best_k=2, last_n=3, every_n=3, save_every=4)
+    return run_job(processes=2, ep=2, max_steps=8, validate_every=2, checkpoints=keep)
+
+
+def test_a_checkpoint_written_beside_training_is_that_of_its_step(run_job, kept_three):
+    """Against one written at the end of a run of three steps, with nothing going on beside it."""
+    stopped = run_job(processes=2, ep=2, max_steps=3)
+    mine, theirs = kept_three.tensors("step-00000003"), stopped.tensors()
+    assert mine.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        assert torch.equal(mine[name], tensor), name
+
+
+def test_the_rules_decide_what_stays(kept_three):
+    root = kept_three.checkpoint().parent
+    assert sorted(path.name for path in root.glob("step-*")) == [f"step-{n:08}" for n in (3, 4, 6, 8)]
+    marks = json.loads((root / "best.json").read_text())
+    assert marks["last_n"] == [f"step-{n:08}" for n in (8, 6, 4)]
+    losses = {r["step"]: r["cross_entropy"] for r in kept_three.records("validation")}
+    assert marks["best_k"] == [f"step-{n:08}" for n in sorted(losses, key=lambda n: losses[n])[:2]]
+    assert (marks["best"], marks["last"]) == (marks["best_k"][0], "step-00000008")
+
+
+def test_each_process_writes_a_shard_and_no_tensor_twice(kept_three):
+    verify(kept_three.checkpoint())
+    shards = [load_file(shard) for shard in sorted(kept_three.checkpoint().glob("*.safetensors"))]
+    assert len(shards) == 2
+    twice = shards[0].keys() & shards[1].keys()
+    assert twice
+    assert all(".experts." in name for name in twice)  # cut over the processes, two experts each
+    assert {len(shard[name]) for shard in shards for name in twice} == {2}
+
+
+def decoding(**changes):
+    return DecodeConfig(beam=2, length_penalty=1.0, **changes)
+
+
+@pytest.mark.parametrize(("of", "steps"), [("last", (8, 6, 4)), ("best", (8, 6))])
+def test_decoding_takes_the_mean_of_checkpoints(prepared, kept_three, of, steps):
+    """Against a mean that numpy takes in float64 of what safetensors reads; float32 rounds to 6e-8 of the largest."""
+    config = decoding(average=len(steps), average_of=of)
+    root = kept_three.checkpoint().parent
+    chosen = [path.name for path in choose(root, config)]
+    assert set(chosen) == {f"step-{n:08}" for n in steps}
+    vocabulary = Vocabulary.load(Path(prepared.vocabulary))
+    model = load_model(root, vocabulary, longest=20, config=config, device=torch.device("cpu"))
+    tensors = [kept_three.tensors(name) for name in chosen]
+    for name, parameter in model.named_parameters():
+        values = np.stack([t[f"model.{name}"].double().numpy() for t in tensors])
+        largest = float(np.abs(values).max())
+        np.testing.assert_allclose(parameter.detach().numpy(), values.mean(axis=0), atol=3e-7 * largest, rtol=0)
+        assert largest == 0 or not np.array_equal(values[0], values[1]) or "bias" in name, name
+
+
+def test_the_best_alone_is_taken_exactly(prepared, kept_three):
+    root = kept_three.checkpoint().parent
+    vocabulary = Vocabulary.load(Path(prepared.vocabulary))
+    model = load_model(root, vocabulary, longest=20, config=decoding(), device=torch.device("cpu"))
+    best = kept_three.tensors(json.loads((root / "best.json").read_text())["best"])
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, best[f"model.{name}"]), name
+
+
+def test_averaging_more_than_was_kept_is_an_error(kept_three):
+    with pytest.raises(ValueError, match=r"decode.average=4: of the last checkpoints .* has 3; lower it"):
+        choose(kept_three.checkpoint().parent, decoding(average=4))
+
+
+def test_resuming_keeps_what_was_kept(run_job):
+    keep = CheckpointConfig(best_k=1, last_n=2, every_n=2)
+    first = run_job(processes=1, ep=1, max_steps=3, checkpoints=keep)
+    run_job(processes=1, ep=1, max_steps=5, into=first, checkpoints=keep)
+    left = sorted(path.name for path in first.checkpoint().parent.glob("step-*"))
+    assert left == [f"step-{n:08}" for n in (2, 4, 5)]
+
+
+@pytest.fixture
+def world_of_one(tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("world_of_one")
+def test_nobody_waits_for_the_disk_until_asked_to(tmp_path, monkeypatch):
+    """A disk that takes its time, and then works, is full, or breaks in another way."""
+    go_on, outcome = threading.Event(), []
+
+    def write(*_args, **_kwargs):
+        go_on.wait(60)
+        if outcome:
+            raise outcome[0]
+
+    monkeypatch.setattr(background_save, "save", write)
+    saving = background_save.BackgroundSave()
+
+    def start():
+        go_on.clear()
+        saving.start(tmp_path / "step-1", [("model.x", torch.ones(2))], {}, lambda: None)
+        assert saving.collect(wait=False) is None
+        with pytest.raises(AssertionError, match="a save is in flight"):
+            saving.start(tmp_path / "step-2", [], {}, lambda: None)
+        go_on.set()
+
+    start()
+    assert saving.collect(wait=True) is None
+    outcome.append(OSError(28, "No space left on device"))
+    start()
+    assert saving.collect(wait=True) is outcome[0]
+    assert saving.collect(wait=True) is None  # told once
+    outcome[0] = RuntimeError("connection closed by peer")
+    start()
+    with pytest.raises(RuntimeError, match="closed by peer"):
+        saving.collect(wait=True)
+
+
+@pytest.mark.usefixtures("world_of_one")
+def test_a_save_that_fails_half_way_leaves_nothing_behind(tmp_path, monkeypatch):
+    (tmp_path / "step-00000002.partial").mkdir()  # of a crash
+    (tmp_path / "step-00000002.partial" / "shard-00009.safetensors").write_bytes(b"x")
+    tensors = {"model.x": torch.arange(6.0).view(2, 3)}
+
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.parallel.shard_writer.os.fsync", full)
+        with pytest.raises(OSError, match=r"No space left on device: '.*step-00000002'"):
+            save(tmp_path / "step-00000002", tensors, {})
+    assert not list(tmp_path.glob("step-*"))
+    save(tmp_path / "step-00000002", tensors, {"x": 1})
+    assert newest(tmp_path) == tmp_path / "step-00000002"
+    found = load_file(next((tmp_path / "step-00000002").glob("*.safetensors")))
+    np.testing.assert_array_equal(found["model.x"], tensors["model.x"].numpy())
+
+
+@pytest.mark.long
+def test_a_disk_that_is_full_and_then_is_not(run_job, tmp_path):
+    """A real one of 12 MB, filled up to 64 kB: training ends with an error, and goes on from its start once there is
+    room."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        outcome = run_job(processes=1, ep=1, max_steps=1, into=Outcome(disk))
+        filler = disk / "filler"
+        room = subprocess.run(["df", "--output=avail", "-B1", str(disk)], capture_output=True, text=True).stdout
+        filler.write_bytes(b"0" * (int(room.split()[1]) - 65536))
+        with pytest.raises(JobFailed, match="No space left on device"):
+            run_job(processes=1, ep=1, max_steps=3, validate_every=2, into=outcome)
+        assert [r["checkpoint"] for r in outcome.records("checkpoint_failed")] == ["step-00000002"]
+        assert outcome.checkpoint().name == "step-00000001"
+        filler.unlink()
+        run_job(processes=1, ep=1, max_steps=3, validate_every=2, into=outcome)
+        assert [r["step"] for r in outcome.records("train")] == [1, 2, 3]
+        assert outcome.checkpoint().name == "step-00000003"
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)

@@ -1,0 +1,64 @@
+"""A moving average of the weights: kept by logical name, resumed bit for bit, validated and decoded with."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.decode.config import DecodeConfig
+from pipeline.decode.model import load_model
+from pipeline.train.config import CheckpointConfig
+from pipeline.vocab.tokenizer import Vocabulary
+
+DECAY = 0.5
+
+
+@pytest.fixture(scope="module")
+def averaged(run_job):
+    keep = CheckpointConfig(every_n=1)
+    return run_job(processes=2, ep=2, max_steps=4, ema=DECAY, validate_every=2, checkpoints=keep)
+
+
+def test_it_is_the_average_of_the_weights_after_each_step(averaged):
+    """Computed from the weights in the checkpoints of all steps; one lerp rounds to 6e-8 of its operands."""
+    expected = {}
+    for step in (1, 2, 3, 4):
+        tensors = averaged.tensors(f"step-{step:08}")
+        weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+        expected = {n: DECAY * expected[n] + (1 - DECAY) * t for n, t in weights.items()} if expected else weights
+        for name, tensor in expected.items():
+            torch.testing.assert_close(tensors[f"ema.{name}"], tensor, rtol=1e-6, atol=1e-7)
+    assert not torch.equal(tensors["ema.encoder.norm.weight"], tensors["model.encoder.norm.weight"])
+
+
+def test_it_changes_no_step_but_what_is_validated(run_job, averaged):
+    plain = run_job(processes=2, ep=2, max_steps=4, validate_every=2)
+    for mine, theirs in zip(averaged.records("train"), plain.records("train"), strict=True):
+        assert mine["cross_entropy"] == theirs["cross_entropy"]
+    for mine, theirs in zip(averaged.records("validation"), plain.records("validation"), strict=True):
+        assert mine["cross_entropy"] != theirs["cross_entropy"]
+
+
+def test_it_resumes_bitwise_and_at_another_topology(run_job, averaged):
+    settings = {"ema": DECAY, "validate_every": 2}
+    first = run_job(processes=2, ep=2, max_steps=2, **settings)
+    run_job(processes=2, ep=2, max_steps=4, into=first, **settings)
+    for name, tensor in averaged.tensors().items():
+        assert torch.equal(first.tensors()[name], tensor), name
+    other = run_job(processes=1, ep=1, max_steps=2, **settings, runtime={"zero_stage": 2})
+    run_job(processes=2, ep=2, max_steps=4, into=other, **settings)
+    for mine, theirs in zip(other.records("validation"), averaged.records("validation"), strict=True):
+        assert mine["cross_entropy"] == pytest.approx(
+            theirs["cross_entropy"], rel=1e-5
+        )  # float32, another order of sums
+
+
+def test_decoding_takes_it(prepared, averaged):
+    vocabulary = Vocabulary.load(Path(prepared.vocabulary))
+    config = DecodeConfig(beam=2, length_penalty=1.0)
+    root = averaged.checkpoint().parent
+    model = load_model(root, vocabulary, longest=20, config=config, device=torch.device("cpu"))
+    tensors = averaged.tensors(json.loads((root / "best.json").read_text())["best"])
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, tensors[f"ema.{name}"]), name

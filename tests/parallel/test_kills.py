@@ -1,0 +1,116 @@
+"""A run killed at random moments, during saves too, ends as one that was never interrupted: bit for bit."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+
+import pytest
+import torch
+
+from pipeline.parallel.launch import process_environment
+from pipeline.train.config import CheckpointConfig
+from tests.parallel.conftest import Outcome, make_job
+
+TIMES = {"seconds", "tokens_per_second", "mfu"}  # what a clock decides
+
+
+def spawn(job):
+    """Both processes, without a launcher between them and the test."""
+    log = job.log
+    log.mkdir(parents=True, exist_ok=True)
+    store, job_file = log / "rendezvous", log / "job.json"
+    store.unlink(missing_ok=True)
+    job_file.write_text(json.dumps(asdict(job)))
+    with (log / "output").open("ab") as output:
+        return [
+            subprocess.Popen(
+                [sys.executable, "-m", "pipeline.train", str(job_file)],
+                env=process_environment(rank, 2, 1, store),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+            for rank in range(2)
+        ]
+
+
+def finish(job):
+    for process in spawn(job):
+        assert process.wait(timeout=120) == 0, (job.log / "output").read_text()[-3000:]
+    return Outcome(job.log.parent)
+
+
+def reached(job):
+    """The last step in the records."""
+    metrics = job.log / "metrics.jsonl"
+    whole = metrics.read_text().rpartition("\n")[0] if metrics.exists() else ""
+    return json.loads(whole.splitlines()[-1])["step"] if whole else 0
+
+
+def kill(job, moment, target, chance):
+    """Start, wait for the moment, SIGKILL one process or both. Whether it came before the end."""
+    processes = spawn(job)
+    deadline = time.monotonic() + 60
+    if moment == "start":
+        time.sleep(chance.uniform(0, 8))
+    else:
+        while reached(job) < target and all(p.poll() is None for p in processes) and time.monotonic() < deadline:
+            time.sleep(0.005)
+    if moment == "save":
+        while not list((job.log.parent / "checkpoints").glob("*.partial")) and processes[0].poll() is None:
+            time.sleep(0.0005)
+    elif moment == "step":
+        time.sleep(chance.uniform(0, 0.3))
+    early = all(process.poll() is None for process in processes)
+    for process in chance.choice([processes[:1], processes[1:], processes]):
+        os.kill(process.pid, signal.SIGKILL)
+    for process in processes:
+        process.wait(timeout=60)  # who lost a peer ends by itself
+    return early
+
+
+def records(outcome):
+    lines = (outcome.directory / "log" / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in TIMES} for line in lines]
+
+
+def state(outcome):
+    values = json.loads((outcome.checkpoint() / "state.json").read_text())
+    del values["progress"]["train_seconds"], values["shards"]
+    return values
+
+
+def killed_run_equals_straight_run(prepared, tmp_path, moments, max_steps, seed):
+    keep = CheckpointConfig(best_k=2, last_n=2, every_n=8, save_every=2)
+    settings = {"max_steps": max_steps, "validate_every": 4, "log_every": 3, "patience": 50, "checkpoints": keep}
+    chance = random.Random(seed)
+    straight = finish(make_job(prepared, tmp_path / "straight", processes=2, ep=2, **settings))
+    job = make_job(prepared, tmp_path / "killed", processes=2, ep=2, **settings)
+    targets = sorted(chance.sample(range(2, max_steps - 4), len(moments)))
+    early = [kill(job, moment, target, chance) for moment, target in zip(moments, targets, strict=True)]
+    assert all(early), "it ended before it could be killed"
+    killed = finish(job)
+    assert records(killed) == records(straight)
+    assert state(killed) == state(straight)
+    for name, tensor in straight.tensors().items():
+        assert torch.equal(killed.tensors()[name], tensor), name
+    kept = [sorted(path.name for path in (o.directory / "checkpoints").iterdir()) for o in (killed, straight)]
+    assert kept[0] == kept[1]
+    assert (killed.directory / "checkpoints" / "best.json").read_text() == (
+        straight.directory / "checkpoints" / "best.json"
+    ).read_text()
+
+
+def test_three_kills_change_nothing(prepared, tmp_path):
+    killed_run_equals_straight_run(prepared, tmp_path, ["save", "step", "save"], max_steps=26, seed=7)
+
+
+@pytest.mark.long
+def test_twenty_kills_change_nothing(prepared, tmp_path):
+    moments = ["save", "step", "save", "start"] * 5
+    killed_run_equals_straight_run(prepared, tmp_path, moments, max_steps=120, seed=11)

@@ -1,0 +1,92 @@
+"""A Mixture-of-Experts that starts from a dense model (sparse upcycling, arXiv:2212.05055)."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.batch.assembly import assemble
+from pipeline.model.config import MoEConfig
+from pipeline.model.gate_config import DroplessConfig, Top2Config
+from pipeline.model.initialization import initialize
+from pipeline.model.transformer import Transformer
+from pipeline.parallel.launch import JobFailed
+from pipeline.train.trainer import validation_steps
+from pipeline.train.upcycling import initialize_from, vocabulary_sha256
+from pipeline.vocab.encoded import EncodedSplit
+from pipeline.vocab.tokenizer import Vocabulary
+from tests.parallel.conftest import make_job
+
+
+@pytest.fixture(scope="module")
+def dense(run_job):
+    return run_job(processes=1, ep=1, max_steps=3, moe=MoEConfig())
+
+
+def build_model(prepared, moe):
+    job = make_job(prepared, Path("-"), processes=1, ep=1, moe=moe)
+    vocabulary = Vocabulary.load(Path(prepared.vocabulary))
+    sizes = {"source_vocabulary": vocabulary.source_size, "target_vocabulary": vocabulary.target_size}
+    model = Transformer(job.model, **sizes, shared=vocabulary.shared, max_positions=96)
+    initialize(model, seed=1)
+    return job, model
+
+
+@torch.no_grad()
+def validation_loss(prepared, job, model):
+    dev = [EncodedSplit.open(Path(directory), "dev") for directory in prepared.encoded]
+    step = validation_steps(job, dev)[0]
+    return model.eval()(assemble(step.groups[0], step.shape, dev), label_smoothing=0.0).nll_BT
+
+
+@pytest.mark.parametrize("gate", [Top2Config(), DroplessConfig(k=2)])
+def test_the_mixture_computes_what_the_dense_model_does(prepared, dense, gate):
+    """Equal experts, and weights of two choices that sum to 1: only float32 rounding is left."""
+    job, plain = build_model(prepared, MoEConfig())
+    vocabulary = vocabulary_sha256(Path(prepared.vocabulary))
+    initialize_from(dense.directory, plain, vocabulary)
+    _, mixture = build_model(prepared, MoEConfig(num_experts=4, expert_dim=64, gate=gate))
+    fresh = {name: p.clone() for name, p in mixture.named_parameters()}
+    initialize_from(dense.directory, mixture, vocabulary)
+    expected = validation_loss(prepared, job, plain)
+    torch.testing.assert_close(validation_loss(prepared, job, mixture), expected, rtol=1e-5, atol=1e-5)
+    for name, parameter in mixture.named_parameters():
+        assert torch.equal(parameter, fresh[name]) == (".router." in name), name
+
+
+def test_training_starts_from_the_dense_model_and_resumes_without_it(run_job, dense, tmp_path):
+    moe = MoEConfig(num_experts=4, expert_dim=64)
+    path = dense.directory.rename(tmp_path / "dense")
+    settings = {"moe": moe, "initialize_from": str(path), "learning_rate": 1e-30}
+    outcome = run_job(processes=2, ep=2, max_steps=1, **settings)
+    path.rename(dense.directory)
+    mine, theirs = outcome.tensors(), dense.tensors()
+    wi = mine["model.encoder.layers.1.feed_forward.experts.wi_EMH"]
+    assert wi.shape == (4, 32, 64)
+    for expert in wi:
+        assert torch.equal(expert, theirs["model.encoder.layers.1.feed_forward.wi_MH"])
+    assert torch.equal(mine["model.target_embedding_VM"], theirs["model.target_embedding_VM"])
+    run_job(processes=1, ep=1, max_steps=2, into=outcome, **settings)  # its path is gone
+
+
+def test_what_does_not_fit_is_an_error_before_training(run_job, dense, prepared):
+    path = str(dense.directory)
+    with pytest.raises(JobFailed, match=r"expert_dim=32, but .* ffn_dim=64, .* set model.moe.expert_dim=64"):
+        run_job(processes=1, ep=1, initialize_from=path)
+    mixture = run_job(processes=1, ep=1, max_steps=1)
+    vocabulary = vocabulary_sha256(Path(prepared.vocabulary))
+    _, eight = build_model(prepared, MoEConfig(num_experts=8, expert_dim=32))
+    with pytest.raises(ValueError, match=r"experts.wi_EMH is \[8, 32, 32\] here, .* is \[4, 32, 32\] there"):
+        initialize_from(mixture.directory, eight, vocabulary)
+    _, plain = build_model(prepared, MoEConfig())
+    with pytest.raises(ValueError, match=r"feed_forward.wi_MH is not there"):
+        initialize_from(mixture.directory, plain, vocabulary)
+    with pytest.raises(ValueError, match="another vocabulary"):
+        initialize_from(dense.directory, plain, "0" * 64)
+    with pytest.raises(ValueError, match="is neither a checkpoint"):
+        initialize_from(Path(prepared.vocabulary), plain, vocabulary)
+    _, four = build_model(prepared, MoEConfig(num_experts=4, expert_dim=32))
+    initialize_from(mixture.directory, four, vocabulary)
+    assert torch.equal(
+        dict(four.named_parameters())["target_embedding_VM"], mixture.tensors()["model.target_embedding_VM"]
+    )
