@@ -64,6 +64,8 @@ class Records:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._append("")
+        if self._waiting:
+            self.say(f"warning: {self._waiting.count(10)} lines of {self.path} are lost")
         self._bar.close()
         self._stream.close()
         if self._wandb is not None:
