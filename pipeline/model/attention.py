@@ -4,8 +4,9 @@ B rows, L length of a row (queries), L2 length of the other side (keys), M model
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from pipeline.model.fused_attention import attend
 
 MASKED = -1e9  # finite, so that a row of padding with nothing to attend to gives numbers, not NaN
 
@@ -44,7 +45,7 @@ class Attention(nn.Module):
     def attend(self, x_BLM: Tensor, keys_BNLD: Tensor, values_BNLD: Tensor, mask_B1LL: Tensor | None) -> Tensor:
         """Output [B, L, M] of queries x over given keys and values."""
         query_BNLD = self._split(x_BLM, self.wq_MND)
-        heads_BNLD = F.scaled_dot_product_attention(query_BNLD, keys_BNLD, values_BNLD, attn_mask=mask_B1LL)
+        heads_BNLD = attend(query_BNLD, keys_BNLD, values_BNLD, mask_B1LL)
         return heads_BNLD.transpose(1, 2).flatten(2) @ self.wo_NDM.flatten(0, 1)
 
     def _split(self, x_BLM: Tensor, weight_MND: Tensor) -> Tensor:

@@ -1,0 +1,51 @@
+"""Attention under MKL is the attention, and the switch of the process is as before afterwards."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pipeline.model.fused_attention import SWITCH, MklAttention, attend
+
+
+@pytest.fixture(autouse=True)
+def _onednn():
+    before = SWITCH.fp32_precision
+    SWITCH.fp32_precision = "bf16"
+    yield
+    SWITCH.fp32_precision = before
+
+
+def inputs(masked, dtype=torch.float64):
+    source = torch.Generator().manual_seed(1)
+    tensors = [torch.randn(2, 3, n, 8, generator=source, dtype=dtype).requires_grad_() for n in (5, 7, 7)]
+    mask = torch.zeros(2, 1, 5, 7, dtype=dtype).masked_fill_(torch.rand(2, 1, 5, 7, generator=source) < 0.3, -1e9)
+    return tensors, mask if masked else None
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_forward_and_gradients_are_those_of_torch(masked):
+    tensors, mask = inputs(masked)
+    mine, theirs = MklAttention.apply(*tensors, mask), F.scaled_dot_product_attention(*tensors, attn_mask=mask)
+    torch.testing.assert_close(mine, theirs)
+    goal = torch.randn_like(theirs)
+    for a, b in zip(torch.autograd.grad(mine, tensors, goal), torch.autograd.grad(theirs, tensors, goal), strict=True):
+        torch.testing.assert_close(a, b)
+    assert SWITCH.fp32_precision == "bf16"
+
+
+def test_what_needs_no_gradient_gets_none():
+    (query, key, value), mask = inputs(True)
+    key.requires_grad_(False)
+    attend(query, key, value, mask).sum().backward()
+    assert key.grad is None
+    assert query.grad is not None
+    with torch.no_grad():
+        assert not attend(query, key, value, mask).requires_grad
+
+
+def test_autocast_computes_in_its_dtype():
+    tensors, mask = inputs(True, torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mine, theirs = attend(*tensors, mask), F.scaled_dot_product_attention(*tensors, attn_mask=mask)
+    assert mine.dtype == theirs.dtype
+    torch.testing.assert_close(mine, theirs)
