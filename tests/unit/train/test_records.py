@@ -52,7 +52,8 @@ def test_a_full_disk_loses_no_line(tmp_path, caplog):
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
     assert caplog.text.count("its lines wait: [Errno 28] No space left on device") == 1
     assert "a table could not be written: [Errno 28]" in caplog.text
-    with records(tmp_path, 4) as second, Path("/dev/full").open("wb", buffering=0) as second._stream:
+    with Path("/dev/full").open("wb", buffering=0) as full, records(tmp_path, 4) as second:
+        second._stream = full
         second.write({"event": "train", "step": 5})
     assert "warning: 1 lines of" in caplog.text
 
