@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+# oneDNN's own switch, which torch's annotations do not know; setting it away from "ieee" also turns oneDNN on
 SWITCH: Any = cast(Any, torch.backends.mkldnn).matmul
 
 

@@ -8,14 +8,12 @@ processor alone, so that processes and runs of one machine agree.
 
 import logging
 from pathlib import Path
-from typing import Any, cast
 
 import torch
 
-logger = logging.getLogger(__name__)
+from pipeline.model.fused_attention import SWITCH
 
-# oneDNN's own switch, which torch's annotations do not know; setting it away from "ieee" also turns oneDNN on
-SWITCH: Any = cast(Any, torch.backends.mkldnn).matmul
+logger = logging.getLogger(__name__)
 
 PROBE_SIZE = 256
 PROBE_ERROR = 1e-3  # float32 errs by about 3e-5 there, products of bfloat16 by about 1e-1

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -59,7 +60,7 @@ def test_a_full_disk_loses_no_line(tmp_path, caplog):
 
 
 def test_wandb_goes_on_under_the_same_id(tmp_path):
-    """Offline, the run's directory carries the id."""
+    """Offline, the run's directory carries the id, and a number after it where two began in one second."""
     for step in (1, 2):
         with Records(tmp_path, title="t", slot=0, resumed_step=step - 1, wandb="offline", config={}) as one:
             one.write({"event": "train", "step": step, "loss": 1.0})
@@ -67,7 +68,8 @@ def test_wandb_goes_on_under_the_same_id(tmp_path):
     started = [path.name for path in (tmp_path / "wandb").glob("offline-run-*")]
     assert len(identity) == 8
     assert started
-    assert all(name.endswith(f"-{identity}") for name in started)
+    assert len(started) == 2
+    assert all(re.fullmatch(rf"offline-run-\d+_\d+-{identity}(-\d+)?", name) for name in started)
 
 
 SHOW = """
