@@ -1,6 +1,7 @@
 """The checkpoints of one run: restored, saved beside training, kept by rule."""
 
 import logging
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -45,15 +46,15 @@ class Checkpoints:
             if failure is not None:
                 logger.warning("checkpoint %s was not written: %s", self._name, failure)
 
-    def restore(self, engine: Engine) -> dict[str, Any] | None:
-        """Fill the engine with `found`, and give what it holds beside tensors."""
+    def restore(self, engine: Engine, others: dict[str, Tensor]) -> dict[str, Any] | None:
+        """Fill the engine and `others` with `found`, and give what it holds beside tensors."""
         if self.found is None:
             return None
         state = read_state(self.found)
         if state["code"] != code_version() and self.first:
             logger.warning("%s was written by other code or another torch: not bit for bit", self.found)
         engine.allocate_moments(state["progress"]["step"])
-        tensors: dict[str, Tensor] = engine.state()
+        tensors: dict[str, Tensor] = {**others, **engine.state()}
         load(self.found, tensors)
         engine.load(tensors)
         if self.first:
@@ -64,14 +65,22 @@ class Checkpoints:
         """Whether a checkpoint is wanted at this step, validation or not."""
         return any(every and step % every == 0 for every in (self.config.save_every, self.config.every_n))
 
-    def save(self, engine: Engine, state: dict[str, Any], records: Records | None, *, wait: bool) -> None:
-        """Begin to save, once the save before has ended. wait: to its end, and raise OSError if it fails; otherwise
-        `report` tells of a failure, later."""
+    def save(
+        self,
+        engine: Engine,
+        others: dict[str, Tensor],
+        state: dict[str, Any],
+        records: Records | None,
+        *,
+        wait: bool,
+    ) -> None:
+        """Begin to save, once the save before has ended. others: tensors beside the engine's, the same on all
+        processes. wait: to its end, and raise OSError if it fails; otherwise `report` tells of a failure, later."""
         self.report(records, state["progress"]["step"], wait=True)
         self._name = f"step-{state['progress']['step']:08}"
         self._saving.start(
             self.root / self._name,
-            engine.tensors(),
+            chain(others.items(), engine.tensors()),
             {**state, "code": code_version()},
             published=self.tidy,
         )

@@ -1,5 +1,7 @@
-"""What a training step costs and what the machine could do: FLOPs and the matmul peak."""
+"""What a training step costs and what the machine could do: FLOPs, padding, memory, the matmul peak."""
 
+import resource
+import sys
 import time
 
 import torch
@@ -41,3 +43,25 @@ def step_flops(step: Step, forward: Forward, lengths: list[PairLengths]) -> tupl
             )
     executed = len(step.groups) * forward.of_shape(step.shape)
     return TRAINING_FACTOR * useful, TRAINING_FACTOR * executed
+
+
+def padding(step: Step, lengths: list[PairLengths]) -> float:
+    """Share of a step's slots, source and target, that no token takes."""
+    source = sum(int(lengths[p].source[i]) for group in step.groups for row in group for p, i in row)
+    slots = len(step.groups) * step.shape.rows * (step.shape.source + step.shape.target)
+    return 1 - (source + step.target_tokens) / slots
+
+
+def peak_memory(device: torch.device) -> int:
+    """Most bytes this process has held so far: of the device's memory, or of the host's where the device is a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def largest(values: list[float], device: torch.device) -> list[float]:
+    """Of each value over all processes. A collective."""
+    most = torch.tensor(values, dtype=torch.float64, device=device)
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    return most.tolist()

@@ -1,4 +1,5 @@
-"""Where a training run's numbers go: metrics.jsonl, wandb, a progress bar or plain lines. First process only."""
+"""Where a training run's numbers go: metrics.jsonl, wandb, TensorBoard, a progress bar or plain lines. First process
+only."""
 
 import json
 import logging
@@ -15,6 +16,7 @@ from typing import Any, Literal, cast, get_args
 from tqdm import tqdm
 
 from pipeline.stage import write_atomically
+from pipeline.train.tensorboard import TensorBoard
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +47,7 @@ class Records:
         self._stream = self.path.open("ab", buffering=0)
         self._waiting = b""  # lines, or the end of one, that a full disk did not take
         self._wandb = self._start_wandb(directory, title, wandb_mode(wandb), config)
+        self._board: TensorBoard | None = TensorBoard(directory / "tensorboard", resumed_step=resumed_step)
         self._title = title
         self._bar = tqdm(
             desc=title,
@@ -66,6 +69,7 @@ class Records:
         self._append("")
         if self._waiting:
             self.say(f"warning: {self._waiting.count(10)} lines of {self.path} are lost")
+        self._to_board(None)
         self._bar.close()
         self._stream.close()
         if self._wandb is not None:
@@ -78,6 +82,7 @@ class Records:
             event = record["event"]
             values = {f"{event}/{k}": v for k, v in record.items() if k not in ("event", "step")}
             self._wandb.log(values, step=record["step"])
+        self._to_board(record)
 
     @contextmanager
     def tolerating(self, what: str) -> Iterator[None]:
@@ -126,6 +131,19 @@ class Records:
         except OSError as error:
             if not known:
                 self.say(f"warning: {self.path} could not be written, its lines wait: {error}")
+
+    def _to_board(self, record: dict[str, Any] | None) -> None:
+        """None closes it. What a full disk refuses is lost here; metrics.jsonl has it."""
+        if self._board is None:
+            return
+        try:
+            if record is None:
+                self._board.close()
+            else:
+                self._board.write(record)
+        except OSError as error:
+            self._board = None
+            self.say(f"warning: TensorBoard's events end here: {error}")
 
     @staticmethod
     def _start_wandb(directory: Path, title: str, mode: WandbMode, config: dict[str, Any]) -> Any:

@@ -33,7 +33,7 @@ class RoutingSums:
         """One micro-batch: an entry for every layer."""
         for index, s in enumerate(statistics):
             values = [getattr(s, name) for name in COUNTS]
-            values += [s.losses[name] for name in self._losses[index] if name in s.losses]
+            values += [s.losses.get(name, torch.zeros_like(s.tokens)) for name in self._losses[index]]
             self.values_LX[index, : len(values)] += torch.stack([value.double() for value in values])
             self.usage_LPE[index] += s.usage_PE
 
@@ -51,14 +51,13 @@ class RoutingSums:
     def share_usage(self) -> Tensor:
         """As `take_usage`, but the next call counts them again; they are then the first process's."""
         usage_LPE = self.take_usage()
-        if dist.get_rank() == 0:
-            self.usage_LPE += usage_LPE
+        self.set_usage(usage_LPE)
         return usage_LPE
 
-    def set_usage(self, usage: list[list[list[int]]]) -> None:
+    def set_usage(self, usage_LPE: Tensor) -> None:
         """Go on from what `share_usage` gave, on any number of processes."""
         if dist.get_rank() == 0:
-            self.usage_LPE += self.usage_LPE.new_tensor(usage).view_as(self.usage_LPE)
+            self.usage_LPE.copy_(usage_LPE)
 
     def check_finite(self, step: int) -> None:
         """Raise ValueError naming the layers whose router gave NaN or infinity. After `values_LX` was reduced."""

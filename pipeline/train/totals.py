@@ -1,39 +1,75 @@
-"""Running sums: of one step over its micro-batches and processes, and of a run over its steps."""
+"""Running sums: of one step over its micro-batches and processes, and of a run over its steps.
+
+P language pairs.
+"""
 
 import math
+import time
 from dataclasses import asdict, dataclass
+from types import TracebackType
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
+from pipeline.batch.batch import Batch
 from pipeline.model.transformer import Losses
 from pipeline.train.config import TrainConfig
 from pipeline.train.routing import RoutingSums
 
 
+def pair_sums(nll_BT: Tensor, batch: Batch, num_pairs: int) -> Tensor:
+    """Sum of cross-entropy and number of target tokens by pair, [P, 2] in float64."""
+    valid_T = (batch.decoder_segments_BT > 0).flatten()
+    values_T2 = torch.stack((nll_BT.flatten().double(), valid_T.double()), dim=1)
+    return values_T2.new_zeros(num_pairs, 2).index_add_(0, batch.pair_BT.flatten(), values_T2)
+
+
 class StepSums:
     """Sums over one step's micro-batches on this process; `reduce` makes them those of all processes, in one
-    all-reduce."""
+    all-reduce.
 
-    def __init__(self, routing: RoutingSums) -> None:
+    nll: of the step. pairs_P2: as `pair_sums` gives them.
+    """
+
+    def __init__(self, routing: RoutingSums, num_pairs: int) -> None:
         self.routing = routing
-        self._nll = torch.zeros((), dtype=torch.float64, device=routing.values_LX.device)
+        self.pairs_P2 = torch.zeros(num_pairs, 2, dtype=torch.float64, device=routing.values_LX.device)
         self.nll = 0.0
         self.stop = False
         routing.clear()
 
-    def add(self, losses: Losses) -> None:
-        self._nll += losses.nll_BT.sum().double()
+    @torch.no_grad()
+    def add(self, losses: Losses, batch: Batch) -> None:
+        self.pairs_P2 += pair_sums(losses.nll_BT, batch, len(self.pairs_P2))
         self.routing.add(losses.statistics)
 
     def reduce(self, *, stop: bool) -> None:
         """stop: whether this process was asked to stop; `self.stop` then says whether any was."""
-        values_LX = self.routing.values_LX
-        sums = torch.cat((self._nll.view(1), self._nll.new_tensor([float(stop)]), values_LX.flatten()))
+        pairs_P2, values_LX = self.pairs_P2, self.routing.values_LX
+        sums = torch.cat((pairs_P2.new_tensor([float(stop)]), pairs_P2.flatten(), values_LX.flatten()))
         dist.all_reduce(sums)
-        self.nll, self.stop = float(sums[0]), bool(sums[1] > 0)
-        self.routing.values_LX = sums[2:].view_as(values_LX)
+        self.stop, sums = bool(sums[0] > 0), sums[1:]
+        self.pairs_P2 = sums[: pairs_P2.numel()].view_as(pairs_P2)
+        self.nll = float(self.pairs_P2[:, 0].sum())
+        self.routing.values_LX = sums[pairs_P2.numel() :].view_as(values_LX)
+
+
+class Stopwatch:
+    """Seconds spent inside it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = 0.0
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.seconds += time.perf_counter() - self._began
 
 
 @dataclass(kw_only=True)

@@ -9,19 +9,18 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
 from pipeline.batch.assembly import assemble
 from pipeline.batch.mixture import Mixture, PairLengths, fit_targets
-from pipeline.batch.packing import Step, pack_steps
+from pipeline.batch.packing import Step
 from pipeline.model.flops import count_parameters, forward_flops
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
@@ -35,11 +34,13 @@ from pipeline.train.checkpoints import Checkpoints
 from pipeline.train.gradient_check import RouterGradientCheck
 from pipeline.train.job import TrainJob
 from pipeline.train.ledger import ledger, summary
-from pipeline.train.measure import matmul_peak, step_flops
+from pipeline.train.measure import matmul_peak, padding, step_flops
 from pipeline.train.records import Records
-from pipeline.train.routing import RoutingSums, write_usage
+from pipeline.train.routing import RoutingSums
 from pipeline.train.totals import Progress, StepSums
 from pipeline.train.upcycling import initialize_from, vocabulary_sha256
+from pipeline.train.validation import Validation
+from pipeline.train.window import Window
 from pipeline.vocab.encoded import EncodedSplit
 from pipeline.vocab.tokenizer import Vocabulary
 
@@ -56,10 +57,10 @@ class Trainer:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.device = mesh.device
         self.data = [EncodedSplit.open(Path(d), "train") for d in job.encoded]
-        self.dev = [EncodedSplit.open(Path(d), "dev") for d in job.encoded]
         self.lengths = [PairLengths(source=d.source_lengths, target=d.target_lengths) for d in self.data]
         self.job = job = replace(job, batch=fit_targets(job.batch, self.lengths))
-        self.dev_steps = validation_steps(job, self.dev)
+        dev = [EncodedSplit.open(Path(d), "dev") for d in job.encoded]
+        self.validation = Validation(dev, job.batch, self.device)
         self.mixture = Mixture(job.batch, self.lengths, seed=job.train.seed)
         vocabulary = Vocabulary.load(Path(job.vocabulary))
         sizes = {"source_vocabulary": vocabulary.source_size, "target_vocabulary": vocabulary.target_size}
@@ -88,7 +89,7 @@ class Trainer:
         )
         layers = model.moe_layers()
         self.routing = RoutingSums(layers, len(self.data), self.device)
-        self.usage_LPE = torch.zeros_like(self.routing.usage_LPE)
+        self.window = Window(self.routing, job.pairs, self.device)
         self.gradient_check = RouterGradientCheck(layers, self.device)
         self.progress = Progress()
         self._restore()
@@ -110,7 +111,7 @@ class Trainer:
                 self.checkpoints.report(records, progress.step)
                 last = stop_asked or progress.finished(t)
                 if validate or last or self.checkpoints.due(progress.step):
-                    self.checkpoints.save(self.engine, self._state(loss), records, wait=last)
+                    self.checkpoints.save(self.engine, self.window.tensors(), self._state(loss), records, wait=last)
                 if stop_asked and not progress.finished(t):
                     raise Stopped(self.job.title)
             if records is not None:
@@ -143,21 +144,23 @@ class Trainer:
     def _step(self, steps: Iterator[Step], records: Records | None, peak: float) -> bool:
         """One optimizer step, its packing included; whether any process was asked to stop."""
         began = time.perf_counter()
-        step = next(steps)
+        with self.window.data_wait:
+            step = next(steps)
         progress, t = self.progress, self.job.train
         number = progress.step + 1
         rate = t.learning_rate_at(number)
-        sums = StepSums(self.routing)
+        sums = StepSums(self.routing, len(self.data))
         self.engine.train()
         for micro in range(self.rank, len(step.groups), self.world):
-            batch = assemble(step.groups[micro], step.shape, self.data).to(self.device)
+            with self.window.data_wait:
+                batch = assemble(step.groups[micro], step.shape, self.data).to(self.device)
             seed_group(t.seed, number, micro)
             losses = self.engine(batch, label_smoothing=t.label_smoothing)
             if losses.statistics:
                 self.gradient_check.look(losses.statistics)
             self.engine.backward(losses.share(target_tokens=step.target_tokens, nonempty_groups=step.nonempty_groups))
             self.engine.step(rate)
-            sums.add(losses)
+            sums.add(losses, batch)
         sums.reduce(stop=bool(self.stop))
         self.routing.check_finite(number)
         self.gradient_check.decide()
@@ -170,13 +173,8 @@ class Trainer:
         seconds = time.perf_counter() - began
         useful, executed = step_flops(step, self.forward_flops, self.lengths)
         progress.add(step.target_tokens, seconds, useful, executed)
-        log = number % t.log_every == 0
-        usage_LPE = self.routing.take_usage() if log else None
-        if usage_LPE is not None:
-            self.usage_LPE += usage_LPE
-        if records is None:
-            return sums.stop
-        if usage_LPE is not None:
+        self.window.add(sums, seconds)
+        if number % t.log_every == 0:
             record = {
                 "event": "train",
                 "step": number,
@@ -188,52 +186,34 @@ class Trainer:
                 "tokens_per_second": step.target_tokens / seconds,
                 "mfu": useful / seconds / peak,
                 "useful_flops": useful / executed,
-                **self.routing.record(step.nonempty_groups, usage_LPE),
+                "padding": padding(step, self.lengths),
+                **self.window.record(step.nonempty_groups),
             }
-            records.write(record)
-        records.progress(
-            step=number,
-            fraction=progress.fraction(t),
-            cross_entropy=cross_entropy,
-            tokens_per_second=progress.target_tokens / progress.train_seconds,
-        )
+            if records is not None:
+                records.write(record)
+        if records is not None:
+            records.progress(
+                step=number,
+                fraction=progress.fraction(t),
+                cross_entropy=cross_entropy,
+                tokens_per_second=progress.target_tokens / progress.train_seconds,
+            )
         return sums.stop
 
-    @torch.no_grad()
     def _validate(self, records: Records | None) -> float:
-        """Macro-averaged cross-entropy, without noise or drops; idle processes run empty groups so that none waits
-        forever."""
-        self.engine.train(False)
-        self.usage_LPE += self.routing.take_usage()
-        sums = torch.zeros(len(self.dev), 2, dtype=torch.float64, device=self.device)
-        for step in self.dev_steps:
-            for micro in range(self.rank, len(step.groups), self.world):
-                batch = assemble(step.groups[micro], step.shape, self.dev).to(self.device)
-                losses = self.engine(batch, label_smoothing=0.0)
-                pair_T, valid_T = batch.pair_BT.flatten(), (batch.decoder_segments_BT > 0).flatten()
-                values_T2 = torch.stack((losses.nll_BT.flatten().double(), valid_T.double()), dim=1)
-                sums.index_add_(0, pair_T, values_T2)
-                self.routing.add(losses.statistics)
-        dist.all_reduce(sums)
-        per_pair = (sums[:, 0] / sums[:, 1]).tolist()
-        macro = float(np.mean(per_pair))
+        """Macro-averaged cross-entropy of the development sets, judged and recorded."""
+        train_LPE = self.window.take_usage()
+        per_pair = self.validation.run(self.engine, self.routing)
+        macro = sum(per_pair) / len(per_pair)
         if not math.isfinite(macro):
             raise ValueError(
                 f"validation cross-entropy is {macro} at step {self.progress.step}; the last checkpoint is kept"
             )
         self.progress.judge(macro)
-        train_LPE, dev_LPE = self.usage_LPE.clone(), self.routing.take_usage()
-        self.usage_LPE.zero_()
+        dev_LPE = self.window.take_usage()
         if records is not None:
-            if self.routing.names:
-                with records.tolerating("routing.npz"):
-                    write_usage(
-                        self.job.log / "routing.npz",
-                        names=self.routing.names,
-                        pairs=self.job.pairs,
-                        train_LPE=train_LPE,
-                        dev_LPE=dev_LPE,
-                    )
+            with records.tolerating("routing.npz"):
+                self.window.write_usage(self.job.log / "routing.npz", train_LPE, dev_LPE)
             record = {
                 "event": "validation",
                 "step": self.progress.step,
@@ -248,12 +228,11 @@ class Trainer:
         return macro
 
     def _state(self, validation: float | None) -> dict[str, Any]:
-        """What a checkpoint holds beside tensors. A collective."""
+        """What a checkpoint holds beside tensors."""
         return {
             "progress": self.progress.to_json(),
             "validation": validation,
             "mixture": self.mixture.state(),
-            "usage": [self.routing.share_usage().tolist(), self.usage_LPE.tolist()],
             "model": asdict(self.job.model),
             "pairs": self.job.pairs,
             "vocabulary": self.vocabulary,
@@ -262,26 +241,9 @@ class Trainer:
         }
 
     def _restore(self) -> None:
-        state = self.checkpoints.restore(self.engine)
-        if state is None:
-            return
-        self.progress = Progress.from_json(state["progress"])
-        self.mixture.restore(state["mixture"])
-        if "usage" in state:
-            since_record, since_validation = state["usage"]
-            self.routing.set_usage(since_record)
-            self.usage_LPE += self.usage_LPE.new_tensor(since_validation).view_as(self.usage_LPE)
-
-
-def validation_steps(job: TrainJob, dev: Sequence[EncodedSplit]) -> list[Step]:
-    """All development sentences in fixed order, in groups of the training shapes."""
-    named = [np.stack((np.full(len(d), p), np.arange(len(d))), axis=1) for p, d in enumerate(dev)]
-    steps, _ = pack_steps(
-        np.concatenate(named).astype(np.int64),
-        np.concatenate([d.source_lengths for d in dev]).astype(np.int64),
-        np.concatenate([d.target_lengths for d in dev]).astype(np.int64),
-        shapes=job.batch.shapes,
-        groups_per_step=job.batch.groups_per_step,
-        rng=None,
-    )
-    return steps
+        tensors = self.window.tensors()
+        state = self.checkpoints.restore(self.engine, tensors)
+        if state is not None:
+            self.progress = Progress.from_json(state["progress"])
+            self.mixture.restore(state["mixture"])
+            self.window.restore(tensors)

@@ -29,10 +29,12 @@ def kept_three(run_job):
 
 
 def test_a_checkpoint_written_beside_training_is_that_of_its_step(run_job, kept_three):
-    """Against one written at the end of a run of three steps, with nothing going on beside it."""
+    """Against one written at the end of a run of three steps, with nothing going on beside it; that run's last
+    validation has taken what the window had summed."""
     stopped = run_job(processes=2, ep=2, max_steps=3)
     mine, theirs = kept_three.tensors("step-00000003"), stopped.tensors()
     assert mine.keys() == theirs.keys()
+    assert mine.pop("window.usage").sum() > theirs.pop("window.usage").sum() == 0
     for name, tensor in theirs.items():
         assert torch.equal(mine[name], tensor), name
 

@@ -48,6 +48,11 @@ def test_training_records_every_layer_and_the_usage_of_every_pair(run_job):
         decoder, encoder = record["layers"]["decoder.2"], record["layers"]["encoder.2"]
         expected = 0.01 * decoder["balance"] + sum(1e-3 * x["z"] + 0.01 * x["budget"] for x in (decoder, encoder))
         assert record["aux_loss"] == pytest.approx(expected, rel=1e-5)
+        assert set(record["pairs"]) <= {"ja-en", "tr-en"}
+        assert min(record["pairs"].values()) <= record["cross_entropy"] <= max(record["pairs"].values())
+        assert 0 < record["data_wait"] < 1
+        assert 1e8 < record["memory"] < 1e10  # torch alone takes the former
+        assert 0 < record["padding"] < 1
     with np.load(outcome.directory / "log" / "routing.npz") as usage:
         assert usage["layers"].tolist() == ["encoder.2", "decoder.2"]
         assert usage["pairs"].tolist() == ["ja-en", "tr-en"]

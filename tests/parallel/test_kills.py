@@ -17,7 +17,7 @@ from pipeline.parallel.launch import process_environment
 from pipeline.train.config import CheckpointConfig
 from tests.parallel.conftest import Outcome, make_job
 
-TIMES = {"seconds", "tokens_per_second", "mfu"}  # what a clock decides
+TIMES = {"seconds", "tokens_per_second", "mfu", "memory", "data_wait"}  # what a clock or the machine decides
 
 
 def spawn(job):

@@ -11,8 +11,8 @@ from pipeline.model.gate_config import DroplessConfig, Top2Config
 from pipeline.model.initialization import initialize
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.launch import JobFailed
-from pipeline.train.trainer import validation_steps
 from pipeline.train.upcycling import initialize_from, vocabulary_sha256
+from pipeline.train.validation import validation_steps
 from pipeline.vocab.encoded import EncodedSplit
 from pipeline.vocab.tokenizer import Vocabulary
 from tests.parallel.conftest import make_job
@@ -35,7 +35,7 @@ def build_model(prepared, moe):
 @torch.no_grad()
 def validation_loss(prepared, job, model):
     dev = [EncodedSplit.open(Path(directory), "dev") for directory in prepared.encoded]
-    step = validation_steps(job, dev)[0]
+    step = validation_steps(dev, job.batch)[0]
     return model.eval()(assemble(step.groups[0], step.shape, dev), label_smoothing=0.0).nll_BT
 
 

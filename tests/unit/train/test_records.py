@@ -9,9 +9,11 @@ import struct
 import subprocess
 import sys
 import termios
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pipeline.config import ROOT
 from pipeline.train.config import TrainConfig
@@ -70,6 +72,35 @@ def test_wandb_goes_on_under_the_same_id(tmp_path):
     assert started
     assert len(started) == 2
     assert all(re.fullmatch(rf"offline-run-\d+_\d+-{identity}(-\d+)?", name) for name in started)
+
+
+def test_tensorboard_shows_every_number_and_forgets_what_was_repeated(tmp_path):
+    """Read by TensorBoard's own reader; the second attempt resumes after step 2."""
+    for resumed, steps in ((0, (1, 2, 3)), (2, (3, 4))):
+        with records(tmp_path, resumed) as one:
+            for step in steps:
+                one.write({"event": "train", "step": step, "lr": step + resumed / 8, "pairs": {"de-en": 2.5}})
+    shown = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert shown.Tags()["scalars"] == ["train/lr", "train/pairs/de-en"]
+    assert [(e.step, e.value) for e in shown.Scalars("train/lr")] == [(1, 1.0), (2, 2.0), (3, 3.25), (4, 4.25)]
+    assert [e.value for e in shown.Scalars("train/pairs/de-en")] == [2.5] * 4
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_tensorboard_without_room_costs_no_run(tmp_path, caplog):
+    """/dev/full refuses every write with ENOSPC."""
+    caplog.set_level("INFO")
+    with records(tmp_path, 0) as one:
+        one.write({"event": "train", "step": 1})
+        one._board._writer.flush()
+        one._board._writer.file_writer.event_writer._async_writer._writer._writer.filename = "/dev/full"
+        for step in range(2, 6):
+            one.write({"event": "train", "step": step, "loss": 1.0})
+            if one._board is not None:
+                with suppress(OSError):  # as its clock does every two minutes
+                    one._board._writer.flush()
+    assert caplog.text.count("TensorBoard's events end here: [Errno 28]") == 1
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 5
 
 
 SHOW = """

@@ -1,0 +1,52 @@
+"""Cross-entropy of every pair's development sentences."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from pipeline.batch.assembly import assemble
+from pipeline.batch.config import BatchConfig
+from pipeline.batch.packing import Step, pack_steps
+from pipeline.parallel.deepspeed import Engine
+from pipeline.train.routing import RoutingSums
+from pipeline.train.totals import pair_sums
+from pipeline.vocab.encoded import EncodedSplit
+
+
+class Validation:
+    """All development sentences in fixed order, in groups of the training shapes."""
+
+    def __init__(self, dev: Sequence[EncodedSplit], batch: BatchConfig, device: torch.device) -> None:
+        self.dev, self.device = dev, device
+        self.steps = validation_steps(dev, batch)
+
+    @torch.no_grad()
+    def run(self, engine: Engine, routing: RoutingSums) -> list[float]:
+        """Nats a target token, by pair, without noise or drops; `routing` gets the experts' usage. A collective: idle
+        processes run empty groups so that none waits forever."""
+        engine.train(False)
+        sums_P2 = torch.zeros(len(self.dev), 2, dtype=torch.float64, device=self.device)
+        for step in self.steps:
+            for micro in range(dist.get_rank(), len(step.groups), dist.get_world_size()):
+                batch = assemble(step.groups[micro], step.shape, self.dev).to(self.device)
+                losses = engine(batch, label_smoothing=0.0)
+                sums_P2 += pair_sums(losses.nll_BT, batch, len(self.dev))
+                routing.add(losses.statistics)
+        dist.all_reduce(sums_P2)
+        return (sums_P2[:, 0] / sums_P2[:, 1]).tolist()
+
+
+def validation_steps(dev: Sequence[EncodedSplit], batch: BatchConfig) -> list[Step]:
+    """All development sentences, packed once."""
+    named = [np.stack((np.full(len(d), p), np.arange(len(d))), axis=1) for p, d in enumerate(dev)]
+    steps, _ = pack_steps(
+        np.concatenate(named).astype(np.int64),
+        np.concatenate([d.source_lengths for d in dev]).astype(np.int64),
+        np.concatenate([d.target_lengths for d in dev]).astype(np.int64),
+        shapes=batch.shapes,
+        groups_per_step=batch.groups_per_step,
+        rng=None,
+    )
+    return steps
