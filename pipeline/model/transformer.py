@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from pipeline.batch.batch import Batch
 from pipeline.model.attention import Attention, segment_mask
 from pipeline.model.config import ModelConfig
+from pipeline.model.dropout import dropout
 from pipeline.model.feed_forward import FeedForward
 from pipeline.model.loss import smoothed_cross_entropy
 from pipeline.model.moe import MoE, MoEStatistics
@@ -91,7 +92,7 @@ class Layer(nn.Module):
         return y_GSM.view(y_BLM.shape), statistics
 
     def drop(self, x_BLM: Tensor) -> Tensor:
-        return F.dropout(x_BLM, self.dropout, self.training)
+        return dropout(x_BLM, self.dropout, self.training)
 
 
 class Stack(nn.Module):
@@ -186,7 +187,7 @@ class Transformer(nn.Module):
         """Scaled embeddings plus positions, with dropout."""
         x_BLM = F.embedding(tokens_BL, table_VM) * math.sqrt(self.config.dim)
         x_BLM = x_BLM + self.positions[positions_BL + FIRST_POSITION].to(x_BLM.dtype)
-        return F.dropout(x_BLM, self.config.dropout, self.training)
+        return dropout(x_BLM, self.config.dropout, self.training)
 
     def moe_layers(self) -> dict[str, MoE]:
         """By name, encoder first, layers counted from 1: `encoder.2`."""
