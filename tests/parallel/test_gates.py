@@ -1,5 +1,6 @@
 """Every gate gives the same on two processes as on one, and training with it records what the routers did."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from pipeline.model.config import ConditionalConfig, MoEConfig
 from pipeline.model.gate_config import Top2Config
 from pipeline.parallel.launch import process_environment
+from tests.conftest import ROOT
 from tests.gates import GATES, moe_of
 
 
@@ -35,7 +37,9 @@ def test_training_records_every_layer_and_the_usage_of_every_pair(run_job):
     moe = moe_of("expert_choice", z_weight=1e-3, output_masking=0.2, conditional={"budget": 0.8})
     outcome = run_job(processes=2, ep=2, max_steps=3, moe=moe, validate_every=2)
     records = outcome.records("train")
+    documented = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "records.md").read_text()))
     for record in records:
+        assert record.keys() <= documented
         assert list(record["layers"]) == ["encoder.2", "decoder.2"]
         for layer in record["layers"].values():
             assert 0 <= layer["drop_rate"] <= layer["unserved"] + 1
