@@ -61,7 +61,8 @@ def test_bf16_stays_near_fp32_and_keeps_float32_weights(run_job, outcomes):
     for mine, theirs in zip(outcome.records("train"), outcomes[2, 2].records("train"), strict=True):
         assert mine["cross_entropy"] == pytest.approx(theirs["cross_entropy"], rel=5e-3)
         assert mine["cross_entropy"] != theirs["cross_entropy"]
-    assert {tensor.dtype for tensor in outcome.tensors().values()} == {torch.float32}
+    state = {n: t for n, t in outcome.tensors().items() if not n.startswith("window.")}
+    assert {tensor.dtype for tensor in state.values()} == {torch.float32}
 
 
 @pytest.mark.parametrize(("topology", "zero_stage"), [((1, 1), 1), ((2, 1), 1), ((2, 2), 1), ((2, 2), 2)])
