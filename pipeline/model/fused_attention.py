@@ -27,7 +27,7 @@ flash_backward: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 def attend(query_BNLD: Tensor, key_BNLD: Tensor, value_BNLD: Tensor, mask: Tensor | None) -> Tensor:
     """Scaled dot-product attention [B, N, L, D]; mask: additive, without gradient."""
-    if not query_BNLD.is_cpu or SWITCH.fp32_precision == "ieee":
+    if not query_BNLD.is_cpu or SWITCH.fp32_precision != "bf16":
         return F.scaled_dot_product_attention(query_BNLD, key_BNLD, value_BNLD, attn_mask=mask)
     dtype = compute_dtype(query_BNLD)
     query_BNLD, key_BNLD, value_BNLD = query_BNLD.to(dtype), key_BNLD.to(dtype), value_BNLD.to(dtype)
