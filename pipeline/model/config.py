@@ -5,6 +5,9 @@ from typing import Literal
 
 from pipeline.model.gate_config import GateConfig, Top2Config
 
+# What backward computes again instead of the forward pass keeping it: see `Transformer.recompute`.
+Recompute = Literal["none", "selective", "layers", "all"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalConfig:

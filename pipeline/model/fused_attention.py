@@ -15,41 +15,48 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from pipeline.model.experts import compute_dtype
+
 # oneDNN's own switch, which torch's annotations do not know; setting it away from "ieee" also turns oneDNN on
 SWITCH: Any = cast(Any, torch.backends.mkldnn).matmul
+
+# what F.scaled_dot_product_attention takes on a CPU; called directly, so that what backward needs is saved tensors,
+# which checkpointing can drop and make again
+flash: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+flash_backward: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def attend(query_BNLD: Tensor, key_BNLD: Tensor, value_BNLD: Tensor, mask: Tensor | None) -> Tensor:
     """Scaled dot-product attention [B, N, L, D]; mask: additive, without gradient."""
-    if not query_BNLD.is_cpu or SWITCH.fp32_precision == "ieee":
+    if not query_BNLD.is_cpu or SWITCH.fp32_precision != "bf16":
         return F.scaled_dot_product_attention(query_BNLD, key_BNLD, value_BNLD, attn_mask=mask)
-    if query_BNLD.dtype is torch.float64:
-        heads_BNLD: Tensor = MklAttention.apply(query_BNLD, key_BNLD, value_BNLD, mask)  # type: ignore[no-untyped-call]
-        return heads_BNLD
-    with torch.autocast("cpu", enabled=False):
-        single = [t.float() for t in (query_BNLD, key_BNLD, value_BNLD)]
-        heads_BNLD = MklAttention.apply(*single, None if mask is None else mask.float())  # type: ignore[no-untyped-call]
-    return heads_BNLD.to(query_BNLD.dtype)
+    dtype = compute_dtype(query_BNLD)
+    wide = torch.promote_types(dtype, torch.float32)
+    inputs = (t.to(wide) for t in (query_BNLD, key_BNLD, value_BNLD))
+    heads_BNLD: Tensor = MklAttention.apply(*inputs, mask)  # type: ignore[no-untyped-call]
+    return heads_BNLD.to(dtype)
 
 
 class MklAttention(torch.autograd.Function):
-    """The fused operation and its own gradient, both under MKL."""
+    """torch's fused operation and its gradient, both under MKL."""
 
     @staticmethod
     def forward(ctx: Any, query_BNLD: Tensor, key_BNLD: Tensor, value_BNLD: Tensor, mask: Tensor | None) -> Tensor:
-        inputs = [t.detach().requires_grad_(t.requires_grad) for t in (query_BNLD, key_BNLD, value_BNLD)]
-        with mkl(), torch.set_grad_enabled(any(t.requires_grad for t in inputs)):
-            heads_BNLD = F.scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], attn_mask=mask)
-        ctx.inputs, ctx.heads = inputs, heads_BNLD
-        return heads_BNLD.detach()
+        mask = None if mask is None else mask.to(query_BNLD.dtype)
+        with mkl():
+            heads_BNLD, log_sum_BNL = flash(query_BNLD, key_BNLD, value_BNLD, attn_mask=mask)
+        ctx.save_for_backward(query_BNLD, key_BNLD, value_BNLD, mask, heads_BNLD, log_sum_BNL)
+        heads: Tensor = heads_BNLD
+        return heads
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        wanted = [t for t in ctx.inputs if t.requires_grad]
+        query_BNLD, key_BNLD, value_BNLD, mask, heads_BNLD, log_sum_BNL = ctx.saved_tensors
+        inputs = query_BNLD, key_BNLD, value_BNLD
         with mkl():
-            found = iter(torch.autograd.grad(ctx.heads, wanted, grads[0], retain_graph=True))
-        return *(next(found) if t.requires_grad else None for t in ctx.inputs), None
+            found = flash_backward(grads[0], *inputs, heads_BNLD, log_sum_BNL, 0.0, False, attn_mask=mask)
+        return *(g if needed else None for g, needed in zip(found, ctx.needs_input_grad, strict=False)), None
 
 
 @contextmanager

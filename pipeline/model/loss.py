@@ -1,6 +1,6 @@
 """Label-smoothed cross-entropy without the intermediate [T, V] copies of a composed one.
 
-T target tokens, V vocabulary.
+T target tokens, M model, V vocabulary.
 """
 
 from typing import Any
@@ -9,6 +9,10 @@ import torch
 from torch import Tensor
 
 from pipeline.model.choices import at_least_float32
+from pipeline.model.recompute import again
+
+CHUNK = 1 << 23  # logits at a time
+CHUNK_TOKENS = 1024  # at least, so that the matmul stays large
 
 
 class SmoothedCrossEntropy(torch.autograd.Function):
@@ -40,3 +44,25 @@ def smoothed_cross_entropy(logits_TV: Tensor, target_T: Tensor, smoothing: float
     """
     nll_T, smooth_T = SmoothedCrossEntropy.apply(logits_TV, target_T)  # type: ignore[no-untyped-call]
     return (1.0 - smoothing) * nll_T + smoothing * smooth_T, nll_T.detach()
+
+
+def vocabulary_loss(
+    x_TM: Tensor, embedding_VM: Tensor, target_T: Tensor, smoothing: float, *, recompute: bool
+) -> tuple[Tensor, Tensor]:
+    """`smoothed_cross_entropy` of the logits x · embedding, a chunk of tokens at a time.
+
+    recompute: keep the logits of no chunk, and compute each again in backward. Chunks are the same without, so that the
+    gradient of the embedding adds up in the same order.
+    """
+
+    def part(x_TM: Tensor, target_T: Tensor) -> tuple[Tensor, Tensor]:
+        return smoothed_cross_entropy(x_TM @ embedding_VM.T, target_T, smoothing)
+
+    size = max(CHUNK_TOKENS, CHUNK // len(embedding_VM))
+    if len(x_TM) <= size:
+        return part(x_TM, target_T)
+    size = -(-len(x_TM) // -(-len(x_TM) // size))  # as even as can be
+    pairs = zip(torch.split(x_TM, size), torch.split(target_T, size), strict=True)
+    results = [again(part, *pair, router=None) if recompute else part(*pair) for pair in pairs]
+    loss, nll = zip(*results, strict=True)
+    return torch.cat(loss), torch.cat(nll)

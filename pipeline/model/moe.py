@@ -5,7 +5,9 @@ cuts E over devices from outside: it slices the experts' parameters and gives th
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +52,7 @@ class MoE(nn.Module):
     evaluation drops nothing and draws nothing.
 
     decoder: whose layer it is, which may decide the gate. ffn_dim: hidden size of the shared network of conditional
-    routing, where that is configured.
+    routing, where that is configured. decisions: what the router runs under, set by `pipeline.model.recompute`.
     """
 
     def __init__(self, dim: int, config: MoEConfig, *, decoder: bool = False, ffn_dim: int = 0) -> None:
@@ -60,6 +62,7 @@ class MoE(nn.Module):
         self.router = build_router(dim, config.num_experts, config.gate_of(decoder=decoder), with_z=config.z_weight > 0)
         self.experts = Experts(config.num_experts, dim, config.expert_dim)
         self.conditional = Conditional(dim, ffn_dim, config.conditional) if config.conditional else None
+        self.decisions: AbstractContextManager[Any] = nullcontext()
 
     @property
     def loss_weights(self) -> dict[str, float]:
@@ -70,7 +73,8 @@ class MoE(nn.Module):
         return {name: weight for name, weight in weights.items() if weight}
 
     def forward(self, x_GSM: Tensor, tokens: Tokens) -> tuple[Tensor, MoEStatistics]:
-        with torch.autocast(x_GSM.device.type, enabled=False):  # the gate is float32 whatever the rest is
+        # the gate is float32 whatever the rest is
+        with torch.autocast(x_GSM.device.type, enabled=False), self.decisions:
             routing: Routing = self.router(at_least_float32(x_GSM), tokens)
         losses = dict(routing.decision.losses)
         if self.conditional is not None:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from pipeline.model.choices import Choices, choose
+from pipeline.model.recompute import decided_again
 from pipeline.model.router_loss import Observed, observe
 
 CHUNK = 1 << 20  # router logits at a time
@@ -32,8 +32,7 @@ def choose_from(x_GSM: Tensor, wg_EM: Tensor, k: int, valid_GS: Tensor, *, with_
     if size < S and torch.is_grad_enabled():
 
         def run(*tensors: Tensor) -> tuple[Tensor, ...]:
-            again: tuple[Tensor, ...] = checkpoint(part, *tensors, use_reentrant=False, preserve_rng_state=False)
-            return again
+            return decided_again(part, *tensors)
 
     parts = zip(torch.split(x_GSM, size, dim=1), torch.split(valid_GS, size, dim=1), strict=True)
     results = [run(x_GSM, wg_EM, valid_GS) for x_GSM, valid_GS in parts]

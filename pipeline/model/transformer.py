@@ -8,6 +8,7 @@ seeds for each group: see `pipeline.model.noise`.
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,11 +16,12 @@ from torch import Tensor, nn
 
 from pipeline.batch.batch import Batch
 from pipeline.model.attention import Attention, segment_mask
-from pipeline.model.config import ModelConfig
+from pipeline.model.config import ModelConfig, Recompute
 from pipeline.model.dropout import dropout
 from pipeline.model.feed_forward import FeedForward
-from pipeline.model.loss import smoothed_cross_entropy
+from pipeline.model.loss import vocabulary_loss
 from pipeline.model.moe import MoE, MoEStatistics
+from pipeline.model.recompute import again
 from pipeline.model.tokens import Tokens
 
 FIRST_POSITION = 2  # as M2M100 and NLLB: positions start behind the padding id
@@ -51,12 +53,16 @@ def sinusoids(num_positions: int, dim: int) -> Tensor:
 
 
 class Layer(nn.Module):
-    """Self-attention, in a decoder cross-attention, and a feed-forward network or MoE, each behind its own norm."""
+    """Self-attention, in a decoder cross-attention, and a feed-forward network or MoE, each behind its own norm.
+
+    recompute: which of its activations backward computes again.
+    """
 
     def __init__(self, config: ModelConfig, index: int, *, decoder: bool) -> None:
         super().__init__()
         M, heads, key_dim = config.dim, config.heads, config.key_dim
         self.dropout = config.dropout
+        self.recompute: Literal["nothing", "attention", "everything"] = "nothing"
         self.self_attention_norm = nn.LayerNorm(M)
         self.self_attention = Attention(M, heads, key_dim)
         self.cross_attention_norm = nn.LayerNorm(M) if decoder else None
@@ -77,12 +83,27 @@ class Layer(nn.Module):
         memory_BLM: Tensor | None = None,
         cross_mask: Tensor | None = None,
     ) -> tuple[Tensor, MoEStatistics | None]:
+        args = x_BLM, self_mask, tokens, memory_BLM, cross_mask
+        if self.recompute == "everything":
+            return again(self._compute, *args, router=self.feed_forward if isinstance(self.feed_forward, MoE) else None)
+        return self._compute(*args)
+
+    def _compute(
+        self, x_BLM: Tensor, self_mask: Tensor, tokens: Tokens, memory_BLM: Tensor | None, cross_mask: Tensor | None
+    ) -> tuple[Tensor, MoEStatistics | None]:
+        if self.recompute == "attention":
+            x_BLM = again(self._attend, x_BLM, self_mask, memory_BLM, cross_mask, router=None)
+        else:
+            x_BLM = self._attend(x_BLM, self_mask, memory_BLM, cross_mask)
+        y_BLM, statistics = self.transform(self.feed_forward_norm(x_BLM), tokens)
+        return x_BLM + self.drop(y_BLM), statistics
+
+    def _attend(self, x_BLM: Tensor, self_mask: Tensor, memory_BLM: Tensor | None, cross_mask: Tensor | None) -> Tensor:
         y_BLM = self.self_attention_norm(x_BLM)
         x_BLM = x_BLM + self.drop(self.self_attention(y_BLM, y_BLM, self_mask))
         if self.cross_attention is not None and self.cross_attention_norm is not None:
             x_BLM = x_BLM + self.drop(self.cross_attention(self.cross_attention_norm(x_BLM), memory_BLM, cross_mask))
-        y_BLM, statistics = self.transform(self.feed_forward_norm(x_BLM), tokens)
-        return x_BLM + self.drop(y_BLM), statistics
+        return x_BLM
 
     def transform(self, y_BLM: Tensor, tokens: Tokens) -> tuple[Tensor, MoEStatistics | None]:
         """The feed-forward part alone, with what a MoE layer reports of itself."""
@@ -149,15 +170,17 @@ class Transformer(nn.Module):
         self.decoder = Stack(config, decoder=True)
         table = sinusoids(max_positions + FIRST_POSITION, config.dim)
         self.register_buffer("positions", table, persistent=False)
+        self.recompute_logits = False
 
     def forward(self, batch: Batch, *, label_smoothing: float) -> Losses:
         """Losses of a batch, summed over its real target tokens."""
         memory_BLM, encoder_statistics = self.encode(batch)
         x_BTM, decoder_statistics = self.decode(batch, memory_BLM)
-        logits_TV = x_BTM.flatten(0, 1) @ self.target_embedding_VM.T
         target_T = batch.decoder_target_tokens_BT.flatten()
         valid_T = (batch.decoder_segments_BT > 0).flatten()
-        loss_T, nll_T = smoothed_cross_entropy(logits_TV, target_T, label_smoothing)
+        loss_T, nll_T = vocabulary_loss(
+            x_BTM.flatten(0, 1), self.target_embedding_VM, target_T, label_smoothing, recompute=self.recompute_logits
+        )
         return Losses(
             loss=(loss_T * valid_T).sum(),
             nll_BT=(nll_T * valid_T).view_as(batch.decoder_target_tokens_BT),
@@ -188,6 +211,20 @@ class Transformer(nn.Module):
         x_BLM = F.embedding(tokens_BL, table_VM) * math.sqrt(self.config.dim)
         x_BLM = x_BLM + self.positions[positions_BL + FIRST_POSITION].to(x_BLM.dtype)
         return dropout(x_BLM, self.config.dropout, self.training)
+
+    def recompute(self, what: Recompute) -> None:
+        """Which activations a forward pass does not keep, because backward computes them again; changes no result.
+
+        selective: those of attention, many and cheap; no routing and no all-to-all runs twice. layers: of every second
+        layer, from the first on, but for its input; where every second layer is a MoE layer, those are the dense ones.
+        all: of every layer, but for its input. With any of these, logits are kept for a chunk of tokens at a time.
+        """
+        for stack in (self.encoder, self.decoder):
+            for index, layer in enumerate(stack.layers):
+                assert isinstance(layer, Layer)
+                whole = what == "all" or (what == "layers" and index % 2 == 0)
+                layer.recompute = "everything" if whole else "attention" if what == "selective" else "nothing"
+        self.recompute_logits = what != "none"
 
     def moe_layers(self) -> dict[str, MoE]:
         """By name, encoder first, layers counted from 1: `encoder.2`."""

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from pipeline.model.config import Recompute
+
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeConfig:
@@ -9,6 +11,7 @@ class RuntimeConfig:
 
     device: cpu, cuda, or auto (cuda where each process gets one). zero_stage: 1 or 2. parallel_baselines: bilingual
     models trained side by side, one process each. timeout: seconds after which a collective that hears nothing fails.
+    recompute: what backward computes again to save memory: none, selective, layers or all (`Transformer.recompute`).
     artifacts, runs: directories of stages' outputs and of finished runs. wandb: offline, online, disabled, or auto
     (online for somebody who is logged in).
     """
@@ -20,6 +23,7 @@ class RuntimeConfig:
     zero_stage: int
     parallel_baselines: int
     timeout: int
+    recompute: Recompute
     artifacts: str
     runs: str
     wandb: str

@@ -74,6 +74,7 @@ class Trainer:
         self.parameters = count_parameters(job.model, **sizes, shared=vocabulary.shared)
         self.forward_flops = forward_flops(job.model, vocabulary.target_size)
         cut_experts(model, mesh)
+        model.recompute(job.runtime.recompute)
         t = job.train
         self.engine = Engine(
             model.to(self.device),
