@@ -8,7 +8,8 @@ class RuntimeConfig:
     """processes: of training and decoding, one device each. threads: of each process. ep: expert-parallel size.
 
     device: cpu, cuda, or auto (cuda where each process gets one). zero_stage: 1 or 2. parallel_baselines: bilingual
-    models trained side by side, one process each. timeout: seconds after which a collective that hears nothing fails.
+    models trained side by side, one process each. timeout: seconds after which a collective that hears nothing fails,
+    and that processes have to join their job. heartbeat: seconds of silence after which a process counts as lost.
     artifacts, runs: directories of stages' outputs and of finished runs. wandb: offline, online, disabled, or auto
     (online for somebody who is logged in).
     """
@@ -20,12 +21,13 @@ class RuntimeConfig:
     zero_stage: int
     parallel_baselines: int
     timeout: int
+    heartbeat: int
     artifacts: str
     runs: str
     wandb: str
 
     def __post_init__(self) -> None:
-        for name in ("processes", "threads", "ep", "parallel_baselines", "timeout"):
+        for name in ("processes", "threads", "ep", "parallel_baselines", "timeout", "heartbeat"):
             if getattr(self, name) < 1:
                 raise ValueError(f"runtime.{name}={getattr(self, name)} must be at least 1")
         if self.processes % self.ep:

@@ -92,6 +92,7 @@ def make_job(prepared: Any, out: Path, *, processes: int, ep: int, **changes: An
                 "zero_stage": 1,
                 "parallel_baselines": 1,
                 "timeout": 120,
+                "heartbeat": 30,
                 "artifacts": "-",
                 "runs": "-",
                 "wandb": "disabled",
