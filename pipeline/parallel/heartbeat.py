@@ -31,7 +31,7 @@ class Heartbeat:
     def __init__(self, world: World, *, limit: int, report: Callable[[str], None]) -> None:
         self._world, self._limit, self._report = world, limit, report
         self._interval = limit / BEATS
-        self._store = world.store.clone()  # a connection of its own: the other may be waiting
+        self._store = world.store.clone()  # type: ignore[attr-defined]  # a connection of its own: the other may be waiting
         self._store.set_timeout(timedelta(seconds=limit))
         self._watched = [rank for rank in (range(world.size) if world.rank == 0 else [0]) if rank != world.rank]
         self._keys = [f"beat/{rank}" for rank in range(world.size)]
