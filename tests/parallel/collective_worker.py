@@ -1,5 +1,7 @@
-"""A process that does nothing but all-reduce, until it is told to stop: job.json has timeout, heartbeat, and `fails`, the
-rank that ends by an error of its own after a while (-1: none)."""
+"""A process that does nothing but all-reduce, until it is told to stop.
+
+job.json has timeout, heartbeat, and `fails`, the rank that ends by an error of its own after a while (-1: none).
+"""
 
 import os
 import sys

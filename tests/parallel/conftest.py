@@ -113,3 +113,9 @@ def run_job(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> RunJob:
         return Outcome(out)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def straight(run_job: RunJob) -> Outcome:
+    """A run that nothing interrupts."""
+    return run_job(processes=2, ep=2, max_steps=6)
