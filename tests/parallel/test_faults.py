@@ -208,6 +208,8 @@ def a_stopped_process_ends_the_job_which_resumes(straight, prepared, tmp_path, m
     print(f"{failed.value}; ended {took:.1f} s after the last step, {time.monotonic() - began:.1f} s after the start")
     assert re.match(r"faulty: process 1 of 2 has been silent for \d+ s \(stopped, swapped out, or ", str(failed.value))
     assert took < within
+    said = re.sub(r"\d+ s ", "30 s ", str(failed.value)).removeprefix("faulty: ")
+    assert said in (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
     # and a process that is busy for half the limit, deaf to everything, is no lost one
     busy = {"FAULT": "busy", "FAULT_STEP": 5, "FAULT_MICROSECONDS": limit * 500_000}
     run_faulty(prepared, tmp_path, monkeypatch, limit=limit, **busy)
