@@ -24,14 +24,17 @@ keys (Hydra overrides; `recipes=` and group choices first decide the defaults, t
 
 
 class Interrupted(BaseException):
-    """Ctrl-C or SIGTERM: both end a run in order."""
+    """Ctrl-C, or a scheduler's SIGTERM or SIGUSR1: each ends a run in order."""
 
 
 asked: list[int] = []  # the signal that asked this process to stop
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a target; the exit code is 0, 1 for an error, 2 for a wrong command line, 130 or 143 when interrupted."""
+    """Run a target; the exit code is 0, 1 for an error, 2 for a wrong command line, 130 for Ctrl-C.
+
+    75 (EX_TEMPFAIL): stopped by SIGTERM or SIGUSR1, and the same command goes on, so a scheduler may queue it again."""
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0 if arguments else 2
@@ -47,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: target {target} does not exist{suggestion(target, targets)}", file=sys.stderr)
         return 2
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, _interrupt)
     return _guarded(lambda: targets[target](overrides))
 
@@ -75,7 +78,7 @@ def verify_topologies(arguments: list[str]) -> None:
 
 def _guarded(action: Callable[[], None]) -> int:
     """Run, and turn every way of ending into an exit code and one clear line."""
-    from pipeline.parallel.launch import JobFailed, stop_all
+    from pipeline.parallel.launch import STOPPED, JobFailed, stop_all
     from pipeline.stage import Stopped
 
     try:
@@ -96,7 +99,7 @@ def _guarded(action: Callable[[], None]) -> int:
     # asked: whatever a signal was turned into on its way here (SentencePiece makes it an error of its own)
     if asked or not code:
         print("stopped; the same command goes on from here", file=sys.stderr)
-        return 128 + (asked[0] if asked else signal.SIGTERM)
+        return 128 + signal.SIGINT if asked[:1] == [signal.SIGINT] else STOPPED
     return code
 
 
@@ -108,7 +111,7 @@ def _failed(message: str) -> int:
 
 def _interrupt(number: int, _frame: Any) -> None:
     """The first signal ends the run in order; later ones have nothing to add."""
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     asked.append(number)
     print("stopping: saving what is under way …", file=sys.stderr, flush=True)

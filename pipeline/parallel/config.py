@@ -12,6 +12,8 @@ class RuntimeConfig:
     device: cpu, cuda, or auto (cuda where each process gets one). zero_stage: 1 or 2. parallel_baselines: bilingual
     models trained side by side, one process each. timeout: seconds after which a collective that hears nothing fails.
     recompute: what backward computes again to save memory: none, selective, layers or all (`Transformer.recompute`).
+    models trained side by side, one process each. timeout: seconds after which a collective that hears nothing fails,
+    and that processes have to join their job. heartbeat: seconds of silence after which a process counts as lost.
     artifacts, runs: directories of stages' outputs and of finished runs. wandb: offline, online, disabled, or auto
     (online for somebody who is logged in).
     """
@@ -24,12 +26,13 @@ class RuntimeConfig:
     parallel_baselines: int
     timeout: int
     recompute: Recompute
+    heartbeat: int
     artifacts: str
     runs: str
     wandb: str
 
     def __post_init__(self) -> None:
-        for name in ("processes", "threads", "ep", "parallel_baselines", "timeout"):
+        for name in ("processes", "threads", "ep", "parallel_baselines", "timeout", "heartbeat"):
             if getattr(self, name) < 1:
                 raise ValueError(f"runtime.{name}={getattr(self, name)} must be at least 1")
         if self.processes % self.ep:

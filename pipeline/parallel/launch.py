@@ -129,7 +129,9 @@ def _reason(started: list[subprocess.Popen[bytes]], failed: list[int], directory
         )
     if written:
         rank = min(written)[1]
-        return f"{title}: process {rank} of {len(started)} failed: {reports[rank].read_text(encoding='utf-8').strip()}"
+        text = reports[rank].read_text(encoding="utf-8").strip()
+        blames = text.startswith("process")  # another one than itself: heartbeat.py
+        return f"{title}: {text}" if blames else f"{title}: process {rank} of {len(started)} failed: {text}"
     return f"{title}: process {failed[0]} of {len(started)} ended with exit code {started[failed[0]].returncode}"
 
 

@@ -1,11 +1,14 @@
 """The device mesh (data, expert, model), and the view of it that DeepSpeed calls an mpu."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from pipeline.parallel.rendezvous import World
 
 AXES = ("data", "expert", "model")
 
@@ -57,9 +60,19 @@ class Mesh:
         return self.devices.get_local_rank("model")
 
 
-def start_processes_group(*, init_method: str, rank: int, world: int, device: torch.device, timeout: int) -> None:
-    """Join the world: gloo on CPU, NCCL on CUDA. timeout: seconds."""
+def start_processes_group(
+    *,
+    init_method: str,
+    rank: int,
+    world: int,
+    device: torch.device,
+    timeout: int,
+    met: Callable[[World], None] | None = None,
+) -> None:
+    """Join the world: gloo on CPU, NCCL on CUDA. timeout: seconds, also for all to come. met: called once all are
+    there, before the first collective."""
+    found = World.meet(init_method=init_method, rank=rank, size=world, timeout=timeout)
+    if met is not None:
+        met(found)
     backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(
-        backend, init_method=init_method, rank=rank, world_size=world, timeout=timedelta(seconds=timeout)
-    )
+    dist.init_process_group(backend, store=found.store, rank=rank, world_size=world, timeout=timedelta(seconds=timeout))

@@ -10,17 +10,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pipeline.parallel.heartbeat import Heartbeat, lost_connection
 from pipeline.parallel.launch import STOPPED
+from pipeline.parallel.rendezvous import World
 from pipeline.stage import Stopped
 
 
 class StopRequest:
-    """Set by SIGTERM, or when the process that started the job is gone."""
+    """Set by SIGTERM or SIGUSR1, as schedulers send them, or when the process that started the job is gone.
+
+    heartbeat: of a job with collectives, from when its processes have met.
+    """
 
     def __init__(self) -> None:
         self._asked = False
         self._parent = int(os.environ.get("BABELSHARD_PARENT", "0"))
-        signal.signal(signal.SIGTERM, self._ask)
+        self.heartbeat: Heartbeat | None = None
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, self._ask)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the starter gets it and tells us
 
     def _ask(self, *_: Any) -> None:
@@ -28,6 +35,11 @@ class StopRequest:
 
     def __bool__(self) -> bool:
         return self._asked or (self._parent > 0 and os.getppid() != self._parent)
+
+    def watch(self, world: World, *, limit: int) -> None:
+        """End this process, with a report, when another of its job is silent. limit: seconds."""
+        if world.size > 1:
+            self.heartbeat = Heartbeat(world, limit=limit, report=lambda why: _report(why, ""))
 
 
 def run_process(work: Callable[[dict[str, Any], StopRequest], None]) -> None:
@@ -37,28 +49,32 @@ def run_process(work: Callable[[dict[str, Any], StopRequest], None]) -> None:
     anything else as a traceback.
     """
     stop = StopRequest()
-    job_file = Path(sys.argv[1])
-    rank = int(os.environ["RANK"])
-    level = logging.INFO if rank == 0 else logging.WARNING
+    level = logging.INFO if os.environ["RANK"] == "0" else logging.WARNING
     logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
     for noisy in ("torch", "DeepSpeed", "wandb"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
+    code, failure = 0, ""
     try:
-        work(json.loads(job_file.read_text(encoding="utf-8")), stop)
+        work(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), stop)
     except Stopped:
         code = STOPPED
     except (ValueError, OSError) as error:
-        code = _report(job_file, rank, f"{error}", traceback.format_exc())
+        code, failure = 1, f"{error}"
+        _report(failure, traceback.format_exc())
     except BaseException as error:  # noqa: BLE001 - the boundary of the process: reported, never swallowed
-        code = _report(job_file, rank, "".join(traceback.format_exception(error)), "")
-    else:
-        code = 0
+        if stop.heartbeat is not None and lost_connection(error):
+            stop.heartbeat.await_verdict(lambda: bool(stop))
+        code, failure = 1, "".join(traceback.format_exception(error))
+        _report(failure, "")
     sys.stderr.flush()
     sys.stdout.flush()
+    if stop.heartbeat is not None:
+        stop.heartbeat.leave(failure)
     os._exit(code)  # peers of a failed process must not be waited for by destructors of process groups
 
 
-def _report(job_file: Path, rank: int, message: str, detail: str) -> int:
+def _report(message: str, detail: str) -> None:
+    rank, job_file = os.environ["RANK"], Path(sys.argv[1])
     try:
         temporary = job_file.with_name(f"rank-{rank}.error.tmp")
         temporary.write_text(message, encoding="utf-8")
@@ -66,4 +82,3 @@ def _report(job_file: Path, rank: int, message: str, detail: str) -> int:
         print(detail or message, file=sys.stdout)
     except OSError as error:  # the disk is full, say: the terminal is what is left
         print(f"process {rank}: {message} (and its report could not be written: {error})", file=sys.stderr)
-    return 1

@@ -1,6 +1,7 @@
 """One process of a training job: `python -m pipeline.train job.json` with RANK and WORLD_SIZE set."""
 
 import os
+from functools import partial
 from typing import Any
 
 from pipeline.parallel.device import Place
@@ -19,6 +20,7 @@ def train(values: dict[str, Any], stop: StopRequest) -> None:
         world=place.world,
         device=place.device,
         timeout=job.runtime.timeout,
+        met=partial(stop.watch, limit=job.runtime.heartbeat),
     )
     from pipeline.train.trainer import Trainer
 

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from pipeline.parallel.process import StopRequest, run_process
 from pipeline.schema import build
 from pipeline.verify.config import Case, VerifyJob
 
+HEARTBEAT = 30  # seconds, as runtime.heartbeat
+
 
 def work(values: dict[str, Any], stop: StopRequest) -> None:
     job = build(VerifyJob, values)
@@ -20,7 +23,12 @@ def work(values: dict[str, Any], stop: StopRequest) -> None:
     torch.set_num_threads(1)
     device = pick_device("cpu", local_rank=rank, local_processes=world)
     start_processes_group(
-        init_method=os.environ["BABELSHARD_RENDEZVOUS"], rank=rank, world=world, device=device, timeout=job.timeout
+        init_method=os.environ["BABELSHARD_RENDEZVOUS"],
+        rank=rank,
+        world=world,
+        device=device,
+        timeout=job.timeout,
+        met=partial(stop.watch, limit=HEARTBEAT),
     )
     from pipeline.verify.runs import run_engine, run_plain
 

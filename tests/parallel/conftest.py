@@ -93,6 +93,7 @@ def make_job(prepared: Any, out: Path, *, processes: int, ep: int, **changes: An
                 "parallel_baselines": 1,
                 "timeout": 120,
                 "recompute": "none",
+                "heartbeat": 30,
                 "artifacts": "-",
                 "runs": "-",
                 "wandb": "disabled",
@@ -113,3 +114,9 @@ def run_job(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> RunJob:
         return Outcome(out)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def straight(run_job: RunJob) -> Outcome:
+    """A run that nothing interrupts."""
+    return run_job(processes=2, ep=2, max_steps=6)

@@ -17,11 +17,6 @@ from pipeline.parallel.checkpoint import newest, read_state, verify
 from pipeline.parallel.launch import JobFailed, process_environment
 
 
-@pytest.fixture(scope="module")
-def straight(run_job):
-    return run_job(processes=2, ep=2, max_steps=6)
-
-
 def test_resuming_is_bitwise(run_job, straight):
     first = run_job(processes=2, ep=2, max_steps=3)
     assert first.checkpoint().name == "step-00000003"

@@ -14,6 +14,7 @@ import pytest
 import sacrebleu
 
 from pipeline.config import ROOT
+from tests.parallel.test_resume import children
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,8 @@ def wait_for_steps(place, process, beyond):
 
 
 def test_a_changed_learning_rate_trains_again_but_tokenizes_nothing_and_survives_interruption(place, smoke):
-    """SIGTERM and Ctrl-C each save a checkpoint and end with 143 and 130; the same command goes on from there."""
+    """SIGTERM and Ctrl-C each save a checkpoint and end with 75, which says to a scheduler that it may queue the job
+    again, and 130; the same command goes on from there. SIGTERM as schedulers send it: to all processes, and again."""
     command = place.direct("train.learning_rate=1e-3", "name=changed")
     options = {
         "cwd": ROOT,
@@ -167,16 +169,26 @@ def test_a_changed_learning_rate_trains_again_but_tokenizes_nothing_and_survives
         "text": True,
     }
     steps = []
-    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+    for number, code in ((signal.SIGTERM, 75), (signal.SIGINT, 130)):
         process = subprocess.Popen(command, **options)
         partial = wait_for_steps(place, process, beyond=steps[-1] if steps else 0)
+        asked_at = time.time()
         process.send_signal(number)
+        if number == signal.SIGTERM:
+            for pid, _ in children(process.pid):
+                os.kill(pid, number)
+            time.sleep(0.1)
+            process.send_signal(number)
         _, errors = process.communicate(timeout=90)
+        took = time.time() - asked_at
         assert process.returncode == code, errors
         assert "vocab moe: running" not in errors
         assert "encode" not in errors
         assert "stopped; the same command goes on from here" in errors
         saved = sorted((partial / "checkpoints").glob("step-*"))
+        assert saved[-1].stat().st_mtime > asked_at
+        assert took < 30, "Slurm's KillWait"
+        print(f"{number!r}: saved and ended in {took:.1f} s")
         steps.append(int(saved[-1].name.removeprefix("step-")))
     assert "train moe: resuming what was interrupted" in errors
     assert 0 < steps[0] < steps[1]
