@@ -58,9 +58,7 @@ def launch_on_hosts(module: str, job: dict[str, Any], *, directory: Path, runtim
             states.wait(GRACE)
 
 
-def prepare(
-    module: str, job: dict[str, Any], *, directory: Path, runtime: RuntimeConfig
-) -> tuple[list[str], "States"]:
+def prepare(module: str, job: dict[str, Any], *, directory: Path, runtime: RuntimeConfig) -> tuple[list[str], "States"]:
     """Write what the hosts read; the launcher's whole command, and what will be known of its processes."""
     job_file = write_job(job, directory)
     attempt = secrets.token_hex(8)

@@ -6,8 +6,11 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+
+SERVER_PATH = f"{os.environ['PATH']}:/usr/sbin"
 
 
 @dataclass(frozen=True)
@@ -54,3 +57,37 @@ def two_hosts() -> Iterator[list[Host]]:
     finally:
         for host in hosts:
             subprocess.run(["ip", "netns", "del", host.name], capture_output=True)
+
+
+@contextmanager
+def ssh_between(hosts: Sequence[Host], directory: Path) -> Iterator[Path]:
+    """A server on each host, and a directory for PATH whose `ssh` they trust; nobody's own keys are touched."""
+    for name in ("sshd", "pdsh"):
+        if shutil.which(name, path=SERVER_PATH) is None:
+            pytest.skip(f"{name} is not installed")
+    for key in ("server", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", directory / key], check=True)
+    Path("/run/sshd").mkdir(exist_ok=True)  # sshd wants it
+    options = {
+        "HostKey": directory / "server",
+        "AuthorizedKeysFile": directory / "user.pub",
+        "StrictModes": "no",
+        "PermitRootLogin": "yes",
+    }
+    server = [shutil.which("sshd", path=SERVER_PATH) or "", "-D", "-e", "-f", "/dev/null"]
+    server += [f"-o{name}={value}" for name, value in options.items()]
+    (directory / "bin").mkdir()
+    client = directory / "bin" / "ssh"
+    client.write_text(
+        f"#!/bin/sh\nexec {shutil.which('ssh')} -i {directory}/user -o StrictHostKeyChecking=no "
+        '-o UserKnownHostsFile=/dev/null -o LogLevel=ERROR "$@"\n'
+    )
+    client.chmod(0o755)
+    with (directory / "sshd.out").open("wb") as output:
+        servers = [subprocess.Popen(host.command(server), stdout=output, stderr=output) for host in hosts]
+    try:
+        yield client.parent
+    finally:
+        for each in servers:
+            each.terminate()
+            each.wait()
