@@ -38,16 +38,9 @@ def test_deepspeeds_launcher_over_ssh(prepared, run_job, tmp_path):
 
 
 def test_srun(prepared, run_job, tmp_path):
-    address = next(
-        (
-            a.address
-            for n, found in psutil.net_if_addrs().items()
-            if n != "lo"
-            for a in found
-            if a.family.name == "AF_INET"
-        ),
-        None,
-    )
+    interfaces = psutil.net_if_addrs()
+    interfaces.pop("lo", None)
+    address = next((a.address for found in interfaces.values() for a in found if a.family == socket.AF_INET), None)
     if address is None:
         pytest.skip("this machine has no address but loopback")
     with two_nodes(tmp_path / "slurm") as environment:
