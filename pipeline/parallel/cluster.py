@@ -32,7 +32,6 @@ LATE = 10.0  # seconds after the launcher's end in which the last states appear 
 
 def launch_on_hosts(module: str, job: dict[str, Any], *, directory: Path, runtime: RuntimeConfig, title: str) -> None:
     """`launch` on several hosts. directory: of its logs, on a file system that all of them share."""
-    check_launcher(runtime)
     command, states = prepare(module, job, directory=directory, runtime=runtime)
     environment = {**os.environ, **meeting_point(runtime)}
     ask = signal.SIGUSR1 if runtime.launcher == "slurm" else signal.SIGTERM  # SIGTERM makes srun kill its processes
@@ -49,7 +48,7 @@ def launch_on_hosts(module: str, job: dict[str, Any], *, directory: Path, runtim
         return codes
 
     try:
-        wait(poll, directory, title, states.hosts)
+        wait(poll, directory, title, states.hosts, interval=1.0)
         with suppress(subprocess.TimeoutExpired):
             launcher.wait(timeout=GRACE)  # it looks at its processes only now and then
     finally:
@@ -147,7 +146,11 @@ def meeting_point(runtime: RuntimeConfig) -> dict[str, str]:
 
 
 def check_launcher(runtime: RuntimeConfig) -> None:
-    """Refuse what the launcher lacks here, before any work."""
+    """Refuse what the launcher, and the stages that run on this host, lack here; before any work."""
+    if runtime.device == "cuda":
+        from pipeline.parallel.device import check_cuda
+
+        check_cuda(runtime.processes if runtime.launcher == "local" else 1)
     if runtime.launcher == "hostfile":
         slots = sum(read_hostfile(Path(runtime.hostfile)).values())
         if slots != runtime.processes:
@@ -166,10 +169,6 @@ def check_launcher(runtime: RuntimeConfig) -> None:
                 f"runtime.processes={runtime.processes} does not divide evenly over the {nodes} nodes of this Slurm "
                 f"job; choose a multiple of {nodes}"
             )
-    elif runtime.device == "cuda":
-        from pipeline.parallel.device import check_cuda
-
-        check_cuda(runtime.processes)
 
 
 def read_hostfile(path: Path) -> dict[str, int]:

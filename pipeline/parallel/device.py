@@ -50,7 +50,7 @@ def check_cuda(local_processes: int) -> None:
     if local_processes > found:
         raise ValueError(
             f"runtime.device=cuda with {local_processes} processes on this machine, where torch finds {found} CUDA "
-            "devices; set runtime.processes and runtime.ep to fit, or runtime.device=cpu"
+            "devices; set runtime.processes and runtime.ep to fit, or runtime.device to cpu or auto"
         )
 
 

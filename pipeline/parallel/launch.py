@@ -126,10 +126,12 @@ def wait(
     directory: Path,
     title: str,
     hosts: Callable[[], Mapping[int, str]] = dict,
+    interval: float = 0.05,
 ) -> None:
     """Until all have ended well. The first that fails decides; the others are ended by the caller.
 
     poll: the exit code of each process, None while it runs. hosts: of processes by rank, for the message.
+    interval: seconds between polls.
     """
     while True:
         codes = poll()
@@ -142,7 +144,7 @@ def wait(
             if any(code != 0 for code in codes):
                 raise Stopped(title)
             return
-        time.sleep(0.05)
+        time.sleep(interval)
 
 
 def _reason(codes: Sequence[int | None], directory: Path, hosts: Mapping[int, str]) -> str:

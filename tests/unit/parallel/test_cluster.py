@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -12,8 +13,9 @@ from pipeline.parallel import cluster, remote
 from pipeline.parallel.cluster import check_launcher, launcher_command, meeting_point, read_hostfile
 
 
+@cache
 def runtime(*overrides):
-    return load_config(["batch.groups_per_step=16", *overrides]).runtime
+    return load_config(["batch.groups_per_step=16", *overrides, "runtime.device=auto"]).runtime
 
 
 @pytest.fixture
@@ -86,8 +88,9 @@ def test_missing_programs_and_devices_are_errors_before_work(monkeypatch, tmp_pa
     with pytest.raises(ValueError, match=r"runtime.launcher=hostfile needs pdsh"):
         check_launcher(replace(runtime("runtime=hostfile"), hostfile=str(tmp_path / "hostfile")))
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ValueError, match=r"runtime.device=cuda with 8 processes .* 0 CUDA devices"):
-        check_launcher(runtime("runtime=node"))
+    for preset, processes in (("node", 8), ("hostfile", 1)):  # of which this host runs the baselines
+        with pytest.raises(ValueError, match=rf"runtime.device=cuda with {processes} processes .* 0 CUDA devices"):
+            check_launcher(replace(runtime(f"runtime={preset}"), device="cuda"))
 
 
 def place(**changes):
