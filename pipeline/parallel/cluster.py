@@ -91,12 +91,11 @@ class States:
         found = self.read()
         silent = [rank for rank in range(self.processes) if rank not in found]
         lost = [f"{rank} (on {state['host']})" for rank, state in sorted(found.items()) if state["code"] is None]
+        which = ", ".join(lost or map(str, silent))
+        name = f"process{'es' if ',' in which else ''} {which} of {self.processes}"
         if lost:
-            return f"process {', '.join(lost)} of {self.processes} ended without a word (killed?)"
-        return (
-            f"process {', '.join(map(str, silent))} of {self.processes} did not start; what the launcher said is above "
-            f"and in {self.directory / 'launcher.out'}"
-        )
+            return f"{name} ended without a word (killed?)"
+        return f"{name} did not start; what the launcher said is above and in {self.directory / 'launcher.out'}"
 
     def wait(self, seconds: float) -> None:
         """Until all that have started have ended."""

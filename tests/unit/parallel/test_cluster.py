@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.config import ROOT, load_config
 from pipeline.parallel import cluster, remote
-from pipeline.parallel.cluster import check_launcher, launcher_command, meeting_point, read_hostfile
+from pipeline.parallel.cluster import States, check_launcher, launcher_command, meeting_point, read_hostfile
 
 
 @cache
@@ -118,3 +118,14 @@ def test_a_directory_that_is_not_shared_is_an_error(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 1
     assert "runtime.artifacts must be on a file system that all hosts share" in done.stderr
+
+
+def test_processes_without_a_word_are_named(tmp_path):
+    states = States(tmp_path, "now", 3)
+    for rank, attempt, code in ((0, "now", None), (1, "now", 0), (2, "an earlier one", 0)):
+        remote.State(tmp_path, rank, attempt).write(code)
+    assert states.codes() == [None, 0, None]
+    assert states.missing().startswith("process 0 (on ")
+    assert states.missing().endswith("of 3 ended without a word (killed?)")
+    remote.State(tmp_path, 0, "an earlier one").write(0)
+    assert states.missing().startswith("processes 0, 2 of 3 did not start; what the launcher said is above and in ")
