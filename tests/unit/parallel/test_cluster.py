@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -35,17 +36,11 @@ def test_srun_starts_as_many_on_each_node(monkeypatch):
 
 
 def test_deepspeeds_launcher_gets_the_hostfile():
-    """Its own parser understands the command."""
-    from deepspeed.launcher.runner import parse_args
-
-    command = launcher_command(runtime("runtime=hostfile", "runtime.master_address=node-a"))
-    assert command[:3] == [sys.executable, "-m", "deepspeed.launcher.runner"]
-    parsed = parse_args([*command[3:], "pipeline.parallel.remote", "pipeline.train", "job.json", "word"])
-    assert parsed.hostfile == str(ROOT / "hostfile")
-    assert (parsed.master_addr, parsed.master_port, parsed.launcher) == ("node-a", 29500, "pdsh")
-    assert parsed.module
-    assert parsed.no_local_rank
-    assert (parsed.user_script, parsed.user_args[0]) == ("pipeline.parallel.remote", "pipeline.train")
+    launcher = [sys.executable, "-m", "deepspeed.launcher.runner", f"--hostfile={Path.cwd() / 'hostfile'}"]
+    rest = ["--force_multi", "--no_local_rank", "--quiet", "--module"]
+    assert launcher_command(runtime("runtime=hostfile")) == [*launcher, "--master_port=29500", *rest]
+    addressed = runtime("runtime=hostfile", "runtime.master_address=node-a", "runtime.master_port=1234")
+    assert launcher_command(addressed) == [*launcher, "--master_addr=node-a", "--master_port=1234", *rest]
 
 
 def test_a_hostfile_is_read_and_its_mistakes_are_named(tmp_path):
