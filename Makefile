@@ -7,6 +7,7 @@ SHELL := /bin/bash
 RECIPE     ?= demo
 LANG_PAIRS ?=
 NAME       ?=
+RUNTIME    ?=
 ARGS       ?=
 
 # Setting of `make bench`.
@@ -21,12 +22,12 @@ empty :=
 space := $(empty) $(empty)
 comma := ,
 PAIRS := $(subst $(space),$(comma),$(strip $(subst $(comma),$(space),$(LANG_PAIRS))))
-RUN   := recipes=$(RECIPE) $(if $(NAME),'name="$(NAME)"') $(if $(PAIRS),'pairs=[$(PAIRS)]') $(ARGS)
+RUN   := recipes=$(RECIPE) $(if $(NAME),'name="$(NAME)"') $(if $(PAIRS),'pairs=[$(PAIRS)]') $(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 	@echo
-	@echo '  settings of train and config: RECIPE=demo LANG_PAIRS="de-en tr-en" NAME=mine ARGS="runtime.processes=2 ..."'
+	@echo '  settings of train and config: RECIPE=demo LANG_PAIRS="de-en tr-en" NAME=mine RUNTIME=gpu ARGS="train.seed=2 ..."'
 
 setup: $(READY) ## create .venv and install the pinned dependencies (the other targets do it themselves)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from pipeline.config import ROOT, RunConfig
 from pipeline.corpus.languages import LangPair, parse_pairs
+from pipeline.parallel.cluster import check_launcher
 from pipeline.parallel.launch import stop_all
 from pipeline.run_record import publish_run, run_record
 from pipeline.stage import Artifact, Stage, Store, check_writable, file_sha256
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 def train_run(config: RunConfig) -> Path:
     """The main job; its results are in the returned directory, `runs/<name>`."""
+    check_launcher(config.runtime)
     store = Store(ROOT / config.runtime.artifacts)
     check_writable(ROOT / config.runtime.runs, "runtime.runs")
     corpus = fetch(config, store)

@@ -14,6 +14,7 @@ from pipeline.corpus.languages import LangPair
 from pipeline.decode.job import TranslateJob
 from pipeline.model.config import ModelConfig
 from pipeline.model.flops import count_parameters
+from pipeline.parallel.cluster import launch_on_hosts
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.parallel.launch import launch
 from pipeline.stage import Artifact, Stage, Store, check_free
@@ -50,7 +51,7 @@ class Trained:
 
 
 def bilingual(pair: LangPair, tier: BaselineTier, runtime: RuntimeConfig) -> System:
-    """The dense model of one pair, on one process."""
+    """The dense model of one pair, on one process of this machine."""
     return System(
         label=f"bilingual {pair.name}",
         pairs=[pair],
@@ -58,7 +59,7 @@ def bilingual(pair: LangPair, tier: BaselineTier, runtime: RuntimeConfig) -> Sys
         batch=tier.batch,
         model=tier.model,
         train=tier.train,
-        runtime=replace(runtime, processes=1, ep=1),
+        runtime=replace(runtime, processes=1, ep=1, launcher="local"),
     )
 
 
@@ -184,6 +185,9 @@ def translate(
 
 
 def _launch(module: str, job: TrainJob | TranslateJob, out: Path, runtime: RuntimeConfig) -> None:
+    if runtime.launcher != "local":
+        launch_on_hosts(module, asdict(job), directory=out / "log", runtime=runtime, title=job.title)
+        return
     launch(
         module,
         asdict(job),

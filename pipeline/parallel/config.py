@@ -16,8 +16,16 @@ class RuntimeConfig:
     and that processes have to join their job. heartbeat: seconds of silence after which a process counts as lost.
     artifacts, runs: directories of stages' outputs and of finished runs. wandb: offline, online, disabled, or auto
     (online for somebody who is logged in).
+
+    launcher: local starts the processes on this machine, hostfile on the hosts of a file by DeepSpeed's launcher over
+    ssh, slurm by srun on the nodes of this Slurm job. hostfile: its path. master_address, master_port: where processes
+    of several hosts meet; an empty address is the first host's.
     """
 
+    launcher: str
+    hostfile: str
+    master_address: str
+    master_port: int
     processes: int
     threads: int
     ep: int
@@ -40,6 +48,14 @@ class RuntimeConfig:
             raise ValueError(
                 f"runtime.ep={self.ep} does not divide runtime.processes={self.processes}; choose one of {divisors}"
             )
+        if self.launcher not in ("local", "hostfile", "slurm"):
+            raise ValueError(f"runtime.launcher={self.launcher!r} is not one of local, hostfile, slurm")
+        if self.launcher == "hostfile" and not self.hostfile:
+            raise ValueError(
+                "runtime.launcher=hostfile needs runtime.hostfile, a file with a line `name slots=N` a host"
+            )
+        if not 1 <= self.master_port <= 65535:
+            raise ValueError(f"runtime.master_port={self.master_port} must lie in [1, 65535]")
         if self.device not in ("auto", "cpu", "cuda"):
             raise ValueError(f"runtime.device={self.device!r} is not one of auto, cpu, cuda")
         if self.zero_stage not in (1, 2):

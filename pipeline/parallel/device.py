@@ -34,15 +34,25 @@ def pick_device(asked: str, *, local_rank: int, local_processes: int) -> torch.d
 
     To be called before DeepSpeed is imported: it decides at import what it runs on, and is told here.
     """
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if asked == "cuda" and local_processes > found:
-        raise ValueError(
-            f"runtime.device=cuda with {local_processes} processes on this machine, where torch finds {found} CUDA "
-            "devices; set runtime.processes and runtime.ep to fit, or runtime.device=cpu"
-        )
+    if asked == "cuda":
+        check_cuda(local_processes)
     device = torch.device("cpu")
-    if asked != "cpu" and local_processes <= found:
+    if asked != "cpu" and local_processes <= _cuda_devices():
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
     os.environ["DS_ACCELERATOR"] = device.type
     return device
+
+
+def check_cuda(local_processes: int) -> None:
+    """Refuse more processes than this machine has CUDA devices."""
+    found = _cuda_devices()
+    if local_processes > found:
+        raise ValueError(
+            f"runtime.device=cuda with {local_processes} processes on this machine, where torch finds {found} CUDA "
+            "devices; set runtime.processes and runtime.ep to fit, or runtime.device to cpu or auto"
+        )
+
+
+def _cuda_devices() -> int:
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ GRACE = 60.0  # seconds a process gets to save its work
 FAILED_GRACE = 3.0  # seconds the others get once one has failed: without it they can save nothing
 HUGE = str(1 << 40)
 
-_children: set[subprocess.Popen[bytes]] = set()
+_children: dict[subprocess.Popen[bytes], signal.Signals] = {}  # and what asks each of them to stop
 _lock = threading.Lock()
 
 
@@ -34,36 +35,50 @@ class JobFailed(Exception):  # noqa: N818
 
 def launch(module: str, job: dict[str, Any], *, directory: Path, processes: int, threads: int, title: str) -> None:
     """Run a job to its end. directory: its logs go to `directory`. Raises Stopped or JobFailed."""
-    directory.mkdir(parents=True, exist_ok=True)
+    job_file = write_job(job, directory)
     store = directory / "rendezvous"
     store.unlink(missing_ok=True)
-    for old in directory.glob("rank-*.error"):
-        old.unlink()
-    job_file = directory / "job.json"
-    job_file.write_text(json.dumps(job, ensure_ascii=False, indent=1), encoding="utf-8")
     started: list[subprocess.Popen[bytes]] = []
     try:
         for rank in range(processes):
             environment = process_environment(rank, processes, threads, store)
-            with (directory / f"rank-{rank}.out").open("wb") as output, _lock:
-                if stopping.is_set():
-                    raise Stopped(title)
-                process = subprocess.Popen(
-                    [sys.executable, "-m", module, str(job_file)],
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    start_new_session=True,
-                )
-                _children.add(process)
-            started.append(process)
-        _wait(started, directory, title)
+            command = [sys.executable, "-m", module, str(job_file)]
+            started.append(start(command, environment, directory / f"rank-{rank}.out", title))
+        wait(lambda: [process.poll() for process in started], directory, title)
     except JobFailed:
-        _end(started, grace=FAILED_GRACE)
+        end(started, grace=FAILED_GRACE)
         raise
     finally:
-        _end(started)
+        end(started)
         store.unlink(missing_ok=True)
+
+
+def write_job(job: dict[str, Any], directory: Path) -> Path:
+    """The job's file, beside which an earlier attempt leaves no trace of how it ended."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for old in (*directory.glob("rank-*.error"), *directory.glob("rank-*.state")):
+        old.unlink()
+    job_file = directory / "job.json"
+    job_file.write_text(json.dumps(job, ensure_ascii=False, indent=1), encoding="utf-8")
+    return job_file
+
+
+def start(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    output: Path,
+    title: str,
+    stop_signal: signal.Signals = signal.SIGTERM,
+) -> "subprocess.Popen[bytes]":
+    """A process in a session of its own, which `stop_all` ends. Raises Stopped when that has been asked already."""
+    with output.open("wb") as stream, _lock:
+        if stopping.is_set():
+            raise Stopped(title)
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=stream, start_new_session=True
+        )
+        _children[process] = stop_signal
+    return process
 
 
 def process_environment(rank: int, processes: int, threads: int, store: Path) -> dict[str, str]:
@@ -78,6 +93,14 @@ def process_environment(rank: int, processes: int, threads: int, store: Path) ->
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(processes),
         "BABELSHARD_RENDEZVOUS": f"file://{store.resolve()}",
+        "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
+        **common_environment(threads),
+    }
+
+
+def common_environment(threads: int) -> dict[str, str]:
+    """What is the same on every host and for every process that this one starts."""
+    return {
         "BABELSHARD_PARENT": str(os.getpid()),
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
@@ -85,7 +108,6 @@ def process_environment(rank: int, processes: int, threads: int, store: Path) ->
         "MALLOC_TRIM_THRESHOLD_": HUGE,
         "MALLOC_TOP_PAD_": str(64 << 20),
         "MALLOC_ARENA_MAX": "1",
-        "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
     }
@@ -96,50 +118,61 @@ def stop_all() -> None:
     stopping.set()
     with _lock:
         running = list(_children)
-    _end(running)
+    end(running)
 
 
-def _wait(started: list[subprocess.Popen[bytes]], directory: Path, title: str) -> None:
-    """Until all have ended well. The first that fails decides; the others are ended by the caller."""
+def wait(
+    poll: Callable[[], Sequence[int | None]],
+    directory: Path,
+    title: str,
+    hosts: Callable[[], Mapping[int, str]] = dict,
+    interval: float = 0.05,
+) -> None:
+    """Until all have ended well. The first that fails decides; the others are ended by the caller.
+
+    poll: the exit code of each process, None while it runs. hosts: of processes by rank, for the message.
+    interval: seconds between polls.
+    """
     while True:
-        codes = [process.poll() for process in started]
-        failed = [rank for rank, code in enumerate(codes) if code not in (None, 0, STOPPED)]
-        if failed and not stopping.is_set():
+        codes = poll()
+        if any(code not in (None, 0, STOPPED) for code in codes) and not stopping.is_set():
             time.sleep(
                 0.5
             )  # a process that dies takes its peers' connections along: let the one with a reason write it
-            raise JobFailed(_reason(started, failed, directory, title))
+            raise JobFailed(f"{title}: {_reason(poll(), directory, hosts())}")
         if all(code is not None for code in codes):
             if any(code != 0 for code in codes):
                 raise Stopped(title)
             return
-        time.sleep(0.05)
+        time.sleep(interval)
 
 
-def _reason(started: list[subprocess.Popen[bytes]], failed: list[int], directory: Path, title: str) -> str:
-    for process in started:
-        process.poll()
-    reports = {rank: directory / f"rank-{rank}.error" for rank in range(len(started))}
-    written = [(path.stat().st_mtime_ns, rank) for rank, path in reports.items() if path.exists()]
-    signalled = [rank for rank in failed if (started[rank].returncode or 0) < 0]
+def _reason(codes: Sequence[int | None], directory: Path, hosts: Mapping[int, str]) -> str:
+    def name(rank: int) -> str:
+        return f"process {rank} of {len(codes)}" + (f" (on {hosts[rank]})" if rank in hosts else "")
+
+    failed = {rank: code for rank, code in enumerate(codes) if code not in (None, 0, STOPPED)}
+    signalled = [(rank, -code) for rank, code in failed.items() if code is not None and code < 0]
     if signalled:
-        name = signal.Signals(-started[signalled[0]].returncode).name
-        return f"{title}: process {signalled[0]} of {len(started)} was killed by {name}" + (
-            " (out of memory?)" if name == "SIGKILL" else ""
-        )
+        rank, number = signalled[0]
+        signal_name = signal.Signals(number).name
+        return f"{name(rank)} was killed by {signal_name}" + (" (out of memory?)" if signal_name == "SIGKILL" else "")
+    reports = {rank: directory / f"rank-{rank}.error" for rank in range(len(codes))}
+    written = [(path.stat().st_mtime_ns, rank) for rank, path in reports.items() if path.exists()]
     if written:
         rank = min(written)[1]
         text = reports[rank].read_text(encoding="utf-8").strip()
         blames = text.startswith("process")  # another one than itself: heartbeat.py
-        return f"{title}: {text}" if blames else f"{title}: process {rank} of {len(started)} failed: {text}"
-    return f"{title}: process {failed[0]} of {len(started)} ended with exit code {started[failed[0]].returncode}"
+        return text if blames else f"{name(rank)} failed: {text}"
+    rank, code = next(iter(failed.items()))
+    return f"{name(rank)} ended with exit code {code}"
 
 
-def _end(processes: list[subprocess.Popen[bytes]], grace: float = GRACE) -> None:
-    """SIGTERM, a time of grace, SIGKILL."""
+def end(processes: Sequence["subprocess.Popen[bytes]"], grace: float = GRACE) -> None:
+    """SIGTERM (or what else asks a process to stop), a time of grace, SIGKILL."""
     for process in processes:
         if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(_children.get(process, signal.SIGTERM))
     deadline = time.monotonic() + grace
     for process in processes:
         try:
@@ -149,4 +182,5 @@ def _end(processes: list[subprocess.Popen[bytes]], grace: float = GRACE) -> None
             process.kill()
             process.wait()
     with _lock:
-        _children.difference_update(processes)
+        for process in processes:
+            _children.pop(process, None)

@@ -85,6 +85,10 @@ def make_job(prepared: Any, out: Path, *, processes: int, ep: int, **changes: An
         train=TrainConfig(**{**train, **changes}),
         runtime=RuntimeConfig(
             **{
+                "launcher": "local",
+                "hostfile": "",
+                "master_address": "",
+                "master_port": 29500,
                 "processes": processes,
                 "threads": 1,
                 "ep": ep,

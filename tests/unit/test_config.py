@@ -1,9 +1,11 @@
 """Configuration: every recipe loads, every mistake is named with its remedy."""
 
+import re
 import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,10 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
         (["gate=top1", "model.moe.gate.jitter=1"], r"jitter=1.0 must lie in \[0, 1\)"),
         (["model.moe.output_masking=1"], r"output_masking=1.0 must lie in"),
         (["regularizer=[cmr]", "model.moe.conditional.budget=2"], r"budget=2.0 must lie in"),
+        (["runtime.launcher=ssh"], r"launcher='ssh' is not one of local, hostfile, slurm"),
+        (["runtime.launcher=hostfile"], r"launcher=hostfile needs runtime.hostfile"),
+        (["runtime.master_port=0"], r"master_port=0 must lie in"),
+        (["runtime=nodes"], r"nodes does not exist; did you mean node\?"),
         (["runtime.zero_stage=3"], r"runtime.zero_stage=3: choose 1 or 2"),
         (["train.max_tokens=0"], r"both 0; give a budget"),
         (["pairs=[]"], r"pairs is empty"),
@@ -101,6 +107,41 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
 def test_mistakes_are_named_with_their_remedy(overrides, message):
     with pytest.raises(ValueError, match=message):
         load_config(overrides)
+
+
+@pytest.mark.parametrize(
+    ("preset", "launcher", "processes", "device"),
+    [
+        ("cpu", "local", 2, "auto"),
+        ("gpu", "local", 1, "cuda"),
+        ("node", "local", 8, "cuda"),
+        ("hostfile", "hostfile", 16, "cuda"),
+        ("slurm", "slurm", 16, "cuda"),
+    ],
+)
+def test_every_place_has_a_preset_that_changes_no_result(preset, launcher, processes, device):
+    asked = ["batch.groups_per_step=16"]
+    config = load_config([*asked, f"runtime={preset}"])
+    found = (config.runtime.launcher, config.runtime.processes, config.runtime.device)
+    assert found == (launcher, processes, device)
+    assert replace(config, runtime=load_config(asked).runtime) == load_config(asked)
+
+
+def test_the_commands_of_the_clusters_page_compose():
+    """Those of make, and that of the batch script."""
+    text = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
+    commands = re.findall(r"make (?:train|config)[^`\n]*", text)
+    assert len(commands) >= 6
+    for command in commands:
+        words = dict(re.findall(r'(\w+)=("[^"]*"|\S+)', re.sub(r'ARGS="[^"]*"', "", command)))
+        arguments = "".join(re.findall(r'ARGS="([^"]*)"', command)).split()
+        if "RUNTIME" in words and "batch.groups_per_step" not in command:
+            arguments.append("batch.groups_per_step=16")
+        assert load_config([f"runtime={words.get('RUNTIME', 'cpu')}", *arguments]), command
+    script = next(block for block in text.split("```") if "#SBATCH" in block).removeprefix("bash\n")
+    assert subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True).stderr == ""
+    overrides = re.search(r"python -m pipeline train ([^&]*)&", script)[1].split()
+    assert load_config(overrides).runtime.launcher == "slurm"
 
 
 @pytest.mark.parametrize("gate", GATES)

@@ -1,0 +1,135 @@
+"""One process of a job on a host that a cluster's launcher chose: `python -m pipeline.parallel.remote <module>
+<job.json> <attempt>`.
+
+It stays beside the process that it starts, hands SIGTERM on to it, and leaves how it ended in `rank-N.state`.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pipeline.parallel.cluster import ATTEMPT
+from pipeline.parallel.launch import common_environment
+
+# Where each launcher says: rank, world size, local rank, local world size.
+VARIABLES = {
+    "hostfile": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE"),
+    "slurm": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
+}
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
+
+def main(module: str, job_file: Path, attempt: str) -> int:
+    """Run the process to its end; its exit code, 128 + N for signal N."""
+    mark = job_file.with_name(ATTEMPT)
+    if not mark.is_file() or mark.read_text(encoding="utf-8") != attempt:
+        print(
+            f"error: {socket.gethostname()} does not see this job in {job_file.parent}: runtime.artifacts must be on a "
+            "file system that all hosts share",
+            file=sys.stderr,
+        )
+        return 1
+    runtime = json.loads(job_file.read_text(encoding="utf-8"))["runtime"]
+    place = dict(zip(NAMES, (os.environ[name] for name in VARIABLES[runtime["launcher"]]), strict=True))
+    state = State(job_file.parent, int(place["RANK"]), attempt)
+    state.write(None)
+    try:
+        environment = {**os.environ, **place, **common_environment(runtime["threads"]), **interface(place)}
+        code = run([sys.executable, "-m", module, str(job_file)], environment, state)
+    except ValueError as error:
+        state.report(str(error))
+        code = 1
+    state.write(code)
+    return code if code >= 0 else 128 - code
+
+
+@dataclass(frozen=True)
+class State:
+    """`rank-N.state` and its neighbours, for the process that started the job."""
+
+    directory: Path
+    rank: int
+    attempt: str
+
+    def write(self, code: int | None) -> None:
+        """code: as subprocess says it; None while the process runs."""
+        values = {"attempt": self.attempt, "rank": self.rank, "host": socket.gethostname(), "code": code}
+        self._replace("state", json.dumps(values))
+
+    def report(self, message: str) -> None:
+        self._replace("error", message)
+
+    def output(self) -> Path:
+        return self.directory / f"rank-{self.rank}.out"
+
+    def _replace(self, kind: str, text: str) -> None:
+        path = self.directory / f"rank-{self.rank}.{kind}"
+        temporary = path.with_name(f"{path.name}.tmp")
+        temporary.write_text(text, encoding="utf-8")
+        temporary.rename(path)
+
+
+def run(command: list[str], environment: dict[str, str], state: State) -> int:
+    """Until the process has ended; it is asked to stop by SIGTERM, and when the launcher on this host is gone.
+
+    SIGUSR1 asks too: srun hands it on, and SIGTERM it does not. It reaches the process itself as well, which therefore
+    inherits a mask that blocks it.
+    """
+    asked = False
+
+    def ask(*_: Any) -> None:
+        nonlocal asked
+        asked = True
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, ask)
+    launcher = os.getppid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    with state.output().open("wb") as output:
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+    while True:
+        try:
+            return process.wait(timeout=0.5)
+        except subprocess.TimeoutExpired:
+            if asked or os.getppid() != launcher:
+                process.send_signal(signal.SIGTERM)
+                asked, launcher = False, os.getppid()
+
+
+def interface(place: dict[str, str]) -> dict[str, str]:
+    """gloo's network interface: the one by which this host reaches the first. Raises ValueError on a loopback address
+    that other hosts cannot reach."""
+    if "GLOO_SOCKET_IFNAME" in os.environ:
+        return {}
+    master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(master, port, type=socket.SOCK_DGRAM)[0]
+    except OSError as error:
+        raise ValueError(
+            f"{socket.gethostname()} cannot resolve {master}, where the processes are to meet ({error}); set "
+            "runtime.master_address to the first host's address"
+        ) from error
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(address)  # of a datagram socket: nothing is sent
+        mine = probe.getsockname()[0]
+    name = next(n for n, addresses in psutil.net_if_addrs().items() if mine in (a.address for a in addresses))
+    if name == "lo" and place["WORLD_SIZE"] != place["LOCAL_WORLD_SIZE"]:
+        raise ValueError(
+            f"{master} is a loopback address on {socket.gethostname()}, where other hosts cannot reach it; set "
+            "runtime.master_address to this host's address on the network that the hosts share"
+        )
+    return {"GLOO_SOCKET_IFNAME": name}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))

@@ -1,0 +1,98 @@
+"""Both launchers of several hosts as a user has them: SIGTERM saves everywhere, and the same command goes on."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+
+import psutil
+import pytest
+import torch
+
+from pipeline.parallel.launch import STOPPED
+from tests.conftest import ROOT
+from tests.parallel.conftest import Outcome, make_job
+from tests.parallel.hosts import ssh_between, two_hosts
+from tests.parallel.slurm import two_nodes
+
+STARTER = ROOT / "tests" / "parallel" / "run_on_hosts.py"
+
+pytestmark = pytest.mark.long
+
+
+def test_deepspeeds_launcher_over_ssh(prepared, run_job, tmp_path):
+    (tmp_path / "ssh").mkdir()
+    with two_hosts() as hosts, ssh_between(hosts, tmp_path / "ssh") as binaries:
+        (tmp_path / "hostfile").write_text("".join(f"{host.address} slots=1\n" for host in hosts))
+        runtime = {
+            "launcher": "hostfile",
+            "hostfile": str(tmp_path / "hostfile"),
+            "master_address": hosts[0].address,
+        }
+        environment = {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}"}
+        stops_and_goes_on(prepared, run_job, tmp_path, runtime, environment, hosts[0].command)
+
+
+def test_srun(prepared, run_job, tmp_path):
+    interfaces = psutil.net_if_addrs()
+    interfaces.pop("lo", None)
+    address = next((a.address for found in interfaces.values() for a in found if a.family == socket.AF_INET), None)
+    if address is None:
+        pytest.skip("this machine has no address but loopback")
+    with two_nodes(tmp_path / "slurm") as environment:
+        runtime = {"launcher": "slurm", "master_address": address}
+        for command in (
+            ["salloc", "--quiet", "--nodes=2", "--ntasks=2", "--no-shell"],
+            ["squeue", "-h", "--format=%i"],
+        ):
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        inside = {
+            **environment,
+            "SLURM_JOB_ID": done.stdout.strip(),
+            "SLURM_JOB_NUM_NODES": "2",
+            "SLURM_JOB_NODELIST": "n[1-2]",
+        }
+        stops_and_goes_on(prepared, run_job, tmp_path, runtime, inside, list)
+
+
+def stops_and_goes_on(prepared, run_job, out, runtime, environment, on_first_host):
+    """The stopped and continued run equals one of two processes on one host, bit for bit."""
+
+    def run(max_steps):
+        job = make_job(prepared, out, processes=2, ep=2, runtime=runtime, max_steps=max_steps)
+        (out / "asked.json").write_text(json.dumps(asdict(job)))
+        return subprocess.Popen(
+            on_first_host([sys.executable, str(STARTER), "pipeline.train", str(out / "asked.json")]),
+            env={**environment, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    first = run(10**6)
+    wait_for_step(out, 2, first)
+    first.send_signal(signal.SIGTERM)
+    said = first.communicate(timeout=120)[1]
+    assert first.returncode == STOPPED, said
+    codes = [json.loads(path.read_text())["code"] for path in (out / "log").glob("rank-*.state")]
+    assert codes == [STOPPED, STOPPED], said
+    reached = int(Outcome(out).checkpoint().name.removeprefix("step-"))
+    second = run(reached + 2)
+    said = second.communicate(timeout=120)[1]
+    assert second.returncode == 0, said
+    mine, theirs = Outcome(out), run_job(processes=2, ep=2, max_steps=reached + 2)
+    for name, tensor in theirs.tensors().items():
+        assert torch.equal(mine.tensors()[name], tensor), name
+
+
+def wait_for_step(out, step, process):
+    deadline = time.monotonic() + 120
+    metrics = out / "log" / "metrics.jsonl"
+    while not metrics.exists() or metrics.read_text().count('"train"') < step:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline, "no progress"
+        time.sleep(0.1)

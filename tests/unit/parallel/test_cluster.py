@@ -1,0 +1,126 @@
+"""What is started on several hosts, and what is refused before."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import ROOT, load_config
+from pipeline.parallel import cluster, remote
+from pipeline.parallel.cluster import States, check_launcher, launcher_command, meeting_point, read_hostfile
+
+
+@cache
+def runtime(*overrides):
+    return load_config(["batch.groups_per_step=16", *overrides, "runtime.device=auto"]).runtime
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """All that a launcher needs seems to be installed."""
+    monkeypatch.setattr(cluster.shutil, "which", lambda name: f"/bin/{name}")
+
+
+def test_srun_starts_as_many_on_each_node(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    assert launcher_command(runtime("runtime=slurm", "runtime.threads=4")) == [
+        *("srun", "--nodes=2", "--ntasks=16", "--ntasks-per-node=8", "--cpus-per-task=4", "--kill-on-bad-exit=1"),
+        *(sys.executable, "-m"),
+    ]
+    place = meeting_point(runtime("runtime=slurm", "runtime.master_address=node-a", "runtime.master_port=1234"))
+    assert place == {"MASTER_ADDR": "node-a", "MASTER_PORT": "1234"}
+
+
+def test_deepspeeds_launcher_gets_the_hostfile():
+    launcher = [sys.executable, "-m", "deepspeed.launcher.runner", f"--hostfile={Path.cwd() / 'hostfile'}"]
+    rest = ["--force_multi", "--no_local_rank", "--quiet", "--module"]
+    assert launcher_command(runtime("runtime=hostfile")) == [*launcher, "--master_port=29500", *rest]
+    addressed = runtime("runtime=hostfile", "runtime.master_address=node-a", "runtime.master_port=1234")
+    assert launcher_command(addressed) == [*launcher, "--master_addr=node-a", "--master_port=1234", *rest]
+
+
+def test_a_hostfile_is_read_and_its_mistakes_are_named(tmp_path):
+    file = tmp_path / "hostfile"
+    file.write_text("# two\nnode-a slots=8\n\n  node-b   slots=4\n")
+    assert read_hostfile(file) == {"node-a": 8, "node-b": 4}
+    for wrong in ("node-a slots=8\nnode-a slots=1\n", "node-a slots=8\nnode-b\n"):
+        file.write_text(wrong)
+        with pytest.raises(ValueError, match=r"hostfile:2: .* is not `name slots=N`, or repeats a name"):
+            read_hostfile(file)
+    with pytest.raises(ValueError, match=r"runtime.hostfile=.*none does not exist"):
+        read_hostfile(tmp_path / "none")
+
+
+@pytest.mark.usefixtures("programs")
+def test_slots_and_processes_must_agree(tmp_path):
+    (tmp_path / "hostfile").write_text("node-a slots=8\nnode-b slots=4\n")
+    asked = replace(runtime("runtime=hostfile"), hostfile=str(tmp_path / "hostfile"))
+    with pytest.raises(ValueError, match=r"processes=16, but .* 12 slots in all; set runtime.processes=12"):
+        check_launcher(asked)
+    check_launcher(replace(asked, processes=12, ep=4))
+
+
+@pytest.mark.usefixtures("programs")
+def test_slurm_is_asked_for_inside_a_job_whose_nodes_divide_the_processes(monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with pytest.raises(ValueError, match="works inside a Slurm job"):
+        check_launcher(runtime("runtime=slurm"))
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "3")
+    with pytest.raises(ValueError, match=r"processes=16 does not divide evenly over the 3 nodes"):
+        check_launcher(runtime("runtime=slurm"))
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "4")
+    check_launcher(runtime("runtime=slurm"))
+
+
+def test_missing_programs_and_devices_are_errors_before_work(monkeypatch, tmp_path):
+    (tmp_path / "hostfile").write_text("node-a slots=16\n")
+    monkeypatch.setattr(cluster.shutil, "which", lambda name: None if name == "pdsh" else name)
+    with pytest.raises(ValueError, match=r"runtime.launcher=hostfile needs pdsh"):
+        check_launcher(replace(runtime("runtime=hostfile"), hostfile=str(tmp_path / "hostfile")))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for preset, processes in (("node", 8), ("hostfile", 1)):  # of which this host runs the baselines
+        with pytest.raises(ValueError, match=rf"runtime.device=cuda with {processes} processes .* 0 CUDA devices"):
+            check_launcher(replace(runtime(f"runtime={preset}"), device="cuda"))
+
+
+def place(**changes):
+    return {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", **changes}
+
+
+def test_gloo_takes_the_interface_that_leads_to_the_first_host(monkeypatch):
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    assert remote.interface(place(LOCAL_WORLD_SIZE="2")) == {"GLOO_SOCKET_IFNAME": "lo"}
+    with pytest.raises(ValueError, match=r"127.0.0.1 is a loopback address .* set runtime.master_address"):
+        remote.interface(place())
+    monkeypatch.setenv("MASTER_ADDR", "no-such-host.invalid")
+    with pytest.raises(ValueError, match=r"cannot resolve no-such-host.invalid"):
+        remote.interface(place())
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "mine")
+    assert remote.interface(place()) == {}
+
+
+def test_a_directory_that_is_not_shared_is_an_error(tmp_path):
+    (tmp_path / "job.json").write_text(json.dumps({"runtime": {}}))
+    (tmp_path / "attempt").write_text("an older one")
+    command = [sys.executable, "-m", "pipeline.parallel.remote", "pipeline.train", tmp_path / "job.json", "this one"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1
+    assert "runtime.artifacts must be on a file system that all hosts share" in done.stderr
+
+
+def test_processes_without_a_word_are_named(tmp_path):
+    states = States(tmp_path, "now", 3)
+    for rank, attempt, code in ((0, "now", None), (1, "now", 0), (2, "an earlier one", 0)):
+        remote.State(tmp_path, rank, attempt).write(code)
+    assert states.codes() == [None, 0, None]
+    assert states.missing().startswith("process 0 (on ")
+    assert states.missing().endswith("of 3 ended without a word (killed?)")
+    remote.State(tmp_path, 0, "an earlier one").write(0)
+    assert states.missing().startswith("processes 0, 2 of 3 did not start; what the launcher said is above and in ")
