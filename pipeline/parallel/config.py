@@ -10,10 +10,9 @@ class RuntimeConfig:
     """processes: of training and decoding, one device each. threads: of each process. ep: expert-parallel size.
 
     device: cpu, cuda, or auto (cuda where each process gets one). zero_stage: 1 or 2. parallel_baselines: bilingual
-    models trained side by side, one process each. timeout: seconds after which a collective that hears nothing fails.
-    recompute: what backward computes again to save memory: none, selective, layers or all (`Transformer.recompute`).
     models trained side by side, one process each. timeout: seconds after which a collective that hears nothing fails,
     and that processes have to join their job. heartbeat: seconds of silence after which a process counts as lost.
+    recompute: what backward computes again to save memory: none, selective, layers or all (`Transformer.recompute`).
     artifacts, runs: directories of stages' outputs and of finished runs. wandb: offline, online, disabled, or auto
     (online for somebody who is logged in).
 
