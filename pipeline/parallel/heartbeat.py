@@ -41,6 +41,7 @@ class Heartbeat:
         self._looked = time.monotonic()
         self._leaving = threading.Event()
         self._verdict = ""
+        self._hurried = False
         self._ending = threading.Lock()
         if world.rank == 0:
             self._store.set(VERDICT, "")
@@ -51,12 +52,14 @@ class Heartbeat:
         self._beating.start()
         threading.Thread(target=self._guard, name="heartbeat guard", daemon=True).start()
 
-    def leave(self, failure: str = "") -> None:
-        """Say that this process ends, and why if it failed. Process 0 waits for the others, if all is well."""
+    def leave(self, *, finished: bool, failure: str = "") -> None:
+        """Say that this process ends, and why if it failed. Process 0 waits for the others if it has finished its work;
+        if not, they may be waiting for it in a collective."""
+        self._hurried = not finished
         if failure:
             self._verdict = f"{self._world.name([self._world.rank])} failed: {failure}"
         self._leaving.set()
-        self._beating.join(2 * self._interval if failure else None)
+        self._beating.join(None if finished else 2 * self._interval)
 
     def await_verdict(self, stop: Callable[[], bool]) -> None:
         """For a process that lost a connection: wait for the threads to find who is gone, and to end this process.
@@ -73,7 +76,7 @@ class Heartbeat:
                 self._look()
             self._farewell()
         except RuntimeError as error:  # of the store: a time-out, or process 0 is gone and its connection with it
-            if not self._verdict:
+            if not self._hurried:
                 self._end(f"{self._keeper()} is lost ({str(error).splitlines()[0]}); {REMEDY}", tell=False)
 
     def _look(self) -> None:
@@ -119,11 +122,11 @@ class Heartbeat:
         if self._verdict:
             self._store.compare_set(VERDICT, "", self._verdict)
         self._store.add(self._keys[self._world.rank], LEFT)  # the answer says that it has arrived
-        if self._world.rank != 0 or (self._verdict and not self._world.address):
+        if self._world.rank != 0 or (self._hurried and not self._world.address):
             return
         deadline = time.monotonic() + 2 * self._interval
         while not all(map(has_left, self._seen.values())):
-            if self._verdict:  # they read it at their next beat
+            if self._hurried:  # they read the verdict at their next beat
                 living = [rank for rank, seconds in self._silent.items() if seconds < self._limit]
                 if time.monotonic() > deadline or all(has_left(self._seen[rank]) for rank in living):
                     return
@@ -139,7 +142,7 @@ class Heartbeat:
             threading.Event().wait()  # the other thread ends us
         self._report(why)
         if tell:
-            self._verdict = why
+            self._verdict, self._hurried = why, True
             alarm = threading.Timer(2 * self._interval, os._exit, (1,))  # the store may cease to answer now
             alarm.daemon = True
             alarm.start()

@@ -69,7 +69,7 @@ def run_process(work: Callable[[dict[str, Any], StopRequest], None]) -> None:
     sys.stderr.flush()
     sys.stdout.flush()
     if stop.heartbeat is not None:
-        stop.heartbeat.leave(failure)
+        stop.heartbeat.leave(finished=code == 0, failure=failure)
     os._exit(code)  # peers of a failed process must not be waited for by destructors of process groups
 
 
