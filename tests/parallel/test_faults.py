@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from pipeline.config import load_config
 from pipeline.parallel.launch import STOPPED, JobFailed, launch
 from pipeline.train.config import CheckpointConfig
 from tests.parallel.conftest import make_job
+from tests.parallel.hosts import two_hosts
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 3  # seconds of silence, in jobs that do nothing else
@@ -154,40 +154,22 @@ def test_a_job_that_was_suspended_as_a_whole_goes_on_and_stops_when_asked(start,
 
 @pytest.fixture
 def hosts():
-    """Two hosts as network namespaces with a cable between them: how to run on each, and its names."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces need root and ip")
-    names = [f"shard{os.getpid()}{side}" for side in "ab"]
-
-    def ip(*words):
-        subprocess.run(["ip", *words], check=True, capture_output=True)
-
-    try:
-        for name in names:
-            ip("netns", "add", name)
-        ip("link", "add", "wire", "netns", names[0], "type", "veth", "peer", "name", "wire", "netns", names[1])
-        for number, name in enumerate(names, start=1):
-            ip("-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", "wire")
-            ip("-n", name, "link", "set", "lo", "up")
-            ip("-n", name, "link", "set", "wire", "up")
-        yield names
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"network namespaces cannot be made here: {error.stderr.decode().strip()}")
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+    with two_hosts() as both:
+        yield both
 
 
 def test_a_host_that_is_cut_off_is_named_on_both_sides(start, hosts):
     """Processes 1 and 2 are on the host whose cable is pulled; process 0 and the store are not."""
-    inside = {rank: ["ip", "netns", "exec", hosts[0 if rank == 0 else 1]] for rank in range(3)}
-    job = start(store="tcp://10.77.0.1:29517", inside=inside, interface="wire")
+    inside = {rank: hosts[0 if rank == 0 else 1].command([]) for rank in range(3)}
+    job = start(store=f"tcp://{hosts[0].address}:29517", inside=inside, interface="cable")
     job.ready()
-    subprocess.run(["ip", "-n", hosts[1], "link", "set", "wire", "down"], check=True)
+    hosts[1].cable("down")
     here, *there = job.errors_of(0, 1, 2, within=TIME + LIMIT)
-    assert here.startswith("processes 1, 2 of 3 have been silent for ")
+    assert here.startswith(f"processes 1, 2 of 3 (on {hosts[1].name}) have been silent for ")
     for error in there:
-        assert error.startswith("process 0 of 3, which serves the job's store at 10.77.0.1:29517, ")
+        assert error.startswith(
+            f"process 0 of 3 (on {hosts[0].name}), which serves the job's store at 10.77.0.1:29517, "
+        )
 
 
 def run_faulty(prepared, out, monkeypatch, *, limit, **fault):

@@ -1,8 +1,10 @@
 """Training over two hosts: DeepSpeed's launcher on each, experts cut over both, gloo over the cable between them."""
 
 import os
+import signal
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import asdict
 
 import pytest
@@ -22,23 +24,34 @@ def hosts():
         yield both
 
 
-def start(job, hosts):
-    """By the command of runtime.launcher=hostfile, but for --no_ssh: on each host by hand."""
-    command, states = prepare("pipeline.train", asdict(job), directory=job.log, runtime=job.runtime)
-    started = []
-    for rank, host in enumerate(hosts):
-        by_hand = [*command[:3], "--no_ssh", f"--node_rank={rank}", *command[3:]]
-        with (job.log / f"{host.name}.out").open("wb") as output:
-            started.append(
-                subprocess.Popen(
+@pytest.fixture
+def start(hosts):
+    """Start a job by the command of runtime.launcher=hostfile, but for --no_ssh: on each host by hand."""
+    every = []
+
+    def begin(job):
+        command, states = prepare("pipeline.train", asdict(job), directory=job.log, runtime=job.runtime)
+        started = []
+        for rank, host in enumerate(hosts):
+            by_hand = [*command[:3], "--no_ssh", f"--node_rank={rank}", *command[3:]]
+            with (job.log / f"{host.name}.out").open("wb") as output:
+                process = subprocess.Popen(
                     host.command(by_hand),
                     env={**os.environ, "PYTHONPATH": str(ROOT)},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
+                    start_new_session=True,
                 )
-            )
-    return started, states
+            started.append(process)
+            every.append(process)
+        return started, states
+
+    yield begin
+    for process in every:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # the launcher and all that it started
+        process.wait()
 
 
 def job_on(hosts, prepared, out, *, heartbeat, **changes):
@@ -49,7 +62,7 @@ def job_on(hosts, prepared, out, *, heartbeat, **changes):
 
 
 def wait_for_step(job, step, started):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     metrics = job.log / "metrics.jsonl"
     while not metrics.exists() or metrics.read_text().count('"train"') < step:
         assert [process.poll() for process in started] == [None, None], output(job)
@@ -61,17 +74,19 @@ def output(job):
     return "".join(path.read_text() for path in sorted(job.log.glob("*.out")))[-5000:]
 
 
-def hosts_are_cut_apart_and_resume(prepared, run_job, hosts, out, *, heartbeat, within):
+def hosts_are_cut_apart_and_resume(prepared, run_job, hosts, start, out, *, heartbeat, within):
     """One cable is pulled in the middle of training: both sides end, and both hosts then go on together, to the bits
     that two processes on one host reach."""
     changes = {"heartbeat": heartbeat, "checkpoints": CheckpointConfig(save_every=2)}
     job = job_on(hosts, prepared, out, max_steps=10**6, **changes)
-    started, states = start(job, hosts)
+    started, states = start(job)
     wait_for_step(job, 5, started)
     hosts[1].cable("down")
     began = time.monotonic()
     assert [process.wait(timeout=within) for process in started] == [1, 1], output(job)
-    print(f"both hosts ended {time.monotonic() - began:.1f} s after the cut")
+    took = time.monotonic() - began
+    print(f"both hosts ended {took:.1f} s after the cut")
+    assert took < within
     assert states.codes() == [1, 1]
     errors = [(job.log / f"rank-{rank}.error").read_text() for rank in range(2)]
     assert errors[0].startswith(f"process 1 of 2 (on {hosts[1].name}) has been silent for "), errors[0]
@@ -79,8 +94,8 @@ def hosts_are_cut_apart_and_resume(prepared, run_job, hosts, out, *, heartbeat, 
     hosts[1].cable("up")
     steps = int(Outcome(out).checkpoint().name.removeprefix("step-")) + 2
     job = job_on(hosts, prepared, out, max_steps=steps, **changes)
-    started, states = start(job, hosts)
-    assert [process.wait(timeout=120) for process in started] == [0, 0], output(job)
+    started, states = start(job)
+    assert [process.wait(timeout=240) for process in started] == [0, 0], output(job)
     assert states.codes() == [0, 0]
     assert states.hosts() == {0: hosts[0].name, 1: hosts[1].name}
     mine, theirs = Outcome(out).tensors(), run_job(processes=2, ep=2, max_steps=steps).tensors()
@@ -88,11 +103,13 @@ def hosts_are_cut_apart_and_resume(prepared, run_job, hosts, out, *, heartbeat, 
         assert torch.equal(mine[name], tensor), name
 
 
-def test_hosts_are_cut_apart_and_resume(prepared, run_job, hosts, tmp_path):
-    hosts_are_cut_apart_and_resume(prepared, run_job, hosts, tmp_path, heartbeat=4, within=30)
+def test_hosts_are_cut_apart_and_resume(prepared, run_job, hosts, start, tmp_path):
+    hosts_are_cut_apart_and_resume(prepared, run_job, hosts, start, tmp_path, heartbeat=4, within=60)
 
 
 @pytest.mark.long
-def test_with_the_default_heartbeat_hosts_that_are_cut_apart_end_within_a_minute(prepared, run_job, hosts, tmp_path):
+def test_with_the_default_heartbeat_hosts_that_are_cut_apart_end_within_a_minute(
+    prepared, run_job, hosts, start, tmp_path
+):
     heartbeat = load_config([]).runtime.heartbeat
-    hosts_are_cut_apart_and_resume(prepared, run_job, hosts, tmp_path, heartbeat=heartbeat, within=60)
+    hosts_are_cut_apart_and_resume(prepared, run_job, hosts, start, tmp_path, heartbeat=heartbeat, within=60)

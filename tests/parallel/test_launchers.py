@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import asdict
 
 import psutil
@@ -62,35 +63,41 @@ def test_srun(prepared, run_job, tmp_path):
 def stops_and_goes_on(prepared, run_job, out, runtime, environment, on_first_host):
     """The stopped and continued run equals one of two processes on one host, bit for bit."""
 
+    @contextmanager
     def run(max_steps):
         job = make_job(prepared, out, processes=2, ep=2, runtime=runtime, max_steps=max_steps)
         (out / "asked.json").write_text(json.dumps(asdict(job)))
-        return subprocess.Popen(
+        process = subprocess.Popen(
             on_first_host([sys.executable, str(STARTER), "pipeline.train", str(out / "asked.json")]),
             env={**environment, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         )
+        try:
+            yield process
+        finally:
+            process.terminate()  # and with it all hosts
+            process.wait()
 
-    first = run(10**6)
-    wait_for_step(out, 2, first)
-    first.send_signal(signal.SIGTERM)
-    said = first.communicate(timeout=120)[1]
-    assert first.returncode == STOPPED, said
+    with run(10**6) as first:
+        wait_for_step(out, 2, first)
+        first.send_signal(signal.SIGTERM)
+        said = first.communicate(timeout=240)[1]
+        assert first.returncode == STOPPED, said
     codes = [json.loads(path.read_text())["code"] for path in (out / "log").glob("rank-*.state")]
     assert codes == [STOPPED, STOPPED], said
     reached = int(Outcome(out).checkpoint().name.removeprefix("step-"))
-    second = run(reached + 2)
-    said = second.communicate(timeout=120)[1]
-    assert second.returncode == 0, said
+    with run(reached + 2) as second:
+        said = second.communicate(timeout=240)[1]
+        assert second.returncode == 0, said
     mine, theirs = Outcome(out), run_job(processes=2, ep=2, max_steps=reached + 2)
     for name, tensor in theirs.tensors().items():
         assert torch.equal(mine.tensors()[name], tensor), name
 
 
 def wait_for_step(out, step, process):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     metrics = out / "log" / "metrics.jsonl"
     while not metrics.exists() or metrics.read_text().count('"train"') < step:
         assert process.poll() is None, process.stderr.read()
