@@ -25,12 +25,12 @@ from pipeline.model.flops import count_parameters, forward_flops
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.deepspeed import Engine
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import cut_experts
 from pipeline.parallel.process import StopRequest
 from pipeline.stage import Stopped, write_atomically
 from pipeline.train.checkpoints import Checkpoints
+from pipeline.train.engine import build_engine
 from pipeline.train.gradient_check import RouterGradientCheck
 from pipeline.train.job import TrainJob
 from pipeline.train.ledger import ledger, summary
@@ -75,19 +75,7 @@ class Trainer:
         self.forward_flops = forward_flops(job.model, vocabulary.target_size)
         cut_experts(model, mesh)
         model.recompute(job.runtime.recompute)
-        t = job.train
-        self.engine = Engine(
-            model.to(self.device),
-            mesh,
-            accumulation=job.batch.groups_per_step // self.world,
-            zero_stage=job.runtime.zero_stage,
-            clip=t.clip_norm,
-            betas=(t.beta1, t.beta2),
-            epsilon=t.epsilon,
-            weight_decay=t.weight_decay,
-            precision=t.precision,
-            ema=t.ema,
-        )
+        self.engine = build_engine(job, model.to(self.device), mesh)
         layers = model.moe_layers()
         self.routing = RoutingSums(layers, len(self.data), self.device)
         self.window = Window(self.routing, job.pairs, self.device)
