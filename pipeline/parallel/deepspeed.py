@@ -6,8 +6,9 @@ contract tests.
 """
 
 import logging
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -24,12 +25,19 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import deepspeed
     from deepspeed.moe.layer import MoE as DeepSpeedMoE
+    from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
     from deepspeed.utils import groups as deepspeed_groups
     from deepspeed.utils import logger as deepspeed_logger
 
 warnings.filterwarnings(
     "ignore", category=FutureWarning, message=r".*torch\.distributed\..* is deprecated"
 )  # its calls
+
+
+AUTOCAST = {"bf16": "bfloat16", "fp16": "float16"}
+INITIAL_LOSS_SCALE = 2.0**16
+LOSS_SCALE_WINDOW = 1000  # steps without overflow after which the scale doubles
+SCALER_STATE = ("cur_scale", "cur_iter", "last_overflow_iter")
 
 
 class ExpertView(DeepSpeedMoE):  # type: ignore[misc]
@@ -67,9 +75,13 @@ class Engine:
     """A model cut for the mesh, its optimizer and ZeRO, and its state under logical names.
 
     accumulation: micro-batches of one group per step and process. clip: gradient norm over all parameters, 0 for none.
-    precision: fp32, or bf16 by autocast (weights, masters and gate stay float32), or float64 for a model in it, whose
-    gradients are then reduced in float64; masters and clip norm stay float32. ema: decay of a moving average of the
-    weights, kept beside the optimizer's moments in float32; 0 keeps none. updates: how often the weights were updated.
+    precision: fp32, or bf16 or fp16 by autocast (weights, masters and gate stay float32; fp16 scales the loss), or
+    float64 for a model in it, whose gradients are then reduced in float64; masters and clip norm stay float32. ema:
+    decay of a moving average of the weights, kept beside the optimizer's moments in float32; 0 keeps none. accepts:
+    whether a step with this finite gradient norm may update the weights; all processes must say the same.
+
+    updates: how often the weights were updated. A step whose gradients are not finite, or whose norm is not accepted,
+    updates nothing on any process: no weight, moment or average.
     """
 
     def __init__(
@@ -83,6 +95,7 @@ class Engine:
         optimizer: OptimizerSettings,
         precision: str,
         ema: float = 0.0,
+        accepts: Callable[[float], bool] = lambda norm: True,
     ) -> None:
         self.model, self.mesh = model, mesh
         self.world = mesh.get_data_parallel_world_size()
@@ -100,7 +113,7 @@ class Engine:
                 "overlap_comm": False,
             },
             "zero_allow_untested_optimizer": True,
-            "torch_autocast": {"enabled": precision == "bf16", "dtype": "bfloat16"},
+            "torch_autocast": {"enabled": precision in AUTOCAST, "dtype": AUTOCAST.get(precision, "bfloat16")},
             "steps_per_print": 10**12,
         }
         deepspeed_logger.setLevel(logging.ERROR)
@@ -116,6 +129,20 @@ class Engine:
         self._state = LogicalState(model, self.zero, mesh, experts, ema)
         if precision == "float64":
             self._reduce_in_float64()
+        # For fp16 there is a GradScaler, which lets scaled gradients be clipped and never lowers the scale
+        self.zero.torch_autocast_gradscaler = None
+        if precision == "fp16":
+            self.zero.loss_scaler = DynamicLossScaler(
+                init_scale=INITIAL_LOSS_SCALE,
+                scale_window=LOSS_SCALE_WINDOW,
+                min_scale=1.0,
+                delayed_shift=1,
+                consecutive_hysteresis=False,
+                raise_error_at_min_scale=False,
+            )
+        self.gradient_norm, self.loss_scale = math.nan, 1.0
+        self._refused = False
+        self._look_at_norms(accepts)
 
     def train(self, mode: bool = True) -> None:
         self.engine.train(mode)
@@ -131,16 +158,34 @@ class Engine:
     def step(self, learning_rate: float) -> None:
         """To be called after every micro-batch; updates the weights after the last one of a step."""
         set_learning_rate(self.zero.param_groups, learning_rate)
+        scaler = vars(self.zero.loss_scaler).copy()
         self.engine.step()
-        if self.engine.was_step_applied():
+        if self.updated:
             self.updates += 1
             if self.ema:
                 self._state.move_average(self.updates)
+        elif self._refused:
+            vars(self.zero.loss_scaler).update(scaler)  # it was no overflow
 
     @property
-    def gradient_norm(self) -> float:
-        """Of the last step, before clipping, over all parameters of all processes."""
-        return float(self.engine.get_global_grad_norm())
+    def updated(self) -> bool:
+        """Whether the last call of `step` updated the weights."""
+        return bool(self.engine.was_step_applied())
+
+    def _look_at_norms(self, accepts: Callable[[float], bool]) -> None:
+        """Hook into ZeRO's step where it has the norm of all parameters of all processes. What it takes for an overflow
+        (-1) it skips on every process (contract-tested)."""
+        compute = self.zero.scaled_global_norm
+
+        def norm_of_step() -> Tensor:
+            norm: Tensor = compute()
+            self.loss_scale = float(self.zero.loss_scale)
+            found = float(norm) / self.loss_scale
+            self.gradient_norm = found if math.isfinite(found) and found >= 0 else math.inf
+            self._refused = math.isfinite(self.gradient_norm) and not accepts(self.gradient_norm)
+            return torch.full_like(norm, -1.0) if self._refused else norm
+
+        self.zero.scaled_global_norm = norm_of_step
 
     def gradients(self) -> dict[str, Tensor]:
         """Full gradients of a step by logical name, before clipping; experts as in `weights`. A collective, between the
@@ -154,18 +199,23 @@ class Engine:
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """`weights()`, the optimizer's moments and the moving average, one by one, each made anew. A collective."""
         if not self.updates:
-            self.allocate_moments(0)
+            self._state.allocate(0)
         return self._state.tensors()
 
     def state(self) -> dict[str, Tensor]:
         """All of `tensors()` at once."""
         return dict(self.tensors())
 
-    def allocate_moments(self, updates: int) -> None:
-        """Give every ZeRO partition the state that the optimizer has after `updates` updates, zeros for moments, to be
-        overwritten."""
-        self.updates = updates
-        self._state.allocate(updates)
+    def counters(self) -> dict[str, Any]:
+        """What a checkpoint holds of the engine beside tensors, for `resume`."""
+        scaler = vars(self.zero.loss_scaler)
+        return {"updates": self.updates, "loss_scaler": {k: scaler[k] for k in SCALER_STATE if k in scaler}}
+
+    def resume(self, counters: dict[str, Any]) -> None:
+        """Go on from `counters`, and give every ZeRO partition the optimizer's state, to be overwritten by `load`."""
+        self.updates = counters["updates"]
+        vars(self.zero.loss_scaler).update(counters.get("loss_scaler", {}))
+        self._state.allocate(self.updates)
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Overwrite masters, working weights and moments from a state shaped as `state()`."""

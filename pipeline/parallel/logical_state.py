@@ -70,7 +70,8 @@ class LogicalState:
                     parameter.set_full_hp_param(_local(state[f"{kind}.{name}"]), kind)
 
     def allocate(self, updates: int) -> None:
-        """As `Engine.allocate_moments`; an average starts at the weights."""
+        """Give every partition the state that the optimizer has after `updates` updates, zeros for moments; an average
+        starts at the weights."""
         for partition in self._partitions:
             if self._adafactor is not None:
                 self._adafactor.allocate(partition, updates)

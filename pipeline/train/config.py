@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from pipeline.train.schedule import Schedule, ScheduleConfig
+from pipeline.train.spikes import SpikeConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +38,11 @@ class TrainConfig:
     neither betas nor epsilon. learning_rate: the peak, reached linearly after warmup_steps; schedule: how it goes on.
     expert_learning_rate: factor on it for the experts. clip_norm: 0 does not clip. validate_every: steps between
     validations, each of which saves a checkpoint. patience: validations without a better macro-averaged cross-entropy
-    after which training stops; 0 never stops early. precision: fp32 or bf16 (autocast; weights, masters and gate stay
-    float32). ema: decay of a moving average of the weights, which is then what is validated and decoded with; 0 is
-    none. initialize_from: a trained model (directory of the train stage, or one checkpoint) whose weights to start
-    from; a dense feed-forward network there becomes every expert here (sparse upcycling, arXiv:2212.05055).
+    after which training stops; 0 never stops early. precision: fp32, or bf16 or fp16 by autocast (weights, masters and
+    gate stay float32; fp16 with a loss scale that halves where gradients overflow, which skips the step). ema: decay of
+    a moving average of the weights, which is then what is validated and decoded with; 0 is none. initialize_from: a
+    trained model (directory of the train stage, or one checkpoint) whose weights to start from; a dense feed-forward
+    network there becomes every expert here (sparse upcycling, arXiv:2212.05055). spikes: which steps are skipped.
     checkpoints: which are kept.
     """
 
@@ -64,6 +66,7 @@ class TrainConfig:
     log_every: int = 10
     ema: float = 0.0
     initialize_from: str = ""
+    spikes: SpikeConfig = field(default_factory=SpikeConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
 
     def __post_init__(self) -> None:
@@ -82,8 +85,8 @@ class TrainConfig:
             raise ValueError(f"train.label_smoothing={self.label_smoothing} must lie in [0, 1)")
         if not 0 <= self.ema < 1:
             raise ValueError(f"train.ema={self.ema} must lie in [0, 1); 0.999 is usual, 0 keeps no average")
-        if self.precision not in ("fp32", "bf16"):
-            raise ValueError(f"train.precision={self.precision!r} is not one of fp32, bf16")
+        if self.precision not in ("fp32", "bf16", "fp16"):
+            raise ValueError(f"train.precision={self.precision!r} is not one of fp32, bf16, fp16")
         if self.optimizer not in ("adamw", "adafactor"):
             raise ValueError(f"train.optimizer={self.optimizer!r} is not one of adamw, adafactor")
         if self.optimizer == "adafactor":

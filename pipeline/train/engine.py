@@ -5,9 +5,10 @@ from pipeline.parallel.deepspeed import Engine
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.optimizer import OptimizerSettings
 from pipeline.train.job import TrainJob
+from pipeline.train.spikes import StepGuard
 
 
-def build_engine(job: TrainJob, model: Transformer, mesh: Mesh) -> Engine:
+def build_engine(job: TrainJob, model: Transformer, mesh: Mesh, guard: StepGuard) -> Engine:
     """model: cut for the mesh, on its device."""
     t = job.train
     return Engine(
@@ -25,4 +26,5 @@ def build_engine(job: TrainJob, model: Transformer, mesh: Mesh) -> Engine:
         ),
         precision=t.precision,
         ema=t.ema,
+        accepts=guard.accepts,
     )

@@ -15,7 +15,7 @@ from pipeline.model.transformer import Transformer
 from pipeline.parallel.adafactor import Adafactor, Layout
 from pipeline.parallel.deepspeed import Engine
 from pipeline.parallel.mesh import Mesh
-from pipeline.parallel.optimizer import OptimizerSettings, matrices_of
+from pipeline.parallel.optimizer import OptimizerSettings, matrices_of, set_learning_rate
 from pipeline.parallel.partition import cut_experts, expert_parameters
 from pipeline.parallel.process import StopRequest
 from pipeline.stage import Stopped
@@ -26,7 +26,7 @@ from pipeline.verify.routes import Witness
 SEED = 1
 LABEL_SMOOTHING = 0.1
 CLIP = 1.0  # below the norms that occur, so that clipping is compared too
-SETTINGS = OptimizerSettings(weight_decay=0.01)
+SETTINGS = OptimizerSettings(weight_decay=0.01, expert_rate=0.5)
 LEARNING_RATE, WARMUP = 3e-3, 10
 
 
@@ -124,8 +124,7 @@ def run_plain(case: Case, steps: int, optimizer_kind: str, stop: StopRequest) ->
         factor = 1.0 / ((norm + 1e-6) / CLIP).clamp(min=1.0)
         for name, master in masters.items():
             master.grad = gradients[name].float() * factor
-        for param_group in optimizer.param_groups:
-            param_group["lr"] = learning_rate_at(number)
+        set_learning_rate(optimizer.param_groups, learning_rate_at(number))
         optimizer.step()
         with torch.no_grad():
             for name, p in named.items():
@@ -139,9 +138,12 @@ def run_plain(case: Case, steps: int, optimizer_kind: str, stop: StopRequest) ->
 
 def plain_optimizer(masters: dict[str, nn.Parameter], experts: set[str], kind: str) -> torch.optim.Optimizer:
     """On whole parameters."""
-    vectors = [m for name, m in masters.items() if m.dim() == 1 and name not in experts]
-    decayed = [m for name, m in masters.items() if m.dim() > 1 or name in experts]
-    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": vectors, "weight_decay": 0.0}]
+    dense = {name: m for name, m in masters.items() if name not in experts}
+    groups: list[dict[str, Any]] = [
+        {"params": [m for m in dense.values() if m.dim() > 1], "factor": 1.0},
+        {"params": [m for m in dense.values() if m.dim() <= 1], "factor": 1.0, "weight_decay": 0.0},
+        {"params": [masters[name] for name in sorted(experts)], "factor": SETTINGS.expert_rate},
+    ]
     if kind == "adafactor":
         adafactor = Adafactor(groups, lr=0.0, weight_decay=SETTINGS.weight_decay)
         for name, master in masters.items():
