@@ -1,43 +1,43 @@
 """The one importer of DeepSpeed: engine, ZeRO, and the logical state behind them.
 
 DeepSpeed's engine knows expert parallelism by its own `MoE` class, by tags on parameters and by names of optimizer
-groups. It gets them from `ExpertView` and `_optimizer`; what was measured of it stands in tests/parallel as contract
-tests.
+groups. It gets them from `ExpertView` and `build_optimizer`; what was measured of it stands in tests/parallel as
+contract tests.
 """
 
 import logging
+import math
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Shard
 
 from pipeline.model.transformer import Transformer
+from pipeline.parallel.logical_state import LogicalState
 from pipeline.parallel.mesh import Mesh
+from pipeline.parallel.optimizer import OptimizerSettings, build_optimizer, set_learning_rate
 from pipeline.parallel.partition import expert_parameters
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import deepspeed
     from deepspeed.moe.layer import MoE as DeepSpeedMoE
+    from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
     from deepspeed.utils import groups as deepspeed_groups
     from deepspeed.utils import logger as deepspeed_logger
-    from deepspeed.utils import (
-        safe_get_full_fp32_param,
-        safe_get_full_optimizer_state,
-        safe_set_full_fp32_param,
-        safe_set_full_optimizer_state,
-    )
 
 warnings.filterwarnings(
     "ignore", category=FutureWarning, message=r".*torch\.distributed\..* is deprecated"
 )  # its calls
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
-EMA = "ema"
+
+AUTOCAST = {"bf16": "bfloat16", "fp16": "float16"}
+INITIAL_LOSS_SCALE = 2.0**16
+LOSS_SCALE_WINDOW = 1000  # steps without overflow after which the scale doubles
+SCALER_STATE = ("cur_scale", "cur_iter", "last_overflow_iter")
 
 
 class ExpertView(DeepSpeedMoE):  # type: ignore[misc]
@@ -72,12 +72,16 @@ class EngineModule(nn.Module):
 
 
 class Engine:
-    """A model cut for the mesh, its AdamW and ZeRO, and its state under logical names.
+    """A model cut for the mesh, its optimizer and ZeRO, and its state under logical names.
 
     accumulation: micro-batches of one group per step and process. clip: gradient norm over all parameters, 0 for none.
-    precision: fp32, or bf16 by autocast (weights, masters and gate stay float32), or float64 for a model in it, whose
-    gradients are then reduced in float64; masters and clip norm stay float32. ema: decay of a moving average of the
-    weights, kept beside the optimizer's moments in float32; 0 keeps none.
+    precision: fp32, or bf16 or fp16 by autocast (weights, masters and gate stay float32; fp16 scales the loss), or
+    float64 for a model in it, whose gradients are then reduced in float64; masters and clip norm stay float32. ema:
+    decay of a moving average of the weights, kept beside the optimizer's moments in float32; 0 keeps none. accepts:
+    whether a step with this finite gradient norm may update the weights; all processes must say the same.
+
+    updates: how often the weights were updated. A step whose gradients are not finite, or whose norm is not accepted,
+    updates nothing on any process: no weight, moment or average.
     """
 
     def __init__(
@@ -88,19 +92,16 @@ class Engine:
         accumulation: int,
         zero_stage: int,
         clip: float,
-        betas: tuple[float, float],
-        epsilon: float,
-        weight_decay: float,
+        optimizer: OptimizerSettings,
         precision: str,
         ema: float = 0.0,
+        accepts: Callable[[float], bool] = lambda norm: True,
     ) -> None:
         self.model, self.mesh = model, mesh
         self.world = mesh.get_data_parallel_world_size()
         self.ema = ema
-        self._moments = (*MOMENTS, EMA) if ema else MOMENTS
-        self._experts = expert_parameters(model)
-        ep = mesh.size("expert")
-        optimizer = self._optimizer(ep, betas, epsilon, weight_decay)
+        self.updates = 0
+        experts, ep = expert_parameters(model), mesh.size("expert")
         config = {
             "train_micro_batch_size_per_gpu": 1,
             "gradient_accumulation_steps": accumulation,
@@ -112,7 +113,7 @@ class Engine:
                 "overlap_comm": False,
             },
             "zero_allow_untested_optimizer": True,
-            "torch_autocast": {"enabled": precision == "bf16", "dtype": "bfloat16"},
+            "torch_autocast": {"enabled": precision in AUTOCAST, "dtype": AUTOCAST.get(precision, "bfloat16")},
             "steps_per_print": 10**12,
         }
         deepspeed_logger.setLevel(logging.ERROR)
@@ -120,31 +121,28 @@ class Engine:
         deepspeed.init_distributed(dist_backend=torch.distributed.get_backend(), verbose=False)
         self.engine, self.zero, _, _ = deepspeed.initialize(
             model=EngineModule(model, ep),
-            optimizer=optimizer,
+            optimizer=build_optimizer(model, experts, optimizer, ep=ep),
             config=config,
             mpu=mesh,
             dist_init_required=False,
         )
+        self._state = LogicalState(model, self.zero, mesh, experts, ema)
         if precision == "float64":
             self._reduce_in_float64()
-
-    def _optimizer(self, ep: int, betas: tuple[float, float], epsilon: float, weight_decay: float) -> torch.optim.AdamW:
-        """AdamW with the groups ZeRO wants: dense (decayed or not), and experts of one tag. Vectors are not decayed."""
-        decayed: list[nn.Parameter] = []
-        plain: list[nn.Parameter] = []
-        experts: list[nn.Parameter] = []
-        for name, parameter in self.model.named_parameters():
-            if name in self._experts:
-                parameter.allreduce = False  # type: ignore[attr-defined]
-                parameter.group_name = f"ep_size_{ep}"  # type: ignore[attr-defined]
-                experts.append(parameter)
-            else:
-                (decayed if parameter.dim() > 1 else plain).append(parameter)
-        param_groups: list[dict[str, Any]] = [{"params": decayed, "name": "dense"}]
-        param_groups.append({"params": plain, "name": "vectors", "weight_decay": 0.0})
-        if experts:
-            param_groups.append({"params": experts, "name": f"ep_size_{ep}", "moe": True})
-        return torch.optim.AdamW(param_groups, lr=0.0, betas=betas, eps=epsilon, weight_decay=weight_decay, fused=True)
+        # For fp16 there is a GradScaler, which lets scaled gradients be clipped and never lowers the scale
+        self.zero.torch_autocast_gradscaler = None
+        if precision == "fp16":
+            self.zero.loss_scaler = DynamicLossScaler(
+                init_scale=INITIAL_LOSS_SCALE,
+                scale_window=LOSS_SCALE_WINDOW,
+                min_scale=1.0,
+                delayed_shift=1,
+                consecutive_hysteresis=False,
+                raise_error_at_min_scale=False,
+            )
+        self.gradient_norm, self.loss_scale = math.nan, 1.0
+        self._refused = False
+        self._look_at_norms(accepts)
 
     def train(self, mode: bool = True) -> None:
         self.engine.train(mode)
@@ -159,86 +157,73 @@ class Engine:
 
     def step(self, learning_rate: float) -> None:
         """To be called after every micro-batch; updates the weights after the last one of a step."""
-        for group in self.zero.param_groups:
-            group["lr"] = learning_rate
-        before = self.engine.global_steps
+        set_learning_rate(self.zero.param_groups, learning_rate)
+        scaler = vars(self.zero.loss_scaler).copy()
         self.engine.step()
-        if self.ema and self.engine.global_steps > before:
-            self._move_average()
+        if self.updated:
+            self.updates += 1
+            if self.ema:
+                self._state.move_average(self.updates)
+        elif self._refused:
+            vars(self.zero.loss_scaler).update(scaler)  # it was no overflow
 
     @property
-    def gradient_norm(self) -> float:
-        """Of the last step, before clipping, over all parameters of all processes."""
-        return float(self.engine.get_global_grad_norm())
+    def updated(self) -> bool:
+        """Whether the last call of `step` updated the weights."""
+        return bool(self.engine.was_step_applied())
+
+    def _look_at_norms(self, accepts: Callable[[float], bool]) -> None:
+        """Hook into ZeRO's step where it has the norm of all parameters of all processes. What it takes for an overflow
+        (-1) it skips on every process (contract-tested)."""
+        compute = self.zero.scaled_global_norm
+
+        def norm_of_step() -> Tensor:
+            norm: Tensor = compute()
+            self.loss_scale = float(self.zero.loss_scale)
+            found = float(norm) / self.loss_scale
+            self.gradient_norm = found if math.isfinite(found) and found >= 0 else math.inf
+            self._refused = math.isfinite(self.gradient_norm) and not accepts(self.gradient_norm)
+            return torch.full_like(norm, -1.0) if self._refused else norm
+
+        self.zero.scaled_global_norm = norm_of_step
 
     def gradients(self) -> dict[str, Tensor]:
         """Full gradients of a step by logical name, before clipping; experts as in `weights`. A collective, between the
         last backward pass of a step and `step`."""
-        return {n: self._logical(n, _full_gradient(p)) for n, p in self._named()}
+        return self._state.gradients()
 
     def weights(self) -> dict[str, Tensor]:
         """Full float32 masters by logical name; experts as DTensors with a global expert dimension. A collective."""
-        return {f"model.{n}": self._logical(n, safe_get_full_fp32_param(p)) for n, p in self._named()}
+        return dict(self._state.weights())
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """`weights()`, both moments of AdamW and the moving average, one by one, each made anew. A collective; needs
-        one step or `allocate_moments`."""
-        self._link()
-        for name, parameter in self._named():
-            yield f"model.{name}", self._logical(name, safe_get_full_fp32_param(parameter))
-        for moment in self._moments:
-            for name, parameter in self._named():
-                yield f"{moment}.{name}", self._logical(name, safe_get_full_optimizer_state(parameter, moment))
+        """`weights()`, the optimizer's moments and the moving average, one by one, each made anew. A collective."""
+        if not self.updates:
+            self._state.allocate(0)
+        return self._state.tensors()
 
     def state(self) -> dict[str, Tensor]:
         """All of `tensors()` at once."""
         return dict(self.tensors())
 
-    def allocate_moments(self, step: int) -> None:
-        """Give every ZeRO partition the state that AdamW has after `step` steps, zeros for moments, to be
-        overwritten."""
-        for partition in self.zero.single_partition_of_fp32_groups:
-            self.zero.optimizer.state[partition] = {
-                "step": torch.tensor(float(step), device=partition.device),
-                **{moment: torch.zeros_like(partition) for moment in self._moments},
-            }
+    def counters(self) -> dict[str, Any]:
+        """What a checkpoint holds of the engine beside tensors, for `resume`."""
+        scaler = vars(self.zero.loss_scaler)
+        return {"updates": self.updates, "loss_scaler": {k: scaler[k] for k in SCALER_STATE if k in scaler}}
+
+    def resume(self, counters: dict[str, Any]) -> None:
+        """Go on from `counters`, and give every ZeRO partition the optimizer's state, to be overwritten by `load`."""
+        self.updates = counters["updates"]
+        vars(self.zero.loss_scaler).update(counters.get("loss_scaler", {}))
+        self._state.allocate(self.updates)
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Overwrite masters, working weights and moments from a state shaped as `state()`."""
-        self._link()
-        for name, parameter in self._named():
-            value = self._local(state[f"model.{name}"])
-            parameter.data.copy_(value)
-            safe_set_full_fp32_param(parameter, value)
-            for moment in self._moments:
-                full = self._local(state[f"{moment}.{name}"])
-                safe_set_full_optimizer_state(parameter, full, moment)
+        self._state.load(state)
 
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
+    def averaged(self) -> AbstractContextManager[None]:
         """Compute with the moving average where there is one. A collective."""
-        if not self.ema:
-            yield
-            return
-        self._link()
-        kept = {name: parameter.detach().clone() for name, parameter in self._named()}
-        for _, parameter in self._named():
-            parameter.data.copy_(safe_get_full_optimizer_state(parameter, EMA))
-        try:
-            yield
-        finally:
-            for name, parameter in self._named():
-                parameter.data.copy_(kept[name])
-
-    def _move_average(self) -> None:
-        """Of this process's partitions, as state of the optimizer, which knows nothing of it; it starts at the weights
-        after the first step."""
-        for partition in self.zero.single_partition_of_fp32_groups:
-            state = self.zero.optimizer.state[partition]
-            if EMA in state:
-                state[EMA].lerp_(partition.detach(), 1 - self.ema)
-            else:
-                state[EMA] = partition.detach().clone()
+        return self._state.averaged() if self.ema and self.updates else nullcontext()
 
     def _reduce_in_float64(self) -> None:
         """DeepSpeed accumulates and reduces in float32 at most, and has no setting for more (contract-tested)."""
@@ -246,31 +231,3 @@ class Engine:
         self.zero.use_separate_grad_accum = self.zero.use_grad_accum_attribute = False
         self.zero.communication_data_type = torch.float64
         self.zero.ipg_buckets = {torch.float64: type(next(iter(self.zero.ipg_buckets.values())))()}
-
-    def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
-        return self.model.named_parameters()
-
-    def _logical(self, name: str, full: Tensor) -> Tensor:
-        if name in self._experts and self.mesh.size("expert") > 1:
-            return DTensor.from_local(full, self.mesh.devices["expert"], [Shard(0)], run_check=False)
-        return full
-
-    @staticmethod
-    def _local(value: Tensor) -> Tensor:
-        return value.to_local() if isinstance(value, DTensor) else value
-
-    def _link(self) -> None:
-        """Link every group's moments; DeepSpeed stops after the first group that has stepped (contract-tested)."""
-        self.zero._hp_optimizer_states_linked = False
-        self.zero._lazy_init_hp_params_optimizer_state()
-
-
-def _full_gradient(parameter: Any) -> Tensor:
-    """From the parts that ZeRO's partitions hold, in their dtype; DeepSpeed's own way to it rounds to float32."""
-    full = torch.zeros_like(parameter).flatten()
-    if parameter._hp_mapping is not None:
-        place = parameter._hp_mapping.lp_fragment_address
-        part = parameter._hp_mapping.get_lp_grad_fragment(parameter._index_in_param_group)
-        full[place.start : place.start + place.numel] = part.flatten()
-    torch.distributed.all_reduce(full, group=parameter._dp_group)
-    return full.view_as(parameter)

@@ -53,7 +53,7 @@ class Checkpoints:
         state = read_state(self.found)
         if state["code"] != code_version() and self.first:
             logger.warning("%s was written by other code or another torch: not bit for bit", self.found)
-        engine.allocate_moments(state["progress"]["step"])
+        engine.resume(state["engine"])
         tensors: dict[str, Tensor] = {**others, **engine.state()}
         load(self.found, tensors)
         engine.load(tensors)

@@ -1,7 +1,9 @@
 """Configuration of training; free of torch so that it loads fast."""
 
-import math
 from dataclasses import dataclass, field
+
+from pipeline.train.schedule import Schedule, ScheduleConfig
+from pipeline.train.spikes import SpikeConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,19 +34,25 @@ class TrainConfig:
     """Optimisation and its budget.
 
     max_steps, max_tokens: the budget in optimizer steps or in real target tokens, whichever ends first; 0 is no limit.
-    learning_rate: the peak, reached after warmup_steps; then it falls with the inverse square root of the step.
-    clip_norm: 0 does not clip. validate_every: steps between validations, each of which saves a checkpoint.
-    patience: validations without a better macro-averaged cross-entropy after which training stops; 0 never stops early.
-    precision: fp32 or bf16 (autocast; weights, masters and gate stay float32). ema: decay of a moving average of the
-    weights, which is then what is validated and decoded with; 0 is none. initialize_from: a trained model (directory of
-    the train stage, or one checkpoint) whose weights to start from; a dense feed-forward network there becomes every
-    expert here (sparse upcycling, arXiv:2212.05055). checkpoints: which are kept.
+    optimizer: adamw, or adafactor as GShard used it, whose rates are relative to the RMS of each matrix and which takes
+    neither betas nor epsilon. learning_rate: the peak, reached linearly after warmup_steps; schedule: how it goes on.
+    expert_learning_rate: factor on it for the experts. clip_norm: 0 does not clip. validate_every: steps between
+    validations, each of which saves a checkpoint. patience: validations without a better macro-averaged cross-entropy
+    after which training stops; 0 never stops early. precision: fp32, or bf16 or fp16 by autocast (weights, masters and
+    gate stay float32; fp16 with a loss scale that halves where gradients overflow, which skips the step). ema: decay of
+    a moving average of the weights, which is then what is validated and decoded with; 0 is none. initialize_from: a
+    trained model (directory of the train stage, or one checkpoint) whose weights to start from; a dense feed-forward
+    network there becomes every expert here (sparse upcycling, arXiv:2212.05055). spikes: which steps are skipped.
+    checkpoints: which are kept.
     """
 
     max_steps: int
     max_tokens: int
+    optimizer: str = "adamw"
     learning_rate: float
     warmup_steps: int
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    expert_learning_rate: float = 1.0
     beta1: float = 0.9
     beta2: float = 0.98
     epsilon: float = 1e-9
@@ -58,26 +66,38 @@ class TrainConfig:
     log_every: int = 10
     ema: float = 0.0
     initialize_from: str = ""
+    spikes: SpikeConfig = field(default_factory=SpikeConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
 
     def __post_init__(self) -> None:
         if self.max_steps <= 0 and self.max_tokens <= 0:
             raise ValueError("train.max_steps and train.max_tokens are both 0; give a budget in one of them")
-        if not self.learning_rate > 0:
-            raise ValueError(f"train.learning_rate={self.learning_rate} must be positive")
-        for name in ("warmup_steps", "validate_every", "log_every"):
+        for name in ("learning_rate", "expert_learning_rate"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"train.{name}={getattr(self, name)} must be positive")
+        for name in ("validate_every", "log_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"train.{name}={getattr(self, name)} must be at least 1")
-        for name in ("clip_norm", "weight_decay", "patience"):
+        for name in ("clip_norm", "weight_decay", "patience", "warmup_steps"):
             if getattr(self, name) < 0:
                 raise ValueError(f"train.{name}={getattr(self, name)} must not be negative")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"train.label_smoothing={self.label_smoothing} must lie in [0, 1)")
         if not 0 <= self.ema < 1:
             raise ValueError(f"train.ema={self.ema} must lie in [0, 1); 0.999 is usual, 0 keeps no average")
-        if self.precision not in ("fp32", "bf16"):
-            raise ValueError(f"train.precision={self.precision!r} is not one of fp32, bf16")
+        if self.precision not in ("fp32", "bf16", "fp16"):
+            raise ValueError(f"train.precision={self.precision!r} is not one of fp32, bf16, fp16")
+        if self.optimizer not in ("adamw", "adafactor"):
+            raise ValueError(f"train.optimizer={self.optimizer!r} is not one of adamw, adafactor")
+        if self.optimizer == "adafactor":
+            for name, default in (("beta1", 0.9), ("beta2", 0.98), ("epsilon", 1e-9)):
+                if getattr(self, name) != default:
+                    raise ValueError(f"train.{name}={getattr(self, name)} means nothing to adafactor; leave it out")
+        self._schedule()
 
     def learning_rate_at(self, step: int) -> float:
         """Of optimizer step `step`, counted from 1."""
-        return self.learning_rate * min(step / self.warmup_steps, math.sqrt(self.warmup_steps / step))
+        return self._schedule()(step)
+
+    def _schedule(self) -> Schedule:
+        return Schedule.of(self.schedule, peak=self.learning_rate, warmup=self.warmup_steps, max_steps=self.max_steps)

@@ -15,6 +15,13 @@ PEAK_SIZE = {"cpu": 1024, "cuda": 8192}
 PEAK_SECONDS = 0.4
 
 
+def peak_dtype(device: torch.device, precision: str) -> torch.dtype:
+    """In which the peak is measured; a CPU is no faster in fp16 than in fp32, most are slower by orders."""
+    if precision == "bf16":
+        return torch.bfloat16
+    return torch.float16 if precision == "fp16" and device.type == "cuda" else torch.float32
+
+
 def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:
     """FLOP/s of square matmuls, best of several, summed over all processes, which measure at the same time."""
     size = PEAK_SIZE[device.type]

@@ -15,7 +15,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from pipeline.batch.assembly import assemble
@@ -25,18 +24,19 @@ from pipeline.model.flops import count_parameters, forward_flops
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.deepspeed import Engine
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import cut_experts
 from pipeline.parallel.process import StopRequest
 from pipeline.stage import Stopped, write_atomically
 from pipeline.train.checkpoints import Checkpoints
+from pipeline.train.engine import build_engine
 from pipeline.train.gradient_check import RouterGradientCheck
 from pipeline.train.job import TrainJob
 from pipeline.train.ledger import ledger, summary
-from pipeline.train.measure import matmul_peak, padding, step_flops
+from pipeline.train.measure import matmul_peak, padding, peak_dtype, step_flops
 from pipeline.train.records import Records
 from pipeline.train.routing import RoutingSums
+from pipeline.train.spikes import StepGuard
 from pipeline.train.totals import Progress, StepSums
 from pipeline.train.upcycling import initialize_from, vocabulary_sha256
 from pipeline.train.validation import Validation
@@ -75,19 +75,8 @@ class Trainer:
         self.forward_flops = forward_flops(job.model, vocabulary.target_size)
         cut_experts(model, mesh)
         model.recompute(job.runtime.recompute)
-        t = job.train
-        self.engine = Engine(
-            model.to(self.device),
-            mesh,
-            accumulation=job.batch.groups_per_step // self.world,
-            zero_stage=job.runtime.zero_stage,
-            clip=t.clip_norm,
-            betas=(t.beta1, t.beta2),
-            epsilon=t.epsilon,
-            weight_decay=t.weight_decay,
-            precision=t.precision,
-            ema=t.ema,
-        )
+        self.guard = StepGuard(job.train.spikes, fp16=job.train.precision == "fp16")
+        self.engine = build_engine(job, model.to(self.device), mesh, self.guard)
         layers = model.moe_layers()
         self.routing = RoutingSums(layers, len(self.data), self.device)
         self.window = Window(self.routing, job.pairs, self.device)
@@ -98,8 +87,7 @@ class Trainer:
     def run(self) -> None:
         """Train until the budget or patience ends. Raises Stopped after saving, when asked to stop."""
         t, progress = self.job.train, self.progress
-        dtype = torch.bfloat16 if t.precision == "bf16" else torch.float32
-        peak = matmul_peak(self.device, dtype)
+        peak = matmul_peak(self.device, peak_dtype(self.device, t.precision))
         with self._records() as records, self.checkpoints:
             steps = iter(self.mixture)
             while not progress.finished(t):
@@ -163,19 +151,27 @@ class Trainer:
             self.engine.step(rate)
             sums.add(losses, batch)
         sums.reduce(stop=bool(self.stop))
-        self.routing.check_finite(number)
+        if self.engine.updated or not self.guard.on:
+            self.routing.check_finite(number)
         self.gradient_check.decide()
         cross_entropy, norm = sums.nll / step.target_tokens, self.engine.gradient_norm
-        if not math.isfinite(cross_entropy + norm):
-            raise ValueError(
-                f"training diverged at step {number}: cross-entropy {cross_entropy}, gradient norm {norm}; "
-                "the last checkpoint is kept: lower train.learning_rate or raise train.warmup_steps"
-            )
+        skipped = self.guard.settle(
+            number,
+            cross_entropy=cross_entropy,
+            norm=norm,
+            updated=self.engine.updated,
+            loss_scale=self.engine.loss_scale,
+        )
         seconds = time.perf_counter() - began
         useful, executed = step_flops(step, self.forward_flops, self.lengths)
         progress.add(step.target_tokens, seconds, useful, executed)
+        if skipped is not None:
+            sums.pairs_P2.zero_()  # they may be NaN
+            if records is not None:
+                records.write(skipped)
+                records.say(f"step {number} changed no weight ({skipped['reason']})")
         self.window.add(sums, seconds)
-        if number % t.log_every == 0:
+        if number % t.log_every == 0 and skipped is None:
             record = {
                 "event": "train",
                 "step": number,
@@ -238,6 +234,8 @@ class Trainer:
             "pairs": self.job.pairs,
             "vocabulary": self.vocabulary,
             "ema": self.job.train.ema,
+            "engine": self.engine.counters(),
+            "guard": self.guard.to_json(),
             "world": self.world,
         }
 
@@ -248,3 +246,4 @@ class Trainer:
             self.progress = Progress.from_json(state["progress"])
             self.mixture.restore(state["mixture"])
             self.window.restore(tensors)
+            self.guard.restore(state["guard"])

@@ -36,12 +36,12 @@ def work(values: dict[str, Any], stop: StopRequest) -> None:
     for case in job.cases:
         reference = Path(job.out) / f"{case.reference}.safetensors"
         if not case.ep:  # the reference
-            save(reference, run_plain(case, job.steps, stop), case, job.steps, rank)
+            save(reference, run_plain(case, job.steps, job.optimizer, stop), case, job.steps, rank)
             continue
         if case.ep not in meshes:
             meshes[case.ep] = Mesh.build(expert=case.ep, device=device)
         given = decisions(reference) if case.replayed else None
-        outcome = run_engine(case, meshes[case.ep], job.steps, given, stop)
+        outcome = run_engine(case, meshes[case.ep], job.steps, job.optimizer, given, stop)
         save(Path(job.out) / f"{case.name}.safetensors", outcome, case, job.steps, rank)
         gc.collect()  # engines hold circles
 

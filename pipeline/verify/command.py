@@ -73,5 +73,7 @@ def _launch(cases: list[Case], world: int, config: VerifyConfig, directory: Path
     """All of them in one launch."""
     title = f"{world} process{'es' if world > 1 else ''}: {len(cases)} runs of {config.steps} steps"
     print(f"{title} …", file=sys.stderr, flush=True)
-    job = VerifyJob(cases=cases, steps=config.steps, timeout=config.timeout, out=str(directory))
+    job = VerifyJob(
+        cases=cases, steps=config.steps, optimizer=config.optimizer, timeout=config.timeout, out=str(directory)
+    )
     launch(WORKER, asdict(job), directory=directory / f"world-{world}", processes=world, threads=1, title=title)

@@ -10,6 +10,7 @@ from pipeline.model.config import ModelConfig, MoEConfig
 from pipeline.schema import build
 
 Precision = Literal["float64", "fp32", "bf16"]
+Optimizer = Literal["adamw", "adafactor"]
 
 GATE_FILES = Path(__file__).resolve().parents[2] / "configs" / "gate"
 GATES = sorted(path.stem for path in GATE_FILES.glob("*.yaml"))
@@ -34,6 +35,7 @@ class VerifyConfig:
     zero_stages: list[int] = field(default_factory=lambda: [1, 2])
     precisions: list[Precision] = field(default_factory=lambda: ["float64", "fp32", "bf16"])
     gates: list[str] = field(default_factory=lambda: [MAIN_GATE, *(g for g in GATES if g != MAIN_GATE)])
+    optimizer: Optimizer = "adamw"
     steps: int = 20
     timeout: int = 120
 
@@ -93,6 +95,7 @@ class VerifyJob:
 
     cases: list[Case]
     steps: int
+    optimizer: Optimizer
     timeout: int
     out: str
 

@@ -1,7 +1,7 @@
 """One run of a few steps: by the engine on any topology, and by plain torch, which everything is compared with."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,8 +12,10 @@ from torch.distributed.tensor import DTensor
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
 from pipeline.model.transformer import Transformer
+from pipeline.parallel.adafactor import Adafactor, Layout
 from pipeline.parallel.deepspeed import Engine
 from pipeline.parallel.mesh import Mesh
+from pipeline.parallel.optimizer import OptimizerSettings, matrices_of, set_learning_rate
 from pipeline.parallel.partition import cut_experts, expert_parameters
 from pipeline.parallel.process import StopRequest
 from pipeline.stage import Stopped
@@ -24,7 +26,7 @@ from pipeline.verify.routes import Witness
 SEED = 1
 LABEL_SMOOTHING = 0.1
 CLIP = 1.0  # below the norms that occur, so that clipping is compared too
-BETAS, EPSILON, WEIGHT_DECAY = (0.9, 0.98), 1e-9, 0.01
+SETTINGS = OptimizerSettings(weight_decay=0.01, expert_rate=0.5)
 LEARNING_RATE, WARMUP = 3e-3, 10
 
 
@@ -61,7 +63,7 @@ class Passes:
         return share
 
 
-def run_engine(case: Case, mesh: Mesh, steps: int, given: Tensor | None, stop: StopRequest) -> Outcome:
+def run_engine(case: Case, mesh: Mesh, steps: int, optimizer: str, given: Tensor | None, stop: StopRequest) -> Outcome:
     """By the engine, in all processes of the world."""
     model = built(case)
     outcome = Outcome()
@@ -73,9 +75,7 @@ def run_engine(case: Case, mesh: Mesh, steps: int, given: Tensor | None, stop: S
         accumulation=case.accumulation,
         zero_stage=case.zero_stage,
         clip=CLIP,
-        betas=BETAS,
-        epsilon=EPSILON,
-        weight_decay=WEIGHT_DECAY,
+        optimizer=replace(SETTINGS, kind=optimizer),
         precision=case.precision,
     )
     engine.train()
@@ -98,18 +98,15 @@ def run_engine(case: Case, mesh: Mesh, steps: int, given: Tensor | None, stop: S
     return outcome
 
 
-def run_plain(case: Case, steps: int, stop: StopRequest) -> Outcome:
-    """By plain torch in one process: autograd, its AdamW, masters and clip norm in float32 as the engine's."""
+def run_plain(case: Case, steps: int, optimizer_kind: str, stop: StopRequest) -> Outcome:
+    """By plain torch in one process: autograd, its AdamW or our Adafactor on whole parameters, masters and clip norm in
+    float32 as the engine's."""
     model = built(case)
     outcome = Outcome()
     passes = Passes(model, outcome)
     named = dict(model.named_parameters())
     masters = {name: nn.Parameter(p.detach().float()) for name, p in named.items()}
-    experts = expert_parameters(model)
-    vectors = [m for name, m in masters.items() if m.dim() == 1 and name not in experts]
-    decayed = [m for name, m in masters.items() if m.dim() > 1 or name in experts]
-    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": vectors, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=0.0, betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, fused=True)
+    optimizer = plain_optimizer(masters, expert_parameters(model), optimizer_kind)
     for number in range(1, steps + 1):
         if stop:
             raise Stopped("verify")
@@ -127,8 +124,7 @@ def run_plain(case: Case, steps: int, stop: StopRequest) -> Outcome:
         factor = 1.0 / ((norm + 1e-6) / CLIP).clamp(min=1.0)
         for name, master in masters.items():
             master.grad = gradients[name].float() * factor
-        for param_group in optimizer.param_groups:
-            param_group["lr"] = learning_rate_at(number)
+        set_learning_rate(optimizer.param_groups, learning_rate_at(number))
         optimizer.step()
         with torch.no_grad():
             for name, p in named.items():
@@ -138,6 +134,23 @@ def run_plain(case: Case, steps: int, stop: StopRequest) -> Outcome:
         outcome.norms.append(float(norm))
     outcome.weights = {name: master.detach() for name, master in masters.items()}
     return outcome
+
+
+def plain_optimizer(masters: dict[str, nn.Parameter], experts: set[str], kind: str) -> torch.optim.Optimizer:
+    """On whole parameters."""
+    dense = {name: m for name, m in masters.items() if name not in experts}
+    groups: list[dict[str, Any]] = [
+        {"params": [m for m in dense.values() if m.dim() > 1], "factor": 1.0},
+        {"params": [m for m in dense.values() if m.dim() <= 1], "factor": 1.0, "weight_decay": 0.0},
+        {"params": [masters[name] for name in sorted(experts)], "factor": SETTINGS.expert_rate},
+    ]
+    if kind == "adafactor":
+        adafactor = Adafactor(groups, lr=0.0, weight_decay=SETTINGS.weight_decay)
+        for name, master in masters.items():
+            adafactor.lay_out(master, Layout.whole(master, matrices_of(name, master, experts)))
+        return adafactor
+    betas, epsilon, weight_decay = SETTINGS.betas, SETTINGS.epsilon, SETTINGS.weight_decay
+    return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=epsilon, weight_decay=weight_decay, fused=True)
 
 
 def built(case: Case) -> Transformer:

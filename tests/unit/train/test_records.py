@@ -149,11 +149,6 @@ def test_wandb_is_online_only_for_who_is_logged_in_and_never_asks(tmp_path, key,
     assert done.stdout.strip().splitlines()[-1] == expected, done.stderr
 
 
-def test_learning_rate_rises_linearly_and_falls_with_the_root_of_the_step():
-    config = TrainConfig(max_steps=1, max_tokens=0, learning_rate=1.0, warmup_steps=100, validate_every=1)
-    assert [config.learning_rate_at(step) for step in (1, 50, 100, 400)] == pytest.approx([0.01, 0.5, 1.0, 0.5])
-
-
 def test_patience_counts_validations_without_a_better_loss():
     config = TrainConfig(max_steps=100, max_tokens=0, learning_rate=1.0, warmup_steps=1, validate_every=1, patience=2)
     progress = Progress()

@@ -1,0 +1,227 @@
+"""Adafactor (arXiv:1804.04235) as GShard used it, on whole parameters or on the flat partitions of ZeRO.
+
+B matrices side by side (experts; otherwise 1), R rows and C columns of each. Everything that Adafactor computes of a
+matrix - means of squares over rows and columns, the RMS of its update and of its weights - is a sum over its elements,
+so processes that hold parts of it add up their sums: the result does not depend on the cut.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+DECAY = 0.8  # beta2 of update t is 1 - t^-DECAY
+CLIP = 1.0  # largest RMS of a matrix's update before the learning rate
+LEAST_SQUARE = 1e-30  # epsilon1: added to squared gradients
+LEAST_SCALE = 1e-3  # epsilon2: least RMS of a matrix by which its updates are scaled
+
+ROW, COLUMN, FULL = "exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_sq"
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """A parameter read as B matrices [R, C]. factored: False for vectors, whose squares are kept one by one."""
+
+    B: int
+    R: int
+    C: int
+    factored: bool = True
+
+    @classmethod
+    def of(cls, shape: Sequence[int]) -> "Matrices":
+        """Matrices over the last two dimensions."""
+        if len(shape) < 2:
+            return cls(1, 1, math.prod(shape), factored=False)
+        return cls(math.prod(shape[:-2]), shape[-2], shape[-1])
+
+
+@dataclass(frozen=True)
+class Box:
+    """A run of a flat tensor that is a block of matrices: place is its first element there."""
+
+    place: int
+    matrices: slice
+    rows: slice
+    columns: slice
+
+    def of(self, flat: Tensor) -> Tensor:
+        """The run as a view [matrices, rows, columns]."""
+        shape = [s.stop - s.start for s in (self.matrices, self.rows, self.columns)]
+        return flat[self.place : self.place + math.prod(shape)].view(shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fragment:
+    """What a flat tensor holds of a parameter: `size` elements (0: none) from the parameter's element `start` on, at
+    `place`."""
+
+    name: str
+    matrices: Matrices
+    start: int
+    size: int
+    place: int
+
+    def boxes(self) -> Iterator[Box]:
+        """The fragment cut into few blocks: parts of rows, whole rows, whole matrices, whole rows, a part of a row."""
+        R, C = self.matrices.R, self.matrices.C
+        element, end = self.start, self.start + self.size
+        while element < end:
+            (row, column), left = divmod(element, C), end - element
+            matrix, row = divmod(row, R)
+            nb = nr = 1
+            nc = min(C - column, left)
+            if nc == C:
+                nr = min(R - row, left // C)
+                if nr == R:
+                    nb = left // (R * C)
+            place = self.place + element - self.start
+            yield Box(place, slice(matrix, matrix + nb), slice(row, row + nr), slice(column, column + nc))
+            element += nb * nr * nc
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What a tensor that is optimised holds. group: the processes that hold the rest of the same parameters, each with
+    the same names in the same order; None where there is no rest."""
+
+    fragments: Sequence[Fragment]
+    group: dist.ProcessGroup | None = None
+    boxes: dict[str, list[Box]] = field(init=False)
+
+    @classmethod
+    def whole(cls, tensor: Tensor, matrices: Matrices) -> "Layout":
+        """One parameter, all of it here."""
+        return cls(fragments=[Fragment(name="", matrices=matrices, start=0, size=tensor.numel(), place=0)])
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "boxes", {f.name: list(f.boxes()) for f in self.fragments})
+
+
+class Sums:
+    """Named sums in one buffer, so that one all-reduce completes them."""
+
+    def __init__(self, shapes: dict[tuple[str, str], tuple[int, ...]], like: Tensor) -> None:
+        sizes = [math.prod(shape) for shape in shapes.values()]
+        self._buffer = like.new_zeros(sum(sizes))
+        parts = torch.split(self._buffer, sizes)
+        self._views = {key: part.view(shape) for (key, shape), part in zip(shapes.items(), parts, strict=True)}
+
+    def __getitem__(self, key: tuple[str, str]) -> Tensor:
+        return self._views[key]
+
+    def reduce(self, group: dist.ProcessGroup | None) -> None:
+        if group is not None:
+            dist.all_reduce(self._buffer, group=group)
+
+
+class Adafactor(torch.optim.Optimizer):
+    """Factored second moment, no first moment, update clipping, updates scaled by the RMS of what they change.
+
+    lr: relative to that RMS; GShard's is 1 / sqrt(max(t, 10000)) at update t. weight_decay: decoupled as in AdamW, per
+    update a share lr · weight_decay of the weights, not scaled by RMS. A parameter is read as `Matrices.of` its shape,
+    each matrix for itself, unless `lay_out` says what a tensor holds. float32 or float64.
+    """
+
+    def __init__(self, params: Any, lr: float, weight_decay: float = 0.0) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+        self._layouts: dict[Tensor, Layout] = {}
+
+    def lay_out(self, tensor: Tensor, layout: Layout) -> None:
+        """Say what a contiguous tensor of any shape holds."""
+        self._layouts[tensor] = layout
+
+    def allocate(self, tensor: Tensor, updates: int) -> None:
+        """Give a tensor the state it has after `updates` updates, zeros for moments; rows [B, R] and columns [B, C] of
+        each matrix are whole on every process."""
+        fragments = self._layout(tensor).fragments
+        factored = [f for f in fragments if f.matrices.factored]
+        state = self.state[tensor]
+        state["step"] = updates
+        state[ROW] = {f.name: tensor.new_zeros(f.matrices.B, f.matrices.R) for f in factored}
+        state[COLUMN] = {f.name: tensor.new_zeros(f.matrices.B, f.matrices.C) for f in factored}
+        if len(factored) < len(fragments):
+            state[FULL] = torch.zeros_like(tensor, requires_grad=False)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Overwrites gradients. A collective of each tensor's processes."""
+        for group in self.param_groups:
+            for tensor in group["params"]:
+                if tensor.grad is not None:
+                    self._update(tensor, group["lr"], group["weight_decay"])
+
+    def _layout(self, tensor: Tensor) -> Layout:
+        if tensor not in self._layouts:
+            self._layouts[tensor] = Layout.whole(tensor, Matrices.of(tensor.shape))
+        return self._layouts[tensor]
+
+    def _update(self, tensor: Tensor, lr: float, weight_decay: float) -> None:
+        layout = self._layout(tensor)
+        if "step" not in self.state[tensor]:
+            self.allocate(tensor, 0)
+        weights, gradient = tensor.detach().view(-1), tensor.grad.view(-1)  # type: ignore[union-attr]
+        scales = self._average_squares(tensor, layout, weights, gradient)
+        updates = self._normalise(tensor, layout, gradient)
+        if weight_decay:
+            weights.mul_(1 - lr * weight_decay)
+        for f in layout.fragments:
+            size = f.matrices.R * f.matrices.C
+            clip_B = ((updates[f.name, "update"] / size).sqrt() / CLIP).clamp(min=1.0)
+            rate_B = lr * scales[f.name] / clip_B
+            for box in layout.boxes[f.name]:
+                box.of(weights).addcmul_(box.of(gradient), rate_B[box.matrices, None, None], value=-1.0)
+
+    def _average_squares(self, tensor: Tensor, layout: Layout, weights: Tensor, gradient: Tensor) -> dict[str, Tensor]:
+        """Move the means of squared gradients on; give the scale [B] of each parameter's matrices."""
+        state = self.state[tensor]
+        state["step"] += 1
+        beta2 = 1 - float(state["step"]) ** -DECAY
+        shapes: dict[tuple[str, str], tuple[int, ...]] = {}
+        for f in layout.fragments:
+            m = f.matrices
+            shapes[f.name, "weight"] = (m.B,)
+            if m.factored:
+                shapes |= {(f.name, ROW): (m.B, m.R), (f.name, COLUMN): (m.B, m.C)}
+        sums = Sums(shapes, weights)
+        for f in layout.fragments:
+            for box in layout.boxes[f.name]:
+                squares = box.of(gradient).square().add_(LEAST_SQUARE)
+                if f.matrices.factored:
+                    sums[f.name, ROW][box.matrices, box.rows] += squares.sum(dim=2)
+                    sums[f.name, COLUMN][box.matrices, box.columns] += squares.sum(dim=1)
+                else:
+                    box.of(state[FULL].view(-1)).mul_(beta2).add_(squares, alpha=1 - beta2)
+                sums[f.name, "weight"][box.matrices] += box.of(weights).square().sum(dim=(1, 2))
+        sums.reduce(layout.group)
+        scales = {}
+        for f in layout.fragments:
+            m = f.matrices
+            scales[f.name] = (sums[f.name, "weight"] / (m.R * m.C)).sqrt().clamp(min=LEAST_SCALE)
+            if m.factored:
+                state[ROW][f.name].mul_(beta2).add_(sums[f.name, ROW] / m.C, alpha=1 - beta2)
+                state[COLUMN][f.name].mul_(beta2).add_(sums[f.name, COLUMN] / m.R, alpha=1 - beta2)
+        return scales
+
+    def _normalise(self, tensor: Tensor, layout: Layout, gradient: Tensor) -> Sums:
+        """Divide the gradient by the root of its mean squares, in place; give the sums of its squares then."""
+        state = self.state[tensor]
+        sums = Sums({(f.name, "update"): (f.matrices.B,) for f in layout.fragments}, gradient)
+        for f in layout.fragments:
+            if f.matrices.factored:
+                row_BR, column_BC = state[ROW][f.name], state[COLUMN][f.name]
+                by_row_BR = (row_BR / row_BR.mean(dim=1, keepdim=True)).rsqrt_()
+                by_column_BC = column_BC.rsqrt()
+            for box in layout.boxes[f.name]:
+                part = box.of(gradient)
+                if f.matrices.factored:
+                    part.mul_(by_row_BR[box.matrices, box.rows, None])
+                    part.mul_(by_column_BC[box.matrices, None, box.columns])
+                else:
+                    part.mul_(box.of(state[FULL].view(-1)).rsqrt())
+                sums[f.name, "update"][box.matrices] += part.square().sum(dim=(1, 2))
+        sums.reduce(layout.group)
+        return sums

@@ -1,0 +1,178 @@
+"""Steps that must not change the weights change nothing on any process: loss spikes and overflows of fp16."""
+
+import itertools
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.batch.assembly import assemble
+from pipeline.batch.mixture import Mixture, PairLengths
+from pipeline.model.initialization import initialize
+from pipeline.model.noise import seed_group
+from pipeline.model.transformer import Transformer
+from pipeline.parallel.checkpoint import read_state
+from pipeline.parallel.launch import JobFailed, launch
+from pipeline.train.config import CheckpointConfig
+from pipeline.train.spikes import SpikeConfig
+from pipeline.vocab.encoded import EncodedSplit
+from pipeline.vocab.tokenizer import Vocabulary
+from tests.parallel.conftest import Outcome, make_job
+
+KEEP_ALL = CheckpointConfig(every_n=1)
+
+
+@pytest.fixture(scope="module")
+def run_wrong(prepared, tmp_path_factory):
+    """Run a job of two processes with `wrong` steps; `into` continues in an older outcome's directory."""
+
+    def run(wrong, into=None, **changes):
+        out = into.directory if into else tmp_path_factory.mktemp("wrong")
+        job = make_job(prepared, out, processes=2, ep=2, checkpoints=KEEP_ALL, **changes)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("BABELSHARD_WRONG", json.dumps(wrong))
+            patch.chdir(Path(__file__).resolve().parents[2])
+            worker = "tests.parallel.skipping_worker"
+            launch(worker, asdict(job), directory=out / "log", processes=2, threads=1, title=job.title)
+        return Outcome(out)
+
+    return run
+
+
+def cut_to(outcome, step, directory):
+    """The run as it was after `step`."""
+    kept = Outcome(directory / f"until-{step}")
+    shutil.copytree(outcome.directory, kept.directory)
+    for checkpoint in (kept.directory / "checkpoints").glob("step-*"):
+        if int(checkpoint.name.removeprefix("step-")) > step:
+            shutil.rmtree(checkpoint)
+    return kept
+
+
+def name(step):
+    return f"step-{step:08}"
+
+
+SPIKES = {"ema": 0.5, "max_steps": 7, "learning_rate": 1e-3}
+WRONG = {"factors": {"5": "nan", "6": 1e4}}
+
+
+@pytest.fixture(scope="module")
+def spiky(run_wrong):
+    return run_wrong(WRONG, spikes=SpikeConfig(threshold=5.0, window=3, patience=3), **SPIKES)
+
+
+def test_spikes_are_skipped_and_logged(spiky):
+    assert [record["step"] for record in spiky.records("train")] == [1, 2, 3, 4, 7]
+    norms = {record["step"]: record["gradient_norm"] for record in spiky.records("train")}
+    not_finite, large = spiky.records("skipped")
+    assert (not_finite["step"], not_finite["reason"], not_finite["gradient_norm"]) == (5, "spike", None)
+    assert (large["step"], large["reason"]) == (6, "spike")
+    assert large["median_norm"] == sorted(norms[step] for step in (2, 3, 4))[1]
+    assert large["gradient_norm"] > 5 * large["median_norm"]
+    before, after = spiky.tensors(name(4)), spiky.tensors(name(6))
+    assert all(torch.equal(after[key], tensor) for key, tensor in before.items())
+    moved = spiky.tensors(name(7))
+    assert not any(torch.equal(moved[key], after[key]) for key in moved if key.startswith(("model.", "ema.")))
+    states = [read_state(spiky.checkpoint().with_name(name(step))) for step in (6, 7)]
+    assert [state["engine"]["updates"] for state in states] == [4, 5]
+    assert [state["progress"]["step"] for state in states] == [6, 7]
+    assert [state["guard"]["skipped"] for state in states] == [2, 0]
+
+
+def test_spikes_in_a_row_end_training_and_the_history_is_in_the_checkpoint(run_wrong, spiky, tmp_path):
+    """From the checkpoint after the first of two: without its history the second would be no spike, without its count
+    the first of two."""
+    half = cut_to(spiky, 5, tmp_path)
+    with pytest.raises(
+        JobFailed, match=r"training stopped at step 6: 2 steps in a row were spikes .*checkpoint is kept"
+    ):
+        run_wrong(WRONG, into=half, spikes=SpikeConfig(threshold=5.0, window=3, patience=2), **SPIKES)
+    assert read_state(half.checkpoint().with_name(name(5)))["guard"]["skipped"] == 1
+
+
+FP16 = {
+    "precision": "fp16",
+    "optimizer": "adafactor",
+    "ema": 0.5,
+    "max_steps": 8,
+    "clip_norm": 0.5,
+    "runtime": {"zero_stage": 2},
+}
+HUGE = {"loss_scale": 2.0**23}
+
+
+@pytest.fixture(scope="module")
+def overflowing(run_wrong):
+    return run_wrong(HUGE, **FP16)
+
+
+def test_overflows_are_skipped_and_logged_and_lower_the_loss_scale(overflowing):
+    skipped = overflowing.records("skipped")
+    assert skipped[0]["step"] == 1
+    assert {(record["reason"], record["gradient_norm"]) for record in skipped} == {("overflow", None)}
+    assert [record["loss_scale"] for record in skipped] == [2.0 ** (23 - n) for n in range(len(skipped))]
+    updated = [record["step"] for record in overflowing.records("train")]
+    assert sorted(updated + [record["step"] for record in skipped]) == list(range(1, 9))
+    first = updated[0]
+    initial, before = overflowing.tensors(name(1)), overflowing.tensors(name(first - 1))
+    assert all(torch.equal(before[key], tensor) for key, tensor in initial.items())
+    after = overflowing.tensors(name(first))
+    for key, tensor in after.items():
+        if key.startswith("ema."):  # it starts at the weights after the first update
+            assert torch.equal(tensor, after[key.replace("ema.", "model.")])
+    state = read_state(overflowing.checkpoint())
+    assert state["engine"]["updates"] == len(updated)
+    assert state["engine"]["loss_scaler"]["cur_scale"] == 2.0 ** (23 - len(skipped))
+
+
+def test_fp16_is_near_fp32(prepared, overflowing):
+    """fp16 has 11 bits of mantissa, 5e-4: a mean over a thousand tokens is nearer; of the norm, which is that of
+    unscaled gradients, one rounding of all remains."""
+    record = overflowing.records("train")[0]
+    cross_entropy, norm = reference_step(prepared, record["step"])
+    assert record["cross_entropy"] == pytest.approx(cross_entropy, rel=5e-4)
+    assert record["cross_entropy"] != cross_entropy
+    assert record["gradient_norm"] == pytest.approx(norm, rel=5e-3)
+
+
+def test_fp16_resumes_bitwise_with_its_loss_scale(run_wrong, overflowing, tmp_path):
+    """From a checkpoint between two overflows, with Adafactor, whose decay counts updates."""
+    resumed = run_wrong(HUGE, into=cut_to(overflowing, 1, tmp_path), **FP16)
+    assert resumed.records("skipped") == overflowing.records("skipped")
+    expected = overflowing.tensors()
+    for key, tensor in resumed.tensors().items():
+        assert torch.equal(tensor, expected.pop(key)), key
+    assert not expected
+
+
+@pytest.mark.long
+def test_fp16_trains_as_fp32_does(run_job):
+    """30 steps; the routers' near-ties fall otherwise now and then, so a percent."""
+    fp32, fp16 = (run_job(processes=2, ep=2, max_steps=30, precision=p).records("train") for p in ("fp32", "fp16"))
+    assert fp32[-1]["cross_entropy"] < fp32[0]["cross_entropy"] - 0.5
+    for mine, theirs in zip(fp16, fp32, strict=True):
+        assert mine["cross_entropy"] == pytest.approx(theirs["cross_entropy"], rel=1e-2), mine["step"]
+
+
+def reference_step(prepared, number):
+    """Cross-entropy and gradient norm of a step with the weights before training, in float32 on one device."""
+    job = make_job(prepared, Path("unused"), processes=1, ep=1)
+    data = [EncodedSplit.open(Path(d), "train") for d in job.encoded]
+    lengths = [PairLengths(source=d.source_lengths, target=d.target_lengths) for d in data]
+    vocabulary = Vocabulary.load(Path(job.vocabulary))
+    sizes = {"source_vocabulary": vocabulary.source_size, "target_vocabulary": vocabulary.target_size}
+    model = Transformer(job.model, **sizes, shared=False, max_positions=96)
+    initialize(model, job.train.seed)
+    step = next(itertools.islice(Mixture(job.batch, lengths, seed=job.train.seed), number - 1, None))
+    total = 0.0
+    for index, group in enumerate(step.groups):
+        seed_group(job.train.seed, number, index)
+        losses = model(assemble(group, step.shape, data), label_smoothing=job.train.label_smoothing)
+        losses.share(target_tokens=step.target_tokens, nonempty_groups=step.nonempty_groups).backward()
+        total += float(losses.nll_BT.sum())
+    norm = torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm()
+    return total / step.target_tokens, float(norm)
