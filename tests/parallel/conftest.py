@@ -1,6 +1,7 @@
 """Real training jobs: real processes, gloo, DeepSpeed."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,8 +14,10 @@ from pipeline.batch.config import BatchConfig, GroupShape
 from pipeline.model.config import ModelConfig, MoEConfig
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.parallel.launch import launch
-from pipeline.train.config import TrainConfig
+from pipeline.train.config import CheckpointConfig, TrainConfig
 from pipeline.train.job import TrainJob
+from pipeline.train.schedule import ScheduleConfig
+from pipeline.train.spikes import SpikeConfig
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,15 @@ class Outcome:
     def checkpoint(self) -> Path:
         root = self.directory / "checkpoints"
         return Path(root / json.loads((root / "best.json").read_text())["last"])
+
+    def until(self, step: int, directory: Path) -> "Outcome":
+        """A copy as it was after a step, every one of which was kept."""
+        kept = Outcome(directory / f"until-{step}")
+        shutil.copytree(self.directory, kept.directory)
+        for checkpoint in (kept.directory / "checkpoints").glob("step-*"):
+            if checkpoint.name > step_name(step):
+                shutil.rmtree(checkpoint)
+        return kept
 
     def tensors(self, name: str = "") -> dict[str, Tensor]:
         """All tensors of a checkpoint, by default the last, experts whole, read without the code under test."""
@@ -48,6 +60,23 @@ class Outcome:
 
 
 RunJob = Callable[..., Outcome]
+
+SPIKY = {  # a run with Adafactor, and what goes wrong in it
+    "optimizer": "adafactor",
+    "learning_rate": 0.01,
+    "warmup_steps": 0,
+    "schedule": ScheduleConfig(kind="warmup_hold_inverse_square_root", hold_steps=2),
+    "clip_norm": 0.0,
+    "ema": 0.5,
+    "max_steps": 7,
+    "spikes": SpikeConfig(threshold=5.0, window=3, patience=3),
+    "checkpoints": CheckpointConfig(every_n=1),
+}
+SPIKES = {"factors": {"5": "nan", "6": 1e4}}
+
+
+def step_name(step: int) -> str:
+    return f"step-{step:08}"
 
 
 def make_job(prepared: Any, out: Path, *, processes: int, ep: int, **changes: Any) -> TrainJob:
@@ -124,3 +153,26 @@ def run_job(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> RunJob:
 def straight(run_job: RunJob) -> Outcome:
     """A run that nothing interrupts."""
     return run_job(processes=2, ep=2, max_steps=6)
+
+
+@pytest.fixture(scope="session")
+def run_wrong(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> RunJob:
+    """Run a job of two processes with steps that go wrong as skipping_worker.py says; `into` as in `run_job`."""
+
+    def run(wrong: dict[str, Any], *, into: Outcome | None = None, **changes: Any) -> Outcome:
+        out = into.directory if into else tmp_path_factory.mktemp("wrong")
+        job = make_job(prepared, out, processes=2, ep=2, **changes)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("BABELSHARD_WRONG", json.dumps(wrong))
+            patch.chdir(Path(__file__).resolve().parents[2])
+            worker = "tests.parallel.skipping_worker"
+            launch(worker, asdict(job), directory=out / "log", processes=2, threads=1, title=job.title)
+        return Outcome(out)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def spiky(run_wrong: RunJob) -> Outcome:
+    """Seven steps with Adafactor, of which the fifth and the sixth are spikes."""
+    return run_wrong(SPIKES, **SPIKY)
