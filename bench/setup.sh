@@ -1,15 +1,30 @@
 #!/usr/bin/env bash
-# Makes .venv-bench: the peers of bench/requirements.lock beside everything that .venv has. transformers 4.57.1 (5.x runs
-# only two experts of NLLB-MoE) needs an older huggingface-hub than the pipeline, hence an environment of its own.
+# Makes environments of peers beside everything that .venv has, torch above all: bench/setup.sh [moe|train].
+#   .venv-bench    transformers 4.57.1 (5.x runs only two experts of NLLB-MoE) with an older huggingface-hub and datasets
+#   .venv-joeynmt  joeynmt 2.3.0, which wants protobuf < 3.21
+#   .venv-eole     eole 0.6.4
+# Packages are installed without dependencies, so all that training needs are named in bench/*.lock. A peer that cannot
+# be installed keeps its error in install.log, and the benchmark says so in its row.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-base=$PWD/.venv own=$PWD/.venv-bench
-if [[ $own/.ready -nt bench/requirements.lock && $own/.ready -nt $base/.ready ]]; then exit 0; fi
-rm -rf "$own"
-"$base/bin/python" -m venv --without-pip "$own"
-echo '*' >"$own/.gitignore"
+base=$PWD/.venv
 packages='import sysconfig; print(sysconfig.get_path("purelib"))'
-"$base/bin/python" -c "$packages" >"$("$own/bin/python" -c "$packages")/pipeline.pth"
-"$base/bin/python" -m pip --python "$own/bin/python" install --quiet --disable-pip-version-check --no-deps \
-  -r bench/requirements.lock
-touch "$own/.ready"
+
+environment() { # name, lock
+  local own=$PWD/.venv-$1 lock=bench/$2
+  if [[ $own/.ready -nt $lock && $own/.ready -nt $base/.ready ]]; then return; fi
+  rm -rf "$own"
+  "$base/bin/python" -m venv --without-pip "$own"
+  echo '*' >"$own/.gitignore"
+  "$base/bin/python" -c "$packages" >"$("$own/bin/python" -c "$packages")/pipeline.pth"
+  "$base/bin/python" -m pip --python "$own/bin/python" install --quiet --disable-pip-version-check --no-deps \
+    -r "$lock" 2>&1 | tee "$own/install.log" >&2 || return 1 # `set -e` does not hold where a failure is caught
+  touch "$own/.ready"
+}
+
+environment bench requirements.lock
+if [[ ${1:-moe} == train ]]; then
+  for peer in joeynmt eole; do
+    (environment "$peer" "$peer.lock") || echo "warning: $peer could not be installed" >&2
+  done
+fi

@@ -1,0 +1,108 @@
+"""The embedded sample as every contender reads it: through our own stages, then as the peers' text files."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.train.plan import Contest
+from pipeline.batch.config import BatchConfig
+from pipeline.batch.mixture import Mixture, PairLengths, fit_targets
+from pipeline.config import ROOT, load_config
+from pipeline.corpus.fetch import read_corpus
+from pipeline.corpus.languages import parse_pairs
+from pipeline.stage import Store
+from pipeline.stages import clean, fetch
+from pipeline.systems import System, prepare
+from pipeline.vocab.encoded import EncodedSplit
+
+SPECIALS = 4  # ids that every tool has for itself
+Ids = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Encoded pairs in the order of `pairs`; directories. sizes: of the vocabularies, source and target."""
+
+    pairs: list[str]
+    encoded: list[str]
+    vocabulary: str
+    sizes: tuple[int, int]
+
+
+def prepare_sample(contest: Contest, pairs: str) -> Sample:
+    """Run or reuse our stages up to `encode`; artifacts go where `make train` keeps them."""
+    config = load_config(["recipes=demo", f"pairs=[{pairs}]", *contest.vocabulary])
+    store = Store(ROOT / config.runtime.artifacts)
+    corpus = fetch(config, store)
+    fetched = read_corpus(corpus.path)
+    named = parse_pairs(config.pairs, fetched.codes, fetched.default_target)
+    cleaned = {pair: clean(config, store, corpus, pair) for pair in named}
+    system = System(
+        label="bench",
+        pairs=named,
+        vocab=config.vocab,
+        batch=contest.batch,
+        model=contest.model,
+        train=config.train,
+        runtime=config.runtime,
+    )
+    vocabulary, encoded = prepare(store, cleaned, system)
+    content = json.loads((vocabulary.path / "vocab.json").read_text(encoding="utf-8"))
+    return Sample(
+        pairs=[pair.name for pair in named],
+        encoded=[str(encoded[pair].path) for pair in named],
+        vocabulary=str(vocabulary.path),
+        sizes=(content["source_size"], content["target_size"]),
+    )
+
+
+def step_tokens(sample: Sample, batch: BatchConfig) -> int:
+    """Mean real target tokens of our steps, over one window of packing."""
+    data = [EncodedSplit.open(Path(directory), "train") for directory in sample.encoded]
+    lengths = [PairLengths(source=d.source_lengths, target=d.target_lengths) for d in data]
+    steps = iter(Mixture(fit_targets(batch, lengths), lengths, seed=1))
+    return round(float(np.mean([next(steps).target_tokens for _ in range(batch.window_steps - 1)])))
+
+
+def sorted_sentences(sample: Sample) -> list[tuple[Ids, Ids]]:
+    """All training pairs as (source, target) ids with their ends, by length, so that batches cut from them pad little:
+    the best case of a peer that pads."""
+    data = [EncodedSplit.open(Path(directory), "train") for directory in sample.encoded]
+    sentences = [(d.source(i), d.target(i)) for d in data for i in range(len(d))]
+    return sorted(sentences, key=lambda pair: (max(map(len, pair)), len(pair[0])))
+
+
+def cut_batches(sentences: Sequence[tuple[Ids, Ids]], target_tokens: int, seed: int = 1) -> list[list[tuple[Ids, Ids]]]:
+    """Batches of about so many real target tokens each, shuffled."""
+    batches: list[list[tuple[Ids, Ids]]] = [[]]
+    tokens = 0
+    for pair in sentences:
+        if tokens >= target_tokens:
+            batches.append([])
+            tokens = 0
+        batches[-1].append(pair)
+        tokens += len(pair[1])
+    order = np.random.default_rng(seed).permutation(len(batches) - 1)  # the last may be short
+    return [batches[i] for i in order] or batches
+
+
+def padded_tokens(sentences: Sequence[tuple[Ids, Ids]], target_tokens: int) -> int:
+    """The size that a batch counted in padded tokens of its longer side needs to hold so many real target tokens."""
+    longer = sum(max(map(len, pair)) for pair in sentences)
+    return round(target_tokens * longer / sum(len(pair[1]) for pair in sentences))
+
+
+def write_text(batches: Sequence[Sequence[tuple[Ids, Ids]]], size: int, out: Path) -> None:
+    """`train.src`, `train.tgt`: ids as words, without the end that tools add themselves; `dev.*`, two sentences;
+    `vocab.txt`, all words. Tools then have nothing left to tokenize."""
+    pairs = [pair for batch in batches for pair in batch]
+    for side, name in enumerate(("src", "tgt")):
+        lines = [" ".join(f"t{i}" for i in pair[side][:-1]) + "\n" for pair in pairs]
+        (out / f"train.{name}").write_text("".join(lines), encoding="utf-8")
+        (out / f"dev.{name}").write_text("".join(lines[:2]), encoding="utf-8")
+    (out / "vocab.txt").write_text("".join(f"t{i}\n" for i in range(SPECIALS, size)), encoding="utf-8")

@@ -1,0 +1,135 @@
+"""transformers' M2M100 (dense) or NLLB-MoE through its Trainer: `python -m bench.train.peer_transformers job.json`.
+
+Every item of its data set is a whole batch of sentences of about one length, so that it trains on the same number of
+real tokens a step as the others; everything behind the collator is the Trainer's. No label smoothing: with the
+Trainer's, NLLB-MoE would lose its auxiliary loss.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import (
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    NllbMoeConfig,
+    NllbMoeForConditionalGeneration,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+from bench.train.turns import Turns
+
+PAD, EOS, IGNORED = 1, 2, -100
+
+
+class Counted(Trainer):  # type: ignore[misc]
+    """Counts the real target tokens of what it has computed."""
+
+    target_tokens = 0
+
+    def compute_loss(self, model: Any, inputs: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
+        self.target_tokens += int((inputs["labels"] != IGNORED).sum())
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
+
+class TakeTurns(TrainerCallback):  # type: ignore[misc]
+    """Before each step."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
+        self.trainer: Counted | None = None
+
+    def on_step_begin(self, *_args: Any, **_kwargs: Any) -> None:
+        assert self.trainer is not None
+        self.turns.step(target_tokens=self.trainer.target_tokens)
+
+
+def collate(items: list[list[list[list[int]]]]) -> dict[str, Tensor]:
+    """One batch of (source, target) ids, padded."""
+    (batch,) = items
+    sources = [torch.tensor(source) for source, _ in batch]
+    targets = [torch.tensor(target) for _, target in batch]
+    inputs = [torch.tensor([EOS, *target[:-1]]) for _, target in batch]
+    tokens = pad_sequence(sources, batch_first=True, padding_value=PAD)
+    return {
+        "input_ids": tokens,
+        "attention_mask": (tokens != PAD).long(),
+        "decoder_input_ids": pad_sequence(inputs, batch_first=True, padding_value=PAD),
+        "labels": pad_sequence(targets, batch_first=True, padding_value=IGNORED),
+    }
+
+
+def build_model(model: dict[str, Any], size: int) -> torch.nn.Module:
+    """Of our dimensions; what differs are biases."""
+    experts = model["moe"]["num_experts"]
+    common = {
+        "vocab_size": size,
+        "d_model": model["dim"],
+        **{f"{side}_layers": model[f"{side}_layers"] for side in ("encoder", "decoder")},
+        **{f"{side}_ffn_dim": model["ffn_dim"] for side in ("encoder", "decoder")},
+        **{f"{side}_attention_heads": model["heads"] for side in ("encoder", "decoder")},
+        **{f"{side}_layerdrop": 0.0 for side in ("encoder", "decoder")},
+        "dropout": model["dropout"],
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
+        "activation_function": "relu",
+        "max_position_embeddings": 256,
+        "use_cache": bool(experts),  # without it NLLB-MoE in 4.57.1 looks for its router logits in the wrong place
+    }
+    if not experts:
+        return M2M100ForConditionalGeneration(M2M100Config(**common))  # type: ignore[no-any-return]
+    every = model["moe"]["every"]
+    config = NllbMoeConfig(
+        **common,
+        num_experts=experts,
+        expert_capacity=None,  # 2 S / E, ours at capacity factor 1
+        encoder_sparse_step=every,
+        decoder_sparse_step=every,
+        moe_token_dropout=0.0,
+        output_router_logits=True,
+    )
+    return NllbMoeForConditionalGeneration(config)  # type: ignore[no-any-return]
+
+
+def main() -> None:
+    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    torch.manual_seed(1)
+    model = build_model(job["model"], job["sizes"][0])
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if world == 1:  # the Trainer would make a process group of one
+        for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+            del os.environ[name]
+    constants = {"parameters": sum(p.numel() for p in model.parameters())}
+    callback = TakeTurns(Turns(Path(job["directory"]), job["rounds"], rank=rank, constants=constants))
+    arguments = TrainingArguments(
+        output_dir=str(Path(job["directory"]) / "out"),
+        use_cpu=True,
+        ddp_backend="gloo" if world > 1 else None,
+        bf16=job["dtype"] == "bf16",
+        per_device_train_batch_size=1,
+        max_steps=10**6,
+        learning_rate=1e-4,
+        weight_decay=0.01,
+        max_grad_norm=1.0,
+        logging_steps=100,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        remove_unused_columns=False,
+    )
+    trainer = Counted(
+        model=model, args=arguments, train_dataset=job["batches"], data_collator=collate, callbacks=[callback]
+    )
+    callback.trainer = trainer
+    trainer.train()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Where the time of a training step goes: the parts of the real loop, wrapped in the benchmark's own process."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, TypeVar
+
+PARTS = ("forward", "backward", "step", "data", "logging", "collectives")
+COLLECTIVES = (
+    *("all_reduce", "all_to_all_single", "all_gather", "all_gather_into_tensor", "_all_gather_base", "barrier"),
+    *("reduce_scatter_tensor", "_reduce_scatter_base", "reduce", "broadcast", "all_gather_object"),
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+class Stopwatch:
+    """Seconds of the main thread by part. What runs inside another part counts for the inner one alone, so that parts
+    add up."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(PARTS, 0.0)
+        self._stack: list[str] = []
+        self._since = 0.0
+        self._thread = threading.current_thread()
+
+    def timed(self, part: str, function: F) -> F:
+        """The function, its time given to `part`."""
+
+        @wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if threading.current_thread() is not self._thread:
+                return function(*args, **kwargs)
+            self._switch()
+            self._stack.append(part)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._switch()
+                self._stack.pop()
+
+        return run  # type: ignore[return-value]
+
+    def iterate(self, part: str, items: Iterator[T]) -> Iterator[T]:
+        """The items, the waiting for each given to `part`."""
+        following = self.timed(part, lambda: next(items))
+        while True:
+            yield following()
+
+    def _switch(self) -> None:
+        now = time.perf_counter()
+        if self._stack:
+            self.seconds[self._stack[-1]] += now - self._since
+        self._since = now
+
+
+def observe(watch: Stopwatch) -> None:
+    """Wrap what the trainer calls, before it is built; this process only."""
+    import torch.distributed as dist
+
+    from pipeline.parallel.deepspeed import Engine
+    from pipeline.train import trainer
+    from pipeline.train.records import Records
+
+    for name in COLLECTIVES:
+        setattr(dist, name, watch.timed("collectives", getattr(dist, name)))
+    for part, method in (("forward", "__call__"), ("backward", "backward"), ("step", "step")):
+        setattr(Engine, method, watch.timed(part, getattr(Engine, method)))
+    for method in ("write", "progress"):
+        setattr(Records, method, watch.timed("logging", getattr(Records, method)))
+    trainer.assemble = watch.timed("data", trainer.assemble)  # type: ignore[attr-defined]

@@ -1,0 +1,174 @@
+"""From measured rounds to judged rows, to a CSV and a table."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.train.plan import OURS, Contest
+from bench.train.stopwatch import PARTS
+
+Row = Mapping[str, Any]
+
+SHARES = (*PARTS, "other")
+ENGINE = ("forward", "backward", "step")
+COLUMNS = (
+    *("section", "device", "model", "parameters", "dtype", "variant", "processes", "threads", "rounds", "step_tokens"),
+    *("tokens_per_second", "slowest", "fastest", "busy", *SHARES, "outside", "tflops", "peak_tflops", "library", "mfu"),
+    *("useful", "measured", "limit", "to_limit", "verdict", "note"),
+)
+HEADER = (
+    *("section", "model", "dtype", "variant", "proc", "thr", "tok/step", "tok/s", "slowest", "fastest", "busy"),
+    *("fwd", "bwd", "step", "data", "log", "coll", "other", "peak", "library", "MFU", "target", "note"),
+)
+SCALING = 1.8  # tokens/s of all processes over those of one
+OUTSIDE = 0.08  # most of the time outside forward, backward and step
+MFU = {("cpu", "fp32"): 0.65, ("cpu", "bf16"): 0.50, ("cuda", "bf16"): 0.45}
+TO_PEER = 1.2  # our tokens/s over the best peer's
+TARGET_MODEL = 512  # M of the models that the MFU of two cores is asked of
+
+
+def judge(contest: Contest, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """A row for each section and contender of a contest, from its rounds; a contender that failed has its note."""
+    judged = []
+    keys = dict.fromkeys((row["variant"], row["processes"], row["threads"]) for row in rows)
+    grouped = {key: [r for r in rows if (r["variant"], r["processes"], r["threads"]) == key] for key in keys}
+    for section in contest.sections:
+        for (variant, processes, _), mine in grouped.items():
+            if section == "peers" or processes == max(c.processes for c in contest.contenders) or section == "scaling":
+                row = summary(contest, section, mine)
+                row |= _target(section, contest, variant, mine, grouped)
+                judged.append(row)
+    return judged
+
+
+def summary(contest: Contest, section: str, rounds: Sequence[Row]) -> dict[str, Any]:
+    """What the rounds of one contender come to: medians of rates, sums of everything else."""
+    first = rounds[0]
+    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    row |= {"section": section, "device": contest.device, "model": contest.title, "dtype": contest.dtype}
+    row |= {name: first[name] for name in ("variant", "processes", "threads")}
+    row["note"] = next((r["note"] for r in rounds if r["note"]), "")
+    rounds = [r for r in rounds if r.get("seconds")]
+    if not rounds:
+        return row
+    rates = [rate(r) for r in rounds]
+    total = {name: sum(r[name] for r in rounds) for name, value in rounds[0].items() if isinstance(value, int | float)}
+    seconds = total["seconds"]
+    row |= {"parameters": rounds[0]["parameters"], "rounds": len(rounds), "tokens_per_second": median(rates)}
+    row |= {"slowest": min(rates), "fastest": max(rates), "step_tokens": total["target_tokens"] / total["steps"]}
+    row["busy"] = total["cpu_seconds"] / (seconds * first["processes"] * first["threads"])
+    if first["variant"] != OURS:
+        return row
+    shares = {part: total[part] / (seconds * first["processes"]) for part in PARTS}
+    row |= {**shares, "other": 1 - sum(shares.values()), "outside": 1 - sum(shares[part] for part in ENGINE)}
+    peak = rounds[0]["peak"]
+    flops = median(r["useful_flops"] / r["seconds"] for r in rounds)
+    row |= {"tflops": flops / 1e12, "peak_tflops": peak / 1e12, "library": rounds[0]["library"], "mfu": flops / peak}
+    return row | {"useful": total["useful_flops"] / total["executed_flops"]}
+
+
+def rate(row: Row) -> float:
+    """Real target tokens a second."""
+    return float(row["target_tokens"] / row["seconds"])
+
+
+def _target(
+    section: str, contest: Contest, variant: str, mine: Sequence[Row], grouped: Mapping[Any, Sequence[Row]]
+) -> dict[str, Any]:
+    """Measured value and limit of a row, where it has one."""
+    processes = mine[0]["processes"]
+    several = processes > 1 or contest.device == "cuda"
+    if section == "scaling" and several:
+        one = next(rows for (_, count, _), rows in grouped.items() if count == 1)
+        return _columns(ratio(mine, one), SCALING * processes / 2, at_least=True)
+    if section == "overhead" and several:
+        return _columns(summary(contest, section, mine)["outside"], OUTSIDE, at_least=False)
+    if section == "mfu" and several and contest.model.dim >= TARGET_MODEL:
+        return _columns(summary(contest, section, mine)["mfu"], MFU.get((contest.device, contest.dtype)), at_least=True)
+    if section == "peers" and variant != OURS:
+        ours = next(rows for (name, _, _), rows in grouped.items() if name == OURS)
+        return _columns(ratio(ours, mine), TO_PEER, at_least=True)
+    return {}
+
+
+def ratio(rows: Sequence[Row], to: Sequence[Row]) -> float | None:
+    """Median over the rounds of the ratio of their tokens/s; rounds are side by side in time. A variant that has a
+    round of its own is compared with the last of the other."""
+    theirs = {row["round"]: rate(row) for row in to if row.get("seconds")}
+    ours = {row["round"]: rate(row) for row in rows if row.get("seconds")}
+    if not theirs or not ours:
+        return None
+    common = sorted(set(ours) & set(theirs))
+    if not common:
+        return ours[max(ours)] / theirs[max(theirs)]
+    return median(ours[number] / theirs[number] for number in common)
+
+
+def _columns(measured: float | None, limit: float | None, *, at_least: bool) -> dict[str, Any]:
+    if measured is None or limit is None:
+        return {}
+    reached = measured >= limit if at_least else measured <= limit
+    return {
+        "measured": measured,
+        "limit": limit,
+        "to_limit": limit / measured if at_least else measured / limit,
+        "verdict": "ok" if reached else "missed",
+    }
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Judged rows, floats to five significant digits; empty where there is no value."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({key: f"{value:.5g}" if isinstance(value, float) else value for key, value in row.items()})
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Judged rows, aligned; an empty line between contests and sections. Shares are per cent of the time."""
+    lines: list[tuple[str, ...]] = [HEADER]
+    before: Row | None = None
+    for row in rows:
+        if before is None or any(before[key] != row[key] for key in ("section", "model", "dtype")):
+            lines.append(("",) * len(HEADER))
+        before = row
+        lines.append(
+            (
+                *(str(row[key]) for key in ("section", "model", "dtype", "variant", "processes", "threads")),
+                *(_number(row[key]) for key in ("step_tokens", "tokens_per_second", "slowest", "fastest")),
+                *(_percent(row[key]) for key in ("busy", *SHARES)),
+                "" if row["peak_tflops"] is None else f"{row['peak_tflops']:.3f}",
+                row["library"] or "",
+                _percent(row["mfu"]),
+                _mark(row),
+                row["note"] or "",
+            )
+        )
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
+    left = {HEADER.index(name) for name in ("section", "model", "dtype", "variant", "library", "target", "note")}
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"
+
+
+def _mark(row: Row) -> str:
+    """A target as `measured/limit verdict`."""
+    if row["verdict"] is None:
+        return ""
+    return f"{row['measured']:.3f}/{row['limit']:.3f} {row['verdict']}"
