@@ -1,1 +1,1 @@
-"""`make bench BENCH=train`: the training loop on one and two processes, against the matmul peak and against its peers."""
+"""`make bench BENCH=train`: the training loop on one and two processes, beside the matmul peak and its peers."""

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ class Running:
         module = f"bench.train.{'ours' if contender.name == OURS else f'peer_{contender.name}'}"
         for rank in range(contender.processes):
             variables = process_environment(rank, contender.processes, contender.threads, directory / "rendezvous")
-            variables |= {"PYTHONPATH": str(ROOT), "KINETO_LOG_LEVEL": "9", "MASTER_ADDR": "127.0.0.1"}
+            variables |= {"PYTHONPATH": python_path(contender), "KINETO_LOG_LEVEL": "9", "MASTER_ADDR": "127.0.0.1"}
             variables |= {"MASTER_PORT": str(20000 + os.getpid() % 20000), "DS_ACCELERATOR": contest.device}
             if not contender.malloc:
                 variables = {name: value for name, value in variables.items() if not name.startswith("MALLOC_")}
@@ -100,6 +101,12 @@ def python_of(contender: Contender) -> str:
     return sys.executable if contender.name == OURS else str(ROOT / ENVIRONMENTS[contender.name] / "bin" / "python")
 
 
+def python_path(contender: Contender) -> str:
+    """Ours may have packages from wherever this process has them, peers from their environments alone."""
+    own = os.environ.get("PYTHONPATH", "") if contender.name == OURS else ""
+    return f"{ROOT}:{own}" if own else str(ROOT)
+
+
 def run_contest(contest: Contest, sample: Sample, directory: Path) -> Iterator[Row]:
     """A row for each contender and round but the warm-up, sums over its processes; one with a note where it failed."""
     running: list[Running] = []
@@ -130,7 +137,7 @@ def _rounds(contest: Contest, running: list[Running]) -> Iterator[Row]:
             if number >= len(contest.rounds_of(one.contender)):
                 continue
             (one.directory / f"go-{number}").touch()
-            note = one.wait(lambda one=one: one.finished(number), f"round {number}")  # type: ignore[misc]
+            note = one.wait(partial(one.finished, number), f"round {number}")
             if note:
                 yield {**_common(one.contender), "note": note}
                 one.end()

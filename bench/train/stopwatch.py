@@ -45,7 +45,7 @@ class Stopwatch:
 
     def iterate(self, part: str, items: Iterator[T]) -> Iterator[T]:
         """The items, the waiting for each given to `part`."""
-        following = self.timed(part, lambda: next(items))
+        following: Callable[[], T] = self.timed(part, items.__next__)
         while True:
             yield following()
 

@@ -1,0 +1,189 @@
+"""The training benchmark: that it trains for real, that parts of a step add up, and that ratios come from rounds."""
+
+import csv
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bench.train.contest import added, own_job, run_contest
+from bench.train.data import Sample, cut_batches, padded_tokens, write_text
+from bench.train.plan import CPU, CUDA, PEERS, QUICK, Contender, contests
+from bench.train.stopwatch import Stopwatch
+from bench.train.table import COLUMNS, ENGINE, SHARES, judge, table, write_csv
+from pipeline.config import ROOT
+
+
+@pytest.fixture(scope="module")
+def contest():
+    """Two processes of the quick scale, in every section of our own."""
+    planned = contests(QUICK, device="cpu", sections=("overhead", "mfu"), dtypes=("fp32",), peers=())
+    return replace(planned[0], rounds=((1, 0), (2, 0)))
+
+
+@pytest.fixture(scope="module")
+def rounds(contest, prepared, tmp_path_factory):
+    """Rows of a real contest on two pairs of the sample."""
+    sample = Sample(pairs=prepared.pairs, encoded=prepared.encoded, vocabulary=prepared.vocabulary, sizes=(3000, 1000))
+    return list(run_contest(contest, sample, tmp_path_factory.mktemp("contest")))
+
+
+def test_parts_of_a_real_step_add_up(contest, rounds):
+    assert [row["note"] for row in rounds] == [""]
+    row = judge(contest, rounds)[0]
+    assert row["rounds"] == 1
+    assert row["processes"] == 2
+    shares = {name: row[name] for name in SHARES}
+    assert sum(shares.values()) == pytest.approx(1)
+    # what is in no part is little: sums over micro-batches, FLOPs, checks. A part left unwrapped would be there.
+    assert 0 <= shares["other"] < 0.3
+    for part in (*ENGINE, "data", "logging", "collectives"):
+        assert shares[part] > 0, part
+    assert row["outside"] == pytest.approx(1 - sum(shares[part] for part in ENGINE))
+    assert row["verdict"] in ("ok", "missed")
+
+
+def test_mfu_is_useful_flops_over_the_measured_peak(contest, rounds):
+    row = next(row for row in judge(contest, rounds) if row["section"] == "mfu")
+    (only,) = rounds
+    assert only["target_tokens"] > 2 * 400  # two steps of two groups of four rows
+    assert row["mfu"] == pytest.approx(only["useful_flops"] / only["seconds"] / only["peak"])
+    assert row["tokens_per_second"] == pytest.approx(only["target_tokens"] / only["seconds"])
+    assert 0.5 < row["useful"] < 1
+    assert row["library"] in ("mkl", "onednn")
+    assert row["verdict"] is None  # the target is one of larger models
+
+
+def test_rows_become_a_table_and_a_file(contest, rounds, tmp_path):
+    judged = judge(contest, rounds)
+    write_csv(judged, tmp_path / "train.csv")
+    with (tmp_path / "train.csv").open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        assert tuple(reader.fieldnames) == COLUMNS
+        assert [row["section"] for row in reader] == ["overhead", "mfu"]
+    assert "d=64 E=4 2+2" in table(judged)
+
+
+@pytest.mark.long
+def test_the_command_says_what_a_peer_lacks(tmp_path):
+    out = tmp_path / "train.csv"
+    command = [sys.executable, "-m", "bench.train", "--quick", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    with out.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["section"] for row in rows} == {"scaling", "overhead", "mfu", "peers"}
+    for row in rows:
+        assert bool(row["tokens_per_second"]) != bool(row["note"]), row
+    assert not any(row["note"] for row in rows if row["variant"] == "ours")
+
+
+def measured(variant, number, rate, *, processes=1, threads=1, **others):
+    common = {"variant": variant, "processes": processes, "threads": threads, "note": "", "round": number, "steps": 2}
+    return {**common, "parameters": 10, "seconds": 2.0, "target_tokens": 2 * rate, "cpu_seconds": 1.0, **others}
+
+
+def test_scaling_compares_round_by_round():
+    (contest, *_) = contests(CPU, device="cpu", sections=("scaling",), dtypes=("fp32",), peers=())
+    parts = {**dict.fromkeys(("forward", "backward", "step"), 0.5), "data": 0.0, "logging": 0.0, "collectives": 0.0}
+    flops = {"useful_flops": 1e9, "executed_flops": 2e9, "peak": 1e9, "library": "mkl"}
+    rows = []
+    for number, (one, two) in enumerate([(100, 190), (50, 95), (100, 150)], start=1):  # round 2: a slow moment
+        rows.append(measured("ours", number, one, **parts, **flops))
+        rows.append(measured("ours", number, two, processes=2, **parts, **flops))
+    single, double = judge(contest, rows)
+    assert single["measured"] is None
+    assert (double["measured"], double["verdict"]) == (pytest.approx(1.9), "ok")
+    assert double["tokens_per_second"] == 150
+    assert double["busy"] == pytest.approx(0.25)
+
+
+def test_a_peer_is_judged_against_ours_and_a_missing_one_says_why():
+    (contest, _) = contests(CPU, device="cpu", sections=("peers",), dtypes=("fp32",), peers=PEERS)
+    parts = dict.fromkeys(("forward", "backward", "step", "data", "logging", "collectives"), 0.1)
+    flops = {"useful_flops": 1e9, "executed_flops": 2e9, "peak": 1e9, "library": "mkl"}
+    rows = [{"variant": "joeynmt", "processes": 1, "threads": 2, "note": "not installed: ERROR"}]
+    for number in (1, 2):
+        rows.append(measured("ours", number, 130, processes=2, **parts, **flops))
+        rows.append(measured("eole", number, 100, threads=2))
+    rows.append(measured("eole", 3, 60, threads=1))
+    judged = {(row["variant"], row["threads"]): row for row in judge(contest, rows)}
+    assert judged["joeynmt", 2]["note"] == "not installed: ERROR"
+    assert judged["joeynmt", 2]["verdict"] is None
+    assert (judged["eole", 2]["measured"], judged["eole", 2]["verdict"]) == (pytest.approx(1.3), "ok")
+    assert judged["eole", 1]["measured"] == pytest.approx(130 / 60)
+    assert judged["ours", 1]["measured"] is None
+
+
+def test_what_runs_inside_a_part_counts_once():
+    watch = Stopwatch()
+    inner = watch.timed("collectives", lambda: time.sleep(0.05))
+
+    def outer():
+        time.sleep(0.02)
+        inner()
+        time.sleep(0.02)
+
+    began = time.perf_counter()
+    watch.timed("step", outer)()
+    whole = time.perf_counter() - began
+    assert watch.seconds["collectives"] >= 0.05
+    assert 0.04 <= watch.seconds["step"] <= whole - 0.05
+    assert sum(watch.seconds.values()) <= whole
+
+
+def test_processes_are_added_and_the_slowest_decides():
+    rows = [
+        {"round": 1, "steps": 2, "threads": 1, "parameters": 7, "seconds": 2.0, "target_tokens": 30, "forward": 1.0},
+        {"round": 1, "steps": 2, "threads": 1, "parameters": 7, "seconds": 2.5, "target_tokens": 20, "forward": 1.5},
+    ]
+    assert added(rows) == {
+        "round": 1,
+        "steps": 2,
+        "threads": 1,
+        "parameters": 7,
+        "seconds": 2.5,
+        "target_tokens": 50,
+        "forward": 2.5,
+    }
+
+
+def sentences(*lengths):
+    return [(np.arange(4, 4 + source), np.arange(4, 4 + target)) for source, target in lengths]
+
+
+def test_batches_of_peers_hold_as_many_real_target_tokens(tmp_path):
+    pairs = sentences(*[(10, 5), (6, 5)] * 40)
+    batches = cut_batches(pairs, 20)
+    assert all(sum(len(target) for _, target in batch) == 20 for batch in batches)
+    assert padded_tokens(pairs, 20) == 32  # (10 + 6) / (5 + 5) of 20
+    write_text(batches, 50, tmp_path)
+    first = (tmp_path / "train.src").read_text().splitlines()[0].split()
+    assert first == [f"t{i}" for i in batches[0][0][0][:-1]]
+    assert len((tmp_path / "vocab.txt").read_text().splitlines()) == 46
+
+
+def test_plans_cover_what_is_asked():
+    planned = contests(CPU, device="cpu", sections=("scaling", "peers"), dtypes=("fp32", "bf16"), peers=PEERS)
+    assert [(c.sections, c.title, c.dtype) for c in planned] == [
+        *((("scaling",), f"d={size}", dtype) for size in ("512 E=8 6+6", "256 E=8 3+3") for dtype in ("fp32", "bf16")),
+        *((("peers",), title, "fp32") for title in ("d=512 6+6", "d=512 E=8 6+6")),
+    ]
+    assert {each.label for each in planned[-1].contenders} == {"ours", "transformers", "transformers + malloc"}
+    dense = planned[-2]
+    assert {each.name for each in dense.contenders} == {"ours", *PEERS}
+    own, peer = (next(c for c in dense.contenders if c.name == name) for name in ("ours", "eole"))
+    assert dense.rounds_of(own) == [(1, 1), (2, 1), (2, 1), (2, 1)]
+    assert dense.rounds_of(peer) == [(1, 2), (2, 2), (2, 2), (2, 2), (1, 1)]
+
+
+def test_the_plan_for_cuda_is_one_process_of_gshards_size(prepared, tmp_path):
+    (contest,) = contests(CUDA, device="cuda", sections=("mfu",), dtypes=("bf16",), peers=())
+    assert contest.contenders == (Contender(name="ours", processes=1, threads=1),)
+    sample = Sample(pairs=prepared.pairs, encoded=prepared.encoded, vocabulary=prepared.vocabulary, sizes=(3000, 1000))
+    job = own_job(contest.contenders[0], contest, sample, tmp_path)
+    assert (job.model.dim, job.model.ffn_dim, job.model.heads * job.model.key_dim) == (1024, 8192, 2048)
+    assert (job.model.moe.num_experts, job.runtime.device, job.train.precision) == (16, "cuda", "bf16")
