@@ -120,15 +120,21 @@ def run_contest(contest: Contest, sample: Sample, directory: Path) -> Iterator[R
                 continue
             one = Running(contender, contest, job_of(contender, contest, sample, where), where)
             running.append(one)
-            note = one.wait(one.started, "start")  # one at a time: our own measure the matmul peak meanwhile
-            if note:
-                yield {**_common(contender), "note": note}
-                one.end()
-                running.remove(one)
+            if contender.name == OURS:  # which measures the matmul peak, so nothing else may start
+                yield from _starting([one], running)
+        yield from _starting([one for one in running if one.contender.name != OURS], running)
         yield from _rounds(contest, running)
     finally:
         for one in running:
             one.end()
+
+
+def _starting(fresh: list[Running], running: list[Running]) -> Iterator[Row]:
+    """Wait until they are ready to begin; those that never will be leave `running`."""
+    for one in fresh:
+        note = one.wait(one.started, "start")
+        if note:
+            yield from _give_up(one, running, note)
 
 
 def _rounds(contest: Contest, running: list[Running]) -> Iterator[Row]:
@@ -139,14 +145,18 @@ def _rounds(contest: Contest, running: list[Running]) -> Iterator[Row]:
             (one.directory / f"go-{number}").touch()
             note = one.wait(partial(one.finished, number), f"round {number}")
             if note:
-                yield {**_common(one.contender), "note": note}
-                one.end()
-                running.remove(one)
+                yield from _give_up(one, running, note)
             elif number:
                 yield {
                     **_common(one.contender),
                     **added([one.rows(rank)[number] for rank in range(len(one.processes))]),
                 }
+
+
+def _give_up(one: Running, running: list[Running], note: str) -> Iterator[Row]:
+    one.end()
+    running.remove(one)
+    yield {**_common(one.contender), "note": note}
 
 
 def added(rows: list[Row]) -> Row:
@@ -191,7 +201,7 @@ def job_of(contender: Contender, contest: Contest, sample: Sample, directory: Pa
         shared = [[[side.tolist() for side in pair] for pair in batch] for batch in batches[:200]]
         return {**job, "batches": shared}
     write_text(batches, sample.sizes[0], directory)
-    return {**job, "padded_tokens": padded_tokens(sentences, tokens)}
+    return {**job, "padded_tokens": padded_tokens(sentences, tokens), "sentences": len(sentences)}
 
 
 def own_job(contender: Contender, contest: Contest, sample: Sample, directory: Path) -> TrainJob:

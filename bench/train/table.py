@@ -19,7 +19,20 @@ COLUMNS = (
     *("useful", "measured", "limit", "to_limit", "verdict", "note"),
 )
 HEADER = (
-    *("section", "model", "dtype", "variant", "proc", "thr", "tok/step", "tok/s", "slowest", "fastest", "busy"),
+    *(
+        "section",
+        "model",
+        "params",
+        "dtype",
+        "variant",
+        "proc",
+        "thr",
+        "tok/step",
+        "tok/s",
+        "slowest",
+        "fastest",
+        "busy",
+    ),
     *("fwd", "bwd", "step", "data", "log", "coll", "other", "peak", "library", "MFU", "target", "note"),
 )
 SCALING = 1.8  # tokens/s of all processes over those of one
@@ -81,14 +94,14 @@ def _target(
     processes = mine[0]["processes"]
     several = processes > 1 or contest.device == "cuda"
     if section == "scaling" and several:
-        one = next(rows for (_, count, _), rows in grouped.items() if count == 1)
+        one = next((rows for (_, count, _), rows in grouped.items() if count == 1), ())
         return _columns(ratio(mine, one), SCALING * processes / 2, at_least=True)
     if section == "overhead" and several:
         return _columns(summary(contest, section, mine)["outside"], OUTSIDE, at_least=False)
     if section == "mfu" and several and contest.model.dim >= TARGET_MODEL:
         return _columns(summary(contest, section, mine)["mfu"], MFU.get((contest.device, contest.dtype)), at_least=True)
     if section == "peers" and variant != OURS:
-        ours = next(rows for (name, _, _), rows in grouped.items() if name == OURS)
+        ours = next((rows for (name, _, _), rows in grouped.items() if name == OURS), ())
         return _columns(ratio(ours, mine), TO_PEER, at_least=True)
     return {}
 
@@ -138,7 +151,12 @@ def table(rows: Sequence[Row]) -> str:
         before = row
         lines.append(
             (
-                *(str(row[key]) for key in ("section", "model", "dtype", "variant", "processes", "threads")),
+                *(
+                    row["section"],
+                    row["model"],
+                    "" if row["parameters"] is None else f"{row['parameters'] / 1e6:.1f} M",
+                ),
+                *(str(row[key]) for key in ("dtype", "variant", "processes", "threads")),
                 *(_number(row[key]) for key in ("step_tokens", "tokens_per_second", "slowest", "fastest")),
                 *(_percent(row[key]) for key in ("busy", *SHARES)),
                 "" if row["peak_tflops"] is None else f"{row['peak_tflops']:.3f}",

@@ -110,6 +110,7 @@ def test_a_peer_is_judged_against_ours_and_a_missing_one_says_why():
         rows.append(measured("ours", number, 130, processes=2, **parts, **flops))
         rows.append(measured("eole", number, 100, threads=2))
     rows.append(measured("eole", 3, 60, threads=1))
+    assert judge(contest, rows[:1])[0]["note"] == "not installed: ERROR"  # before anything has run
     judged = {(row["variant"], row["threads"]): row for row in judge(contest, rows)}
     assert judged["joeynmt", 2]["note"] == "not installed: ERROR"
     assert judged["joeynmt", 2]["verdict"] is None
