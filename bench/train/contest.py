@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 from bench.train.data import Sample, cut_batches, padded_tokens, sorted_sentences, step_tokens, write_text
 from bench.train.plan import OURS, Contender, Contest
 from pipeline.config import ROOT
-from pipeline.parallel.config import RuntimeConfig
 from pipeline.parallel.launch import process_environment
 from pipeline.train.config import TrainConfig
 from pipeline.train.job import TrainJob
@@ -207,16 +206,12 @@ def job_of(contender: Contender, contest: Contest, sample: Sample, directory: Pa
 def own_job(contender: Contender, contest: Contest, sample: Sample, directory: Path) -> TrainJob:
     """Training as `make train` does it, with a record of every step, and without an end of its own."""
     experts = contest.model.moe.num_experts
-    runtime = RuntimeConfig(
+    runtime = replace(
+        sample.runtime,
         processes=contender.processes,
         threads=contender.threads,
         ep=contender.processes if experts else 1,
         device=contest.device,
-        zero_stage=1,
-        parallel_baselines=1,
-        timeout=600,
-        artifacts="-",
-        runs="-",
         wandb="disabled",
     )
     return TrainJob(

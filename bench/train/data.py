@@ -15,6 +15,7 @@ from pipeline.batch.mixture import Mixture, PairLengths, fit_targets
 from pipeline.config import ROOT, load_config
 from pipeline.corpus.fetch import read_corpus
 from pipeline.corpus.languages import parse_pairs
+from pipeline.parallel.config import RuntimeConfig
 from pipeline.stage import Store
 from pipeline.stages import clean, fetch
 from pipeline.systems import System, prepare
@@ -26,12 +27,14 @@ Ids = npt.NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Encoded pairs in the order of `pairs`; directories. sizes: of the vocabularies, source and target."""
+    """Encoded pairs in the order of `pairs`; directories. sizes: of the vocabularies, source and target. runtime: the
+    defaults of `make train`."""
 
     pairs: list[str]
     encoded: list[str]
     vocabulary: str
     sizes: tuple[int, int]
+    runtime: RuntimeConfig
 
 
 def prepare_sample(contest: Contest, pairs: str) -> Sample:
@@ -58,6 +61,7 @@ def prepare_sample(contest: Contest, pairs: str) -> Sample:
         encoded=[str(encoded[pair].path) for pair in named],
         vocabulary=str(vocabulary.path),
         sizes=(content["source_size"], content["target_size"]),
+        runtime=config.runtime,
     )
 
 

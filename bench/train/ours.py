@@ -1,9 +1,8 @@
 """One process of our own contender: `python -m bench.train.ours job.json` with RANK and WORLD_SIZE set.
 
-It is `pipeline.train` with three things around it: turns, a stopwatch, and no end but that of the turns.
+It is `pipeline.train` with a trainer that takes turns, a stopwatch around what it calls, and no end but that of turns.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,39 +12,30 @@ import torch
 from bench.train.stopwatch import Stopwatch, observe
 from bench.train.turns import Turns
 from pipeline.batch.packing import Step
-from pipeline.parallel.device import Place
 from pipeline.parallel.matmul import matmul_library
-from pipeline.parallel.mesh import Mesh, start_processes_group
 from pipeline.parallel.process import StopRequest, run_process
-from pipeline.schema import build
+from pipeline.train import trainer
+from pipeline.train.__main__ import train
 from pipeline.train.job import TrainJob
 from pipeline.train.records import Records
 
 
-def train(values: dict[str, Any], stop: StopRequest) -> None:
-    job = build(TrainJob, values["job"])
-    place = Place.take(job.runtime)
-    start_processes_group(
-        init_method=os.environ["BABELSHARD_RENDEZVOUS"],
-        rank=place.rank,
-        world=place.world,
-        device=place.device,
-        timeout=job.runtime.timeout,
-    )
+def compete(values: dict[str, Any], stop: StopRequest) -> None:
     watch = Stopwatch()
     observe(watch)
-    from pipeline.train.trainer import Trainer
 
-    class Contender(Trainer):
+    class Contender(trainer.Trainer):
         """Takes turns before each step."""
 
         turns: Turns | None = None
+        steps: Iterator[Step]
 
         def _step(self, steps: Iterator[Step], records: Records | None, peak: float) -> bool:
             if self.turns is None:
-                constants = {"parameters": self.parameters.total, "peak": peak, "library": library(job, place.device)}
+                library = product_library(self.job, self.device)
+                constants = {"parameters": self.parameters.total, "peak": peak, "library": library}
                 self.turns = Turns(Path(values["directory"]), values["rounds"], rank=self.rank, constants=constants)
-                steps_taken[:] = [watch.iterate("data", steps)]
+                self.steps = watch.iterate("data", steps)
             p = self.progress
             first = self.rank == 0  # every process knows the whole step's counts
             self.turns.step(
@@ -54,13 +44,13 @@ def train(values: dict[str, Any], stop: StopRequest) -> None:
                 executed_flops=p.executed_flops * first,
                 **watch.seconds,
             )
-            return super()._step(steps_taken[0], records, peak)
+            return super()._step(self.steps, records, peak)
 
-    steps_taken: list[Iterator[Step]] = []
-    Contender(job, Mesh.build(expert=job.runtime.ep, device=place.device), stop).run()
+    trainer.Trainer = Contender  # type: ignore[misc]
+    train(values["job"], stop)
 
 
-def library(job: TrainJob, device: torch.device) -> str:
+def product_library(job: TrainJob, device: torch.device) -> str:
     """Of the products whose rate is the peak; bfloat16 ones are oneDNN's on every CPU."""
     if device.type == "cuda":
         return "cublas"
@@ -68,4 +58,4 @@ def library(job: TrainJob, device: torch.device) -> str:
 
 
 if __name__ == "__main__":
-    run_process(train)
+    run_process(compete)

@@ -14,7 +14,7 @@ from bench.train.data import Sample, cut_batches, padded_tokens, write_text
 from bench.train.plan import CPU, CUDA, PEERS, QUICK, Contender, contests
 from bench.train.stopwatch import Stopwatch
 from bench.train.table import COLUMNS, ENGINE, SHARES, judge, table, write_csv
-from pipeline.config import ROOT
+from pipeline.config import ROOT, load_config
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +25,19 @@ def contest():
 
 
 @pytest.fixture(scope="module")
-def rounds(contest, prepared, tmp_path_factory):
+def sample(prepared):
+    return Sample(
+        pairs=prepared.pairs,
+        encoded=prepared.encoded,
+        vocabulary=prepared.vocabulary,
+        sizes=(3000, 1000),
+        runtime=load_config([]).runtime,
+    )
+
+
+@pytest.fixture(scope="module")
+def rounds(contest, sample, tmp_path_factory):
     """Rows of a real contest on two pairs of the sample."""
-    sample = Sample(pairs=prepared.pairs, encoded=prepared.encoded, vocabulary=prepared.vocabulary, sizes=(3000, 1000))
     return list(run_contest(contest, sample, tmp_path_factory.mktemp("contest")))
 
 
@@ -181,10 +191,9 @@ def test_plans_cover_what_is_asked():
     assert dense.rounds_of(peer) == [(1, 2), (2, 2), (2, 2), (2, 2), (1, 1)]
 
 
-def test_the_plan_for_cuda_is_one_process_of_gshards_size(prepared, tmp_path):
+def test_the_plan_for_cuda_is_one_process_of_gshards_size(sample, tmp_path):
     (contest,) = contests(CUDA, device="cuda", sections=("mfu",), dtypes=("bf16",), peers=())
     assert contest.contenders == (Contender(name="ours", processes=1, threads=1),)
-    sample = Sample(pairs=prepared.pairs, encoded=prepared.encoded, vocabulary=prepared.vocabulary, sizes=(3000, 1000))
     job = own_job(contest.contenders[0], contest, sample, tmp_path)
     assert (job.model.dim, job.model.ffn_dim, job.model.heads * job.model.key_dim) == (1024, 8192, 2048)
     assert (job.model.moe.num_experts, job.runtime.device, job.train.precision) == (16, "cuda", "bf16")
