@@ -17,6 +17,7 @@ from pipeline.parallel.process import StopRequest, run_process
 from pipeline.train import trainer
 from pipeline.train.__main__ import train
 from pipeline.train.job import TrainJob
+from pipeline.train.measure import matmul_peak
 from pipeline.train.records import Records
 
 
@@ -32,19 +33,23 @@ def compete(values: dict[str, Any], stop: StopRequest) -> None:
 
         def _step(self, steps: Iterator[Step], records: Records | None, peak: float) -> bool:
             if self.turns is None:
-                library = product_library(self.job, self.device)
-                constants = {"parameters": self.parameters.total, "peak": peak, "library": library}
-                self.turns = Turns(Path(values["directory"]), values["rounds"], rank=self.rank, constants=constants)
+                where = Path(values["directory"])
+                self.turns = Turns(where, values["rounds"], rank=self.rank, sums=self._sums, before=self._measure)
                 self.steps = watch.iterate("data", steps)
-            p = self.progress
-            first = self.rank == 0  # every process knows the whole step's counts
-            self.turns.step(
-                target_tokens=p.target_tokens * first,
-                useful_flops=p.useful_flops * first,
-                executed_flops=p.executed_flops * first,
-                **watch.seconds,
-            )
+            self.turns.step()
             return super()._step(self.steps, records, peak)
+
+        def _sums(self) -> dict[str, float]:
+            p, first = self.progress, self.rank == 0  # every process knows the whole step's counts
+            counts = {"target_tokens": p.target_tokens, "useful_flops": p.useful_flops}
+            counts["executed_flops"] = p.executed_flops
+            return {**{name: value * first for name, value in counts.items()}, **watch.seconds}
+
+        def _measure(self) -> dict[str, Any]:
+            """The peak as a run measures it once, here before every round: a slow moment of the machine lowers it."""
+            dtype = torch.bfloat16 if self.job.train.precision == "bf16" else torch.float32
+            peak, library = matmul_peak(self.device, dtype), product_library(self.job, self.device)
+            return {"parameters": self.parameters.total, "peak": peak, "library": library}
 
     trainer.Trainer = Contender  # type: ignore[misc]
     train(values["job"], stop)

@@ -4,7 +4,6 @@ Its loader sorts by length and cuts batches of padded tokens, as it does for its
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -74,10 +73,15 @@ def main() -> None:
 
     def take_turn(self: Any, batches: Any, normalization: Any, total_stats: Any, *args: Any, **kwargs: Any) -> Any:
         if not turns:
-            constants = {"parameters": sum(p.numel() for p in self.model.parameters())}
-            rank = int(os.environ["RANK"])
-            turns.append(Turns(Path(job["directory"]), job["rounds"], rank=rank, constants=constants))
-        turns[0].step(target_tokens=total_stats.n_tokens)
+            one = Turns(
+                Path(job["directory"]),
+                job["rounds"],
+                rank=0,
+                sums=lambda: {"target_tokens": total_stats.n_tokens},
+                before=lambda: {"parameters": sum(p.numel() for p in self.model.parameters())},
+            )
+            turns.append(one)
+        turns[0].step()
         return train_step(self, batches, normalization, total_stats, *args, **kwargs)
 
     Trainer._train_step = take_turn

@@ -5,7 +5,6 @@ better than what its users get.
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -81,9 +80,15 @@ def main() -> None:
 
     def take_turn(self: Any, batch: Any) -> Any:
         if not turns:
-            constants = {"parameters": sum(p.numel() for p in self.model.parameters())}
-            turns.append(Turns(directory, job["rounds"], rank=int(os.environ["RANK"]), constants=constants))
-        turns[0].step(target_tokens=self.stats.total_tokens)
+            one = Turns(
+                directory,
+                job["rounds"],
+                rank=0,
+                sums=lambda: {"target_tokens": self.stats.total_tokens},
+                before=lambda: {"parameters": sum(p.numel() for p in self.model.parameters())},
+            )
+            turns.append(one)
+        turns[0].step()
         return train_step(self, batch)
 
     TrainManager._train_step = take_turn

@@ -42,13 +42,10 @@ class Counted(Trainer):  # type: ignore[misc]
 class TakeTurns(TrainerCallback):  # type: ignore[misc]
     """Before each step."""
 
-    def __init__(self, turns: Turns) -> None:
-        self.turns = turns
-        self.trainer: Counted | None = None
+    turns: Turns
 
     def on_step_begin(self, *_args: Any, **_kwargs: Any) -> None:
-        assert self.trainer is not None
-        self.turns.step(target_tokens=self.trainer.target_tokens)
+        self.turns.step()
 
 
 def collate(items: list[list[list[list[int]]]]) -> dict[str, Tensor]:
@@ -106,8 +103,8 @@ def main() -> None:
     if world == 1:  # the Trainer would make a process group of one
         for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
             del os.environ[name]
-    constants = {"parameters": sum(p.numel() for p in model.parameters())}
-    callback = TakeTurns(Turns(Path(job["directory"]), job["rounds"], rank=rank, constants=constants))
+    parameters = sum(p.numel() for p in model.parameters())
+    callback = TakeTurns()
     arguments = TrainingArguments(
         output_dir=str(Path(job["directory"]) / "out"),
         use_cpu=True,
@@ -127,7 +124,13 @@ def main() -> None:
     trainer = Counted(
         model=model, args=arguments, train_dataset=job["batches"], data_collator=collate, callbacks=[callback]
     )
-    callback.trainer = trainer
+    callback.turns = Turns(
+        Path(job["directory"]),
+        job["rounds"],
+        rank=rank,
+        sums=lambda: {"target_tokens": trainer.target_tokens},
+        before=lambda: {"parameters": parameters},
+    )
     trainer.train()
 
 

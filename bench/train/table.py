@@ -76,7 +76,7 @@ def summary(contest: Contest, section: str, rounds: Sequence[Row]) -> dict[str, 
         return row
     shares = {part: total[part] / (seconds * first["processes"]) for part in PARTS}
     row |= {**shares, "other": 1 - sum(shares.values()), "outside": 1 - sum(shares[part] for part in ENGINE)}
-    peak = rounds[0]["peak"]
+    peak = max(r["peak"] for r in rounds)
     flops = median(r["useful_flops"] / r["seconds"] for r in rounds)
     row |= {"tflops": flops / 1e12, "peak_tflops": peak / 1e12, "library": rounds[0]["library"], "mfu": flops / peak}
     return row | {"useful": total["useful_flops"] / total["executed_flops"]}

@@ -7,7 +7,7 @@ lets round n begin, and `rows-<rank>.jsonl` gets a line at its end.
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,26 +26,37 @@ class Round(NamedTuple):
 class Turns:
     """Counts the steps of one process, measures rounds, waits between them, and ends the process after the last."""
 
-    def __init__(self, directory: Path, rounds: Sequence[Sequence[int]], *, rank: int, constants: Mapping[str, Any]):
-        self.directory, self.rank, self.constants = directory, rank, dict(constants)
+    def __init__(
+        self,
+        directory: Path,
+        rounds: Sequence[Sequence[int]],
+        *,
+        rank: int,
+        sums: Callable[[], Mapping[str, float]],
+        before: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        """sums: what this process has done since its start, target tokens for one; a round's row has their growth, and
+        the processes of one run are added up. before: called before each round, outside its time, for more columns."""
+        self.directory, self.rank, self.sums, self.before = directory, rank, sums, before
         self.rounds = [Round(*each) for each in rounds]
         self._number = -1
         self._left = 0
         self._start: dict[str, float] = {}
+        self._columns: Mapping[str, Any] = {}
 
-    def step(self, *, target_tokens: float, **sums: float) -> None:
-        """To be called where each step of training begins, at the same place of the loop. target_tokens, sums: of this
-        process since its start; a round's row has their growth. Processes of one run are added up."""
+    def step(self) -> None:
+        """To be called where each step of training begins, at the same place of the loop."""
         if self._left == 0:
             if self._number >= 0:
-                self._report(target_tokens=target_tokens, **sums)
+                self._report()
             self._number += 1
             if self._number == len(self.rounds):
                 os._exit(0)  # a training loop that is left by an exception would save, or wait for its peers
             self._wait()
             self._left = self.rounds[self._number].steps
             torch.set_num_threads(self.rounds[self._number].threads)
-            self._start = {"target_tokens": target_tokens, **sums, **_clocks()}
+            self._columns = self.before()
+            self._start = {**self.sums(), **_clocks()}
         self._left -= 1
 
     def _wait(self) -> None:
@@ -54,10 +65,10 @@ class Turns:
         while not go.exists():
             time.sleep(POLL)
 
-    def _report(self, **sums: float) -> None:
-        now = _clocks()
-        growth = {name: value - self._start[name] for name, value in {**sums, **now}.items()}
-        row = {"round": self._number, **self.rounds[self._number]._asdict(), **self.constants, **growth}
+    def _report(self) -> None:
+        now = {**_clocks(), **self.sums()}
+        growth = {name: value - self._start[name] for name, value in now.items()}
+        row = {"round": self._number, **self.rounds[self._number]._asdict(), **self._columns, **growth}
         with (self.directory / f"rows-{self.rank}.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 

@@ -99,9 +99,10 @@ def measured(variant, number, rate, *, processes=1, threads=1, **others):
 def test_scaling_compares_round_by_round():
     (contest, *_) = contests(CPU, device="cpu", sections=("scaling",), dtypes=("fp32",), peers=())
     parts = {**dict.fromkeys(("forward", "backward", "step"), 0.5), "data": 0.0, "logging": 0.0, "collectives": 0.0}
-    flops = {"useful_flops": 1e9, "executed_flops": 2e9, "peak": 1e9, "library": "mkl"}
+    flops = {"useful_flops": 1e9, "executed_flops": 2e9, "library": "mkl"}
     rows = []
     for number, (one, two) in enumerate([(100, 190), (50, 95), (100, 150)], start=1):  # round 2: a slow moment
+        flops["peak"] = 1e9 if number == 2 else 2e9
         rows.append(measured("ours", number, one, **parts, **flops))
         rows.append(measured("ours", number, two, processes=2, **parts, **flops))
     single, double = judge(contest, rows)
@@ -109,6 +110,7 @@ def test_scaling_compares_round_by_round():
     assert (double["measured"], double["verdict"]) == (pytest.approx(1.9), "ok")
     assert double["tokens_per_second"] == 150
     assert double["busy"] == pytest.approx(0.25)
+    assert double["mfu"] == pytest.approx(1e9 / 2 / 2e9)  # of the peak in a good moment
 
 
 def test_a_peer_is_judged_against_ours_and_a_missing_one_says_why():
