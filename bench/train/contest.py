@@ -19,7 +19,7 @@ from pipeline.parallel.launch import process_environment
 from pipeline.train.config import TrainConfig
 from pipeline.train.job import TrainJob
 
-PATIENCE = 300.0  # seconds for a start or a round
+PATIENCE = 600.0  # seconds for a start or a round
 ENVIRONMENTS = {"transformers": ".venv-bench", "joeynmt": ".venv-joeynmt", "eole": ".venv-eole"}
 NEVER = 10**9
 
