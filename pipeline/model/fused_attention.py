@@ -28,7 +28,16 @@ flash_backward: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 def attend(query_BNLD: Tensor, key_BNLD: Tensor, value_BNLD: Tensor, mask: Tensor | None) -> Tensor:
     """Scaled dot-product attention [B, N, L, D]; mask: additive, without gradient."""
-    if not query_BNLD.is_cpu or SWITCH.fp32_precision != "bf16":
+    if query_BNLD.is_cpu:
+        heads_BNLD: Tensor = attend_on_cpu(query_BNLD, key_BNLD, value_BNLD, mask)
+        return heads_BNLD
+    return F.scaled_dot_product_attention(query_BNLD, key_BNLD, value_BNLD, attn_mask=mask)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # a switch of the process is read
+def attend_on_cpu(query_BNLD: Tensor, key_BNLD: Tensor, value_BNLD: Tensor, mask: Tensor | None) -> Tensor:
+    """By MKL, whatever the process has chosen for large products."""
+    if SWITCH.fp32_precision != "bf16":
         return F.scaled_dot_product_attention(query_BNLD, key_BNLD, value_BNLD, attn_mask=mask)
     dtype = compute_dtype(query_BNLD)
     wide = torch.promote_types(dtype, torch.float32)

@@ -8,7 +8,7 @@ seeds for each group: see `pipeline.model.noise`.
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -95,8 +95,14 @@ class Layer(nn.Module):
             x_BLM = again(self._attend, x_BLM, self_mask, memory_BLM, cross_mask, router=None)
         else:
             x_BLM = self._attend(x_BLM, self_mask, memory_BLM, cross_mask)
+        if isinstance(self.feed_forward, FeedForward):
+            return self._feed_forward(x_BLM), None
         y_BLM, statistics = self.transform(self.feed_forward_norm(x_BLM), tokens)
         return x_BLM + self.drop(y_BLM), statistics
+
+    def _feed_forward(self, x_BLM: Tensor) -> Tensor:
+        y_BLM: Tensor = self.feed_forward(self.feed_forward_norm(x_BLM))
+        return x_BLM + self.drop(y_BLM)
 
     def _attend(self, x_BLM: Tensor, self_mask: Tensor, memory_BLM: Tensor | None, cross_mask: Tensor | None) -> Tensor:
         y_BLM = self.self_attention_norm(x_BLM)
@@ -104,6 +110,11 @@ class Layer(nn.Module):
         if self.cross_attention is not None and self.cross_attention_norm is not None:
             x_BLM = x_BLM + self.drop(self.cross_attention(self.cross_attention_norm(x_BLM), memory_BLM, cross_mask))
         return x_BLM
+
+    def compile_parts(self, **options: Any) -> None:
+        """By torch.compile what has neither routing nor collectives: attention, and a dense feed-forward network."""
+        self._attend = torch.compile(self._attend, **options)  # type: ignore[method-assign]
+        self._feed_forward = torch.compile(self._feed_forward, **options)  # type: ignore[method-assign]
 
     def transform(self, y_BLM: Tensor, tokens: Tokens) -> tuple[Tensor, MoEStatistics | None]:
         """The feed-forward part alone, with what a MoE layer reports of itself."""

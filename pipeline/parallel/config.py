@@ -13,6 +13,7 @@ class RuntimeConfig:
     models trained side by side, one process each. timeout: seconds after which a collective that hears nothing fails,
     and that processes have to join their job. heartbeat: seconds of silence after which a process counts as lost.
     recompute: what backward computes again to save memory: none, selective, layers or all (`Transformer.recompute`).
+    compile: torch.compile for training, which agrees with eager up to rounding (`pipeline.model.compilation`).
     artifacts, runs: directories of stages' outputs and of finished runs. wandb: offline, online, disabled, or auto
     (online for somebody who is logged in).
 
@@ -34,6 +35,7 @@ class RuntimeConfig:
     timeout: int
     recompute: Recompute
     heartbeat: int
+    compile: bool
     artifacts: str
     runs: str
     wandb: str

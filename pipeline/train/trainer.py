@@ -20,6 +20,7 @@ import torch.distributed as dist
 from pipeline.batch.assembly import assemble
 from pipeline.batch.mixture import Mixture, PairLengths, fit_targets
 from pipeline.batch.packing import Step
+from pipeline.model.compilation import compile_layers
 from pipeline.model.flops import count_parameters, forward_flops
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
@@ -75,6 +76,8 @@ class Trainer:
         self.forward_flops = forward_flops(job.model, vocabulary.target_size)
         cut_experts(model, mesh)
         model.recompute(job.runtime.recompute)
+        if job.runtime.compile:
+            compile_layers(model)
         self.guard = StepGuard(job.train.spikes, fp16=job.train.precision == "fp16")
         self.engine = build_engine(job, model.to(self.device), mesh, self.guard)
         layers = model.moe_layers()

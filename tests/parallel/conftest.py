@@ -127,6 +127,7 @@ def make_job(prepared: Any, out: Path, *, processes: int, ep: int, **changes: An
                 "timeout": 120,
                 "recompute": "none",
                 "heartbeat": 30,
+                "compile": False,
                 "artifacts": "-",
                 "runs": "-",
                 "wandb": "disabled",

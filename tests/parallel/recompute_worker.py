@@ -12,6 +12,7 @@ import torch.distributed as dist
 from pipeline.model.noise import seed_group
 from pipeline.parallel.deepspeed import Engine
 from pipeline.parallel.mesh import Mesh, start_processes_group
+from pipeline.parallel.optimizer import OptimizerSettings
 from pipeline.parallel.partition import cut_experts
 from pipeline.verify.batches import synthetic_step
 from pipeline.verify.config import Case
@@ -26,7 +27,7 @@ def run(zero_stage, gate, mode, mesh):
     model = built(Case(world=2, ep=2, zero_stage=zero_stage, groups=GROUPS, precision="fp32", gate=gate))
     cut_experts(model, mesh)
     model.recompute(mode)
-    settings = {"clip": 1.0, "betas": (0.9, 0.98), "epsilon": 1e-9, "weight_decay": 0.01, "precision": "fp32"}
+    settings = {"clip": 1.0, "optimizer": OptimizerSettings(weight_decay=0.01), "precision": "fp32"}
     engine = Engine(model, mesh, accumulation=GROUPS // 2, zero_stage=zero_stage, **settings)
     engine.train()
     found = {}

@@ -1,0 +1,33 @@
+"""torch.compile for the parts of the model that are plain tensor code: fused elementwise operations, same results.
+
+Routing, dispatch, experts and their collectives stay as they are: the autograd functions there are written by hand, and
+their shapes follow the data where nothing is dropped.
+"""
+
+import os
+import shutil
+
+import torch
+
+from pipeline.model.transformer import Layer, Transformer
+
+VARIANTS = 64  # of one piece of code: sides, shapes of batches, training and evaluation, kinds of layers
+
+
+def compile_layers(model: Transformer) -> None:
+    """Compile attention and dense feed-forward networks, at their first call, once for each shape of a batch.
+
+    Layers of a side share their code. Draws are eager's (`fallback_random`), so that dropout drops the same; results
+    agree up to the rounding of fused operations. Raises ValueError where there is no C++ compiler.
+    """
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        raise ValueError(
+            f"runtime.compile=true needs a C++ compiler and {compiler} is not found: install g++, name another one in "
+            "the environment variable CXX, or set runtime.compile=false"
+        )
+    torch._dynamo.config.recompile_limit = VARIANTS
+    for stack in (model.encoder, model.decoder):
+        for layer in stack.layers:
+            assert isinstance(layer, Layer)
+            layer.compile_parts(dynamic=False, options={"fallback_random": True})

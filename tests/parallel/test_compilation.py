@@ -1,0 +1,23 @@
+"""Training compiled, by real processes."""
+
+import shutil
+
+import pytest
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+@pytest.mark.parametrize("recompute", ["none", "all"])
+def test_a_compiled_job_trains_as_an_eager_one(run_job, recompute):
+    """float32 by fused operations: rounding at step 1, and what has grown of it a few steps later, as between
+    topologies."""
+    eager, compiled = (
+        run_job(processes=2, ep=2, max_steps=3, runtime={"compile": compile, "recompute": recompute})
+        for compile in (False, True)  # noqa: A001 - the setting's name
+    )
+    for mine, theirs in zip(compiled.records("train"), eager.records("train"), strict=True):
+        tolerance = 2e-6 if mine["step"] == 1 else 1e-4
+        for quantity in ("cross_entropy", "aux_loss", "gradient_norm"):
+            assert mine[quantity] == pytest.approx(theirs[quantity], rel=tolerance), (quantity, mine["step"])
+    loss = [outcome.records("validation")[-1]["cross_entropy"] for outcome in (compiled, eager)]
+    assert loss[0] == pytest.approx(loss[1], rel=1e-4)
