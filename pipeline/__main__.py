@@ -78,7 +78,7 @@ def verify_topologies(arguments: list[str]) -> None:
 
 def _guarded(action: Callable[[], None]) -> int:
     """Run, and turn every way of ending into an exit code and one clear line."""
-    from pipeline.parallel.launch import STOPPED, JobFailed, stop_all
+    from pipeline.parallel.launch import STOPPED, JobFailed, stop_all, unsaved
     from pipeline.stage import Stopped
 
     try:
@@ -97,6 +97,9 @@ def _guarded(action: Callable[[], None]) -> int:
         return 0
     stop_all()
     # asked: whatever a signal was turned into on its way here (SentencePiece makes it an error of its own)
+    if unsaved:
+        print(f"error: {unsaved[0]}; what was under way is not saved, the last checkpoint is kept", file=sys.stderr)
+        return 1
     if asked or not code:
         print("stopped; the same command goes on from here", file=sys.stderr)
         return 128 + signal.SIGINT if asked[:1] == [signal.SIGINT] else STOPPED

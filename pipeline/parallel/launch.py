@@ -27,6 +27,7 @@ HUGE = str(1 << 40)
 
 _children: dict[subprocess.Popen[bytes], signal.Signals] = {}  # and what asks each of them to stop
 _lock = threading.Lock()
+unsaved: list[str] = []  # jobs that were asked to stop and failed at it, with the reason
 
 
 class JobFailed(Exception):  # noqa: N818
@@ -47,6 +48,12 @@ def launch(module: str, job: dict[str, Any], *, directory: Path, processes: int,
         wait(lambda: [process.poll() for process in started], directory, title)
     except JobFailed:
         end(started, grace=FAILED_GRACE)
+        raise
+    except BaseException:  # it was asked to stop
+        end(started)
+        codes = [process.returncode for process in started]
+        if any(code > 0 and code != STOPPED for code in codes):
+            unsaved.append(f"{title}: {_reason(codes, directory, {})}")
         raise
     finally:
         end(started)

@@ -1,0 +1,22 @@
+"""A job's process that is busy until it is asked to stop, and then fails or not, as its job says."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+job_file = Path(sys.argv[1])
+
+
+def stop(*_):
+    error = json.loads(job_file.read_text())["error"]
+    if error:
+        job_file.with_name("rank-0.error").write_text(error)
+    os._exit(1 if error else 75)
+
+
+signal.signal(signal.SIGTERM, stop)
+job_file.with_name("ready").touch()
+while True:
+    signal.pause()

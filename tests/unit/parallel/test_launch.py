@@ -1,0 +1,52 @@
+"""How a command ends when it is asked to stop, with real processes and signals."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.conftest import ROOT
+
+COMMAND = """
+import signal, sys
+from pathlib import Path
+import pipeline.__main__ as command
+from pipeline.parallel.launch import launch
+
+def action():
+    job = {"error": sys.argv[2]}
+    where = Path(sys.argv[1])
+    launch("tests.unit.parallel.stopping_worker", job, directory=where, processes=1, threads=1, title="job")
+
+for number in command.SIGNALS:
+    signal.signal(number, command._interrupt)
+sys.exit(command._guarded(action))
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "code"),
+    [
+        (signal.SIGTERM, "", 75),
+        (signal.SIGINT, "", 130),
+        (signal.SIGTERM, "[Errno 28] No space left on device", 1),
+        (signal.SIGINT, "[Errno 28] No space left on device", 1),
+    ],
+)
+def test_only_work_that_was_saved_may_be_queued_again(tmp_path, number, error, code):
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, str(tmp_path), error], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "ready").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(process.pid, number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == code, said
+    if error:
+        assert f"error: job: process 0 of 1 failed: {error}; what was under way is not saved" in said
+    else:
+        assert "the same command goes on from here" in said
