@@ -63,7 +63,8 @@ class Contest:
 @dataclass(frozen=True, kw_only=True)
 class Scale:
     """Sizes and effort of a whole run, and what it covers unless told otherwise. models: by the number of experts made
-    MoE or dense. rows: of a group in our own sections and among peers. vocabulary: overrides of its configuration."""
+    MoE or dense. rows, groups: of a group and of a step, in our own sections and among peers. vocabulary: overrides of
+    its configuration."""
 
     models: tuple[ModelConfig, ...]
     dtypes: tuple[str, ...]
@@ -73,7 +74,7 @@ class Scale:
     rows: tuple[int, int]
     source: int
     target: int
-    groups: int
+    groups: tuple[int, int]
     rounds: int
     steps: int
     peer_steps: int
@@ -81,9 +82,9 @@ class Scale:
     pairs: str = "de-en,fr-en,es-en,ru-en,zh-Hans-en,ja-en,tr-en"
     warm: int = field(default=1)
 
-    def batch(self, rows: int) -> BatchConfig:
-        shape = GroupShape(rows=rows, source=self.source, target=self.target)
-        return BatchConfig(shapes=[shape], groups_per_step=self.groups, temperature=1.0, window_steps=8)
+    def batch(self, *, peers: bool) -> BatchConfig:
+        shape = GroupShape(rows=self.rows[peers], source=self.source, target=self.target)
+        return BatchConfig(shapes=[shape], groups_per_step=self.groups[peers], temperature=1.0, window_steps=8)
 
 
 def transformer(dim: int, *, layers: int, hidden: int = 0, heads: int = 0, head_dim: int = 0) -> ModelConfig:
@@ -108,9 +109,9 @@ CPU = Scale(
     rows=(20, 10),
     source=96,
     target=72,
-    groups=2,
+    groups=(8, 2),
     rounds=3,
-    steps=2,
+    steps=1,
     peer_steps=2,
 )
 CUDA = Scale(  # GShard's MoE(16E, 12L), arXiv:2006.16668, table 1 and appendix A.2
@@ -122,7 +123,7 @@ CUDA = Scale(  # GShard's MoE(16E, 12L), arXiv:2006.16668, table 1 and appendix 
     rows=(128, 128),
     source=96,
     target=72,
-    groups=8,
+    groups=(8, 8),
     rounds=3,
     steps=8,
     peer_steps=8,
@@ -138,7 +139,7 @@ QUICK = Scale(
     rows=(4, 4),
     source=96,
     target=72,
-    groups=2,
+    groups=(2, 2),
     rounds=2,
     steps=2,
     peer_steps=2,
@@ -164,7 +165,7 @@ def contests(
                     device=device,
                     dtype=dtype,
                     model=with_experts(model, scale.experts),
-                    batch=scale.batch(scale.rows[0]),
+                    batch=scale.batch(peers=False),
                     rounds=rounds,
                     contenders=tuple(Contender(name=OURS, processes=n, threads=1) for n in counts),
                     vocabulary=scale.vocabulary,
@@ -179,7 +180,7 @@ def contests(
                 device=device,
                 dtype="fp32",
                 model=with_experts(scale.models[0], experts),
-                batch=scale.batch(scale.rows[1]),
+                batch=scale.batch(peers=True),
                 rounds=rounds,
                 contenders=(
                     Contender(name=OURS, processes=scale.processes, threads=1),
