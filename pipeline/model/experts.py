@@ -41,18 +41,18 @@ class Experts(nn.Module):
         Raises ValueError where X does not divide by E, or counts do not fit E or X; the last is not seen on a GPU in
         bf16, where nothing waits for the counts.
         """
+        rows_XM = rows_XM.to(compute_dtype(rows_XM))  # before they travel: bf16 is half of it
         if self.exchange is not None:
             return self.exchange(self.compute, rows_XM, counts_E)
         return self.compute(rows_XM, counts_E)
 
     def compute(self, rows_XM: Tensor, counts_E: Tensor | None) -> Tensor:
-        """`forward` without the exchange."""
+        """`forward` without the exchange, in the dtype of the rows."""
         E, M, H = self.wi_EMH.shape
         if counts_E is None and len(rows_XM) % E:
             raise ValueError(f"{len(rows_XM)} rows do not divide by {E} experts; pass counts_E for ragged rows")
         if counts_E is not None and counts_E.shape != (E,):
             raise ValueError(f"counts_E has shape {tuple(counts_E.shape)}; expected ({E},), one count per expert")
-        rows_XM = rows_XM.to(compute_dtype(rows_XM))
         weights = self.wi_EMH, self.wo_EHM
         if rows_XM.is_cpu:
             return feed_forward_in_blocks(rows_XM, *weights, counts_E)
