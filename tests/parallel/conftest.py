@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +15,7 @@ from torch import Tensor
 from pipeline.batch.config import BatchConfig, GroupShape
 from pipeline.model.config import ModelConfig, MoEConfig
 from pipeline.parallel.config import RuntimeConfig
-from pipeline.parallel.launch import launch
+from pipeline.parallel.launch import launch, process_environment
 from pipeline.train.config import CheckpointConfig, TrainConfig
 from pipeline.train.job import TrainJob
 from pipeline.train.schedule import ScheduleConfig
@@ -60,6 +62,24 @@ class Outcome:
 
 
 RunJob = Callable[..., Outcome]
+
+
+def run_worker(name: str, directory: Path) -> str:
+    """Run a script of this folder as two processes that meet in `directory`; what the first one printed."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name(name))],
+            env=process_environment(rank, 2, 1, directory / "store"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(outputs)
+    return outputs[0]
+
 
 SPIKY = {  # a run with Adafactor, and what goes wrong in it
     "optimizer": "adafactor",

@@ -61,4 +61,5 @@ if __name__ == "__main__":
                 assert torch.equal(value, reference[name]), f"ZeRO {zero_stage} {gate} {mode}: {name}"
             gc.collect()  # engines hold circles
             print(zero_stage, gate, mode, flush=True)
-    dist.destroy_process_group()
+    dist.barrier()
+    os._exit(0)  # as the product's processes end: gloo's destructors abort where a peer is gone already

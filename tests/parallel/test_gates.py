@@ -1,36 +1,20 @@
 """Every gate gives the same on two processes as on one, and training with it records what the routers did."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pipeline.model.config import ConditionalConfig, MoEConfig
 from pipeline.model.gate_config import Top2Config
-from pipeline.parallel.launch import process_environment
 from tests.conftest import ROOT
 from tests.gates import GATES, moe_of
+from tests.parallel.conftest import run_worker
 
 
 def test_every_gate_equals_the_single_process(tmp_path):
     """Loss, usage and gradients in float64 with experts cut over two processes, an empty group among the others."""
-    script = Path(__file__).with_name("gates_worker.py")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script)],
-            env=process_environment(rank, 2, 1, tmp_path / "store"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(outputs)
-    assert outputs[0].split()[-len(GATES) :] == GATES
+    assert run_worker("gates_worker.py", tmp_path).split()[-len(GATES) :] == GATES
 
 
 def test_training_records_every_layer_and_the_usage_of_every_pair(run_job):

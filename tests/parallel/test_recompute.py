@@ -1,30 +1,13 @@
 """Recomputation with experts cut over processes: its collectives meet, and nothing changes."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-from pipeline.parallel.launch import process_environment
+from tests.parallel.conftest import run_worker
 
 
 def test_every_mode_trains_to_the_same_bits(tmp_path):
     """Two processes, ep=2, ZeRO 1 and 2: all-to-alls of a recomputed layer run in the middle of backward."""
-    script = Path(__file__).with_name("recompute_worker.py")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script)],
-            env=process_environment(rank, 2, 1, tmp_path / "store"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(outputs)
-    assert outputs[0].count("all\n") == 2
+    assert run_worker("recompute_worker.py", tmp_path).count("all\n") == 2
 
 
 @pytest.mark.long
