@@ -3,8 +3,6 @@
 import argparse
 import dataclasses
 import json
-import platform
-import re
 import subprocess
 import sys
 import tempfile
@@ -13,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.moe.plan import CPU, CUDA, DTYPES, QUICK, SECTIONS, Job, jobs
-from bench.moe.table import judge, table, write_csv
+from bench.moe.table import COLUMNS, judge, table
 from bench.moe.targets import MEMORY
+from bench.output import device_name, results_file, write_csv
 from pipeline.parallel.launch import process_environment
-
-RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 
 def main() -> int:
@@ -34,9 +31,7 @@ def main() -> int:
         library=options.library,
     )
     name = device_name(options.device)
-    out = options.out or RESULTS
-    if out.is_dir() or not out.suffix:
-        out /= f"moe-{slug(name)}.csv"
+    out = results_file("moe", name, options.out)
     rows: list[dict[str, Any]] = []
     complete = True
     for job in planned:
@@ -46,7 +41,7 @@ def main() -> int:
             else:
                 rows.append(row)
             report(row)
-            write_csv(judge(rows), out)  # after every row: a run that is cut short leaves what it has
+            write_csv(judge(rows), COLUMNS, out)  # after every row: a run that is cut short leaves what it has
             complete &= row["variant"] != "process"
     print(f"\nOne MoE layer, forward and backward, on {name}\n\n{table(judge(rows))}\n\nwritten to {out}")
     return 0 if complete else 1
@@ -108,21 +103,6 @@ def report(row: dict[str, Any]) -> None:
     result = ", ".join(f"{value:.2f} {unit}" for unit, value in values.items() if value is not None) or row["note"]
     where = f"{row['section']} E={row['experts']} {row['dtype']} threads={row['threads']}"
     print(f"{where} {row['variant']}: {result}", file=sys.stderr, flush=True)
-
-
-def device_name(device: str) -> str:
-    """Model of the GPU or CPU."""
-    if device == "cuda":
-        import torch
-
-        return torch.cuda.get_device_name()
-    found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1] if found else platform.processor() or platform.machine()
-
-
-def slug(name: str) -> str:
-    """Lower-case letters, digits and single hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,11 @@
-"""From measured rows to judged ones, to a CSV and a table."""
+"""From measured rows to judged ones, and to a table."""
 
-import csv
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from bench.moe.plan import MATMUL
 from bench.moe.targets import DISPATCH_AND_COMBINE, Check, memory_check, ratio, time_check
-
-Row = Mapping[str, Any]
+from bench.output import Row, aligned, mark
 
 COLUMNS = (
     *("section", "device", "model", "hidden", "tokens", "experts", "k", "dtype", "library", "threads", "variant"),
@@ -76,16 +73,6 @@ def _columns(check: Check | None, prefix: str) -> dict[str, Any]:
     }
 
 
-def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Judged rows, floats to five significant digits; empty where there is no value."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({key: f"{value:.5g}" if isinstance(value, float) else value for key, value in row.items()})
-
-
 def table(rows: Sequence[Row]) -> str:
     """Judged rows, aligned; blocks are separated by an empty line."""
     lines: list[tuple[str, ...]] = [HEADER]
@@ -96,28 +83,13 @@ def table(rows: Sequence[Row]) -> str:
             (
                 *(str(row[key]) for key in ("section", "experts", "dtype", "threads", "variant")),
                 *(number(row["ms"], 2), number(row["to_dense"], 3), number(row["to_ours"], 3)),
-                *(number(row["tflops"], 3), number(row["to_matmul"], 3), mark(row, "")),
+                *(number(row["tflops"], 3), number(row["to_matmul"], 3), mark(row)),
                 *(number(row["extra_mb"], 1), number(row["accumulating_mb"], 1), mark(row, "memory_")),
                 row["note"] or "",
             )
         )
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
-    left = {HEADER.index(name) for name in ("section", "dtype", "variant", "target", "memory target", "note")}
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    return aligned(lines, left=("section", "dtype", "variant", "target", "memory target", "note"))
 
 
 def number(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:.{digits}f}"
-
-
-def mark(row: Row, prefix: str) -> str:
-    """A target as `measured/limit verdict`."""
-    if row[f"{prefix}verdict"] is None:
-        return ""
-    return f"{row[f'{prefix}measured']:.3f}/{row[f'{prefix}limit']:.3f} {row[f'{prefix}verdict']}"

@@ -7,11 +7,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.moe.__main__ import RESULTS, device_name, slug
+from bench.output import device_name, results_file, write_csv
 from bench.train.contest import run_contest
 from bench.train.data import prepare_sample
 from bench.train.plan import CPU, CUDA, PEERS, QUICK, SECTIONS, Contest, contests
-from bench.train.table import judge, rate, table, write_csv
+from bench.train.table import COLUMNS, judge, rate, table
 
 
 def main() -> int:
@@ -26,9 +26,7 @@ def main() -> int:
         peers=options.peers,
     )
     name = device_name(options.device)
-    out = options.out or RESULTS
-    if out.is_dir() or not out.suffix:
-        out /= f"train-{slug(name)}.csv"
+    out = results_file("train", name, options.out)
     done: list[tuple[Contest, list[dict[str, Any]]]] = []
     for contest in planned:
         sample = prepare_sample(contest, scale.pairs)
@@ -39,9 +37,9 @@ def main() -> int:
                 rows.append(row)
                 report(contest, row)
                 # after every row: a run that is cut short leaves what it has
-                write_csv([row for each in done for row in judge(*each)], out)
+                write_csv([row for each in done for row in judge(*each)], COLUMNS, out)
     judged = sorted((row for each in done for row in judge(*each)), key=lambda row: SECTIONS.index(row["section"]))
-    write_csv(judged, out)
+    write_csv(judged, COLUMNS, out)
     print(f"\nTraining on {name}\n\n{table(judged)}\n\nwritten to {out}")
     return 0 if all(row["note"] == "" for _, rows in done for row in rows if row["variant"] == "ours") else 1
 

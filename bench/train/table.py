@@ -1,15 +1,12 @@
-"""From measured rounds to judged rows, to a CSV and a table."""
+"""From measured rounds to judged rows, and to a table."""
 
-import csv
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.output import Row, aligned, mark
 from bench.train.plan import OURS, Contest
 from bench.train.stopwatch import PARTS
-
-Row = Mapping[str, Any]
 
 SHARES = (*PARTS, "other")
 ENGINE = ("forward", "backward", "step")
@@ -131,16 +128,6 @@ def _columns(measured: float | None, limit: float | None, *, at_least: bool) -> 
     }
 
 
-def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Judged rows, floats to five significant digits; empty where there is no value."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({key: f"{value:.5g}" if isinstance(value, float) else value for key, value in row.items()})
-
-
 def table(rows: Sequence[Row]) -> str:
     """Judged rows, aligned; an empty line between contests and sections. Shares are per cent of the time."""
     lines: list[tuple[str, ...]] = [HEADER]
@@ -162,19 +149,11 @@ def table(rows: Sequence[Row]) -> str:
                 "" if row["peak_tflops"] is None else f"{row['peak_tflops']:.3f}",
                 row["library"] or "",
                 _percent(row["mfu"]),
-                _mark(row),
+                mark(row),
                 row["note"] or "",
             )
         )
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
-    left = {HEADER.index(name) for name in ("section", "model", "dtype", "variant", "library", "target", "note")}
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    return aligned(lines, left=("section", "model", "dtype", "variant", "library", "target", "note"))
 
 
 def _number(value: float | None) -> str:
@@ -183,10 +162,3 @@ def _number(value: float | None) -> str:
 
 def _percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f}"
-
-
-def _mark(row: Row) -> str:
-    """A target as `measured/limit verdict`."""
-    if row["verdict"] is None:
-        return ""
-    return f"{row['measured']:.3f}/{row['limit']:.3f} {row['verdict']}"

@@ -1,7 +1,6 @@
 """What a training step costs and what the machine could do: FLOPs, padding, memory, the matmul peak."""
 
 import resource
-import sys
 import time
 
 import torch
@@ -63,8 +62,7 @@ def peak_memory(device: torch.device) -> int:
     """Most bytes this process has held so far: of the device's memory, or of the host's where the device is a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def largest(values: list[float], device: torch.device) -> list[float]:

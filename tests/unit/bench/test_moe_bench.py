@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from bench.moe.__main__ import add_memory, slug
+from bench.moe.__main__ import add_memory
 from bench.moe.bounds import dense
 from bench.moe.case import Place
 from bench.moe.memory import extra_memory, peak_without
@@ -17,6 +17,7 @@ from bench.moe.table import COLUMNS, judge, table
 from bench.moe.targets import DISPATCH_AND_COMBINE, OURS_WITHOUT_EXPERTS, Check
 from bench.moe.timing import interleave
 from bench.moe.variants import VARIANTS
+from bench.output import slug
 from pipeline.config import ROOT
 
 SIZE = Size(model=16, hidden=32, tokens=64, experts=4)

@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.output import write_csv
 from bench.train.contest import added, own_job, run_contest
 from bench.train.data import Sample, cut_batches, padded_tokens, write_text
 from bench.train.plan import CPU, CUDA, PEERS, QUICK, Contender, contests
 from bench.train.stopwatch import Stopwatch
-from bench.train.table import COLUMNS, ENGINE, SHARES, judge, table, write_csv
+from bench.train.table import COLUMNS, ENGINE, SHARES, judge, table
 from pipeline.config import ROOT, load_config
 
 
@@ -69,7 +70,7 @@ def test_mfu_is_useful_flops_over_the_measured_peak(contest, rounds):
 
 def test_rows_become_a_table_and_a_file(contest, rounds, tmp_path):
     judged = judge(contest, rounds)
-    write_csv(judged, tmp_path / "train.csv")
+    write_csv(judged, COLUMNS, tmp_path / "train.csv")
     with (tmp_path / "train.csv").open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         assert tuple(reader.fieldnames) == COLUMNS
