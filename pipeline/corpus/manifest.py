@@ -24,14 +24,32 @@ _IGNORED = re.compile(r"\..*|(NOTICE|README|LICEN[CS]E|COPYING).*", re.IGNORECAS
 
 @dataclass(frozen=True, kw_only=True)
 class FileEntry:
-    """One file of a corpus, or the two aligned files of a pair."""
+    """One file of a corpus, the two aligned files of a pair, or a part of a data set elsewhere.
+
+    paths: relative to the directory of the corpus, or URLs; source first. columns: field of the file, by name or by
+    number from 0 -> BCP-47 code or `document`, for formats that do not say so themselves. source: the name by which
+    mixing and curriculum know these rows. tag: marker put before each of their source sentences, such as bt. archive:
+    what holds the paths, if anything.
+    dataset, config, part, revision: of a hub data set (part is its name of the split); dataset is also an mtdata id.
+    """
 
     split: str
     format: str  # a name in pipeline.corpus.readers.FORMATS
-    paths: tuple[str, ...]  # relative to the directory of the corpus; source first
+    paths: tuple[str, ...] = ()
     pair: LangPair | None = None  # what the files hold, where they do not say so themselves
+    columns: Mapping[str, str] = field(default_factory=dict)
     sha256: tuple[str, ...] = ()  # one a path, or none
     rows: int | None = None  # without the header
+    source: str = ""
+    tag: str = ""
+    licence: str = ""
+    citation: str = ""
+    archive: str = ""
+    dataset: str = ""
+    config: str = ""
+    part: str = ""
+    revision: str = ""
+    streaming: bool = False
 
     def __post_init__(self) -> None:
         where = f"files: {', '.join(self.paths) or 'an entry'}"

@@ -1,0 +1,107 @@
+"""Rows of a corpus in columns: what every reader gives, and the Parquet files in which fetch keeps them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+DOCUMENT = "document"  # column that says which document a row is from
+BATCH_ROWS = 10_000  # most rows of a batch
+_GROUP_ROWS = 50_000  # of a Parquet row group, the unit of reading and of sharding
+_GROUP_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows of one entry of a manifest, read as they are asked for.
+
+    columns: BCP-47 codes, and `document` where known. batches: string columns of these names, at most BATCH_ROWS rows;
+    null means that there is no translation (a sparse multi-way table), an empty text that a side is missing.
+    """
+
+    columns: tuple[str, ...]
+    batches: Iterator[pa.RecordBatch]
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        return tuple(column for column in self.columns if column != DOCUMENT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableInfo:
+    """What a written table holds. filled: rows by code whose text is not empty."""
+
+    rows: int
+    filled: dict[str, int]
+
+
+def write_table(table: Table, path: Path) -> TableInfo:
+    """Write Parquet, zstd, in row groups of bounded rows and bytes; memory is bounded by one group.
+
+    The bytes of the file depend on the rows alone, not on how the reader cut them into batches.
+    """
+    schema = pa.schema([(column, pa.string()) for column in table.columns])
+    rows, filled = 0, dict.fromkeys(table.codes, 0)
+    with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False, write_statistics=False) as writer:
+        for group in _groups(table.batches):
+            rows += group.num_rows
+            for code in table.codes:
+                filled[code] += _count_filled(group[code])
+            writer.write_table(group, row_group_size=group.num_rows)
+    return TableInfo(rows=rows, filled=filled)
+
+
+def read_batches(path: Path, columns: Sequence[str], groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+    """Batches of some columns, in order, one row group in memory at a time. groups: those to read, by default all."""
+    with pq.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
+        for group in range(file.num_row_groups) if groups is None else groups:
+            for batch in file.read_row_group(group, columns=list(columns), use_threads=False).to_batches(BATCH_ROWS):
+                yield batch.select(list(columns))
+
+
+def group_rows(path: Path) -> list[int]:
+    """Rows of every row group of a table."""
+    metadata = pq.read_metadata(path)
+    return [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+
+
+def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The same rows, cut after _GROUP_ROWS rows or, sooner, after _GROUP_BYTES of text."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        start = 0
+        ends = _row_ends(batch)
+        while start < batch.num_rows:
+            before = ends[start - 1] if start else 0
+            stop = min(batch.num_rows, start + _GROUP_ROWS - rows)
+            fits = int(ends.searchsorted(before + _GROUP_BYTES - size, side="right"))
+            stop = max(min(stop, fits), start if rows else start + 1)
+            if stop > start:
+                held.append(batch.slice(start, stop - start))
+                rows, size = rows + stop - start, size + int(ends[stop - 1] - before)
+            if stop < batch.num_rows or rows == _GROUP_ROWS:
+                yield pa.Table.from_batches(held).combine_chunks()
+                held, rows, size = [], 0, 0
+            start = stop
+    if held:
+        yield pa.Table.from_batches(held).combine_chunks()
+
+
+def _row_ends(batch: pa.RecordBatch) -> Any:
+    """Bytes of text up to the end of each row."""
+    total = None
+    for column in batch.columns:
+        lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False).astype("int64")
+        total = lengths if total is None else total + lengths
+    assert total is not None
+    return total.cumsum()
+
+
+def _count_filled(column: Any) -> int:
+    trimmed = pc.utf8_length(pc.utf8_trim_whitespace(column))
+    return int(pc.sum(pc.greater(trimmed, 0)).as_py() or 0)
