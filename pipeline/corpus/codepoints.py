@@ -1,0 +1,219 @@
+"""Many texts as one array of code points: what cleaning needs of them, without a loop over texts.
+
+N texts, L code points of all of them, T tokens (words) of all of them.
+"""
+
+import unicodedata
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.corpus.characters import COMPOSES, LETTER, SEPARATOR, SPACE, UNSPACED, characters, mix
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.uint32]
+Hashes = npt.NDArray[np.uint64]
+
+_BASE = 0xD6E8FEB86659FD93  # of the polynomial hashes; odd, so that it has an inverse modulo 2 ** 64
+_INVERSE = pow(_BASE, -1, 1 << 64)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts and their code points. array: the texts. codes: [L]. offsets: [N + 1], where each begins."""
+
+    array: pa.StringArray
+    codes: Codes
+    offsets: Ints
+
+    @classmethod
+    def normalized(cls, array: pa.StringArray) -> "Texts":
+        """Texts in NFC, every run of white space and control characters one space, none at either end."""
+        array, codes, offsets = _composed(array)
+        spaces = (characters().flags[codes] & SPACE) > 0
+        if not spaces.any():
+            return cls(array, codes, offsets)
+        repeated = np.concatenate(([False], spaces[:-1]))
+        repeated[offsets[:-1][offsets[:-1] < len(codes)]] = True
+        dropped = spaces & repeated  # all spaces of a run but its first, and that too at the start of a text
+        dropped[_trailing(spaces, offsets)] = True
+        if not dropped.any() and np.array_equal(codes == SEPARATOR, spaces):
+            return cls(array, codes, offsets)
+        codes = np.where(spaces, np.uint32(SEPARATOR), codes)[~dropped]
+        offsets = offsets - _sums(dropped, offsets, start=True)
+        return cls(_encode(codes, offsets), codes, offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @cached_property
+    def flags(self) -> npt.NDArray[np.uint8]:
+        """Bits of each code point, as in `pipeline.corpus.characters`: [L]."""
+        return characters().flags[self.codes]
+
+    @cached_property
+    def lengths(self) -> Ints:
+        """Code points of each text: [N]."""
+        return np.diff(self.offsets)
+
+    def count(self, chosen: Bools) -> Ints:
+        """Chosen code points of each text. chosen: [L]; result: [N]."""
+        return _sums(chosen, self.offsets)
+
+    def letter_shares(self) -> npt.NDArray[np.float64]:
+        """Share of letters and combining marks among the characters that are not spaces, 0 where there are none: [N]."""
+        visible = self.lengths - self.count(self.codes == SEPARATOR)
+        letters = self.count((self.flags & LETTER) > 0)
+        shares: npt.NDArray[np.float64] = letters / np.maximum(visible, 1)
+        return shares
+
+    @cached_property
+    def hashes(self) -> Hashes:
+        """Hash of each text as it is: [N]."""
+        return _hash_runs(characters().hashes[self.codes], self.offsets)
+
+    @cached_property
+    def folded(self) -> "Folded":
+        """The texts as they are compared."""
+        return Folded.of(self)
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Texts as they are compared: each character in NFKC, case-folded; punctuation, spaces and controls separate words.
+
+    words: hash of each word, [T]; a letter of a script without spaces is a word of its own. word_offsets: [N + 1].
+    halves: 2 for a word, 1 for a letter of a script without spaces, of which two are taken for a word: [T].
+    essences: hash of each text without separators, [N]. empty: of that nothing is left, [N].
+    """
+
+    words: Hashes
+    word_offsets: Ints
+    halves: npt.NDArray[np.int64]
+    essences: Hashes
+    empty: Bools
+
+    @classmethod
+    def of(cls, texts: Texts) -> "Folded":
+        codes, offsets = _fold(texts.codes, texts.offsets)
+        kept = codes != SEPARATOR
+        starts_after_gap = np.ones(len(codes) + 1, dtype=bool)
+        starts_after_gap[1:] = ~kept
+        starts_after_gap[offsets[:-1]] = True  # the last offset is the end, beyond every character
+        letters = codes[kept]
+        offsets = offsets - _sums(~kept, offsets, start=True)
+        unspaced = (characters().flags[letters] & UNSPACED) > 0
+        begins = starts_after_gap[:-1][kept] | unspaced
+        begins[1:] |= unspaced[:-1]
+        at = np.flatnonzero(begins)
+        values = characters().hashes[letters]
+        return cls(
+            words=_hash_runs(values, np.append(at, len(letters))),
+            word_offsets=np.searchsorted(at, offsets),
+            halves=2 - unspaced[at].astype(np.int64),
+            essences=_hash_runs(values, offsets),
+            empty=np.diff(offsets) == 0,
+        )
+
+    def shingles(self, size: int) -> tuple[Hashes, Ints]:
+        """Hash of every run of `size` words within a text, and the text of each: two arrays of one length."""
+        ends_of_words = np.concatenate(([0], np.cumsum(self.halves)))
+        stop = np.searchsorted(ends_of_words, ends_of_words[:-1] + 2 * size)  # of the run that begins with each word
+        text = np.repeat(np.arange(len(self.word_offsets) - 1), np.diff(self.word_offsets))
+        whole = np.flatnonzero(stop <= self.word_offsets[1:][text])
+        return _hash_windows(self.words, whole, stop[whole]), text[whole]
+
+
+def _composed(array: pa.StringArray) -> tuple[pa.StringArray, Codes, Ints]:
+    """The texts in NFC; Python normalises those that hold a character on which it may depend."""
+    codes, offsets = _decode(array)
+    suspect = np.flatnonzero(_sums((characters().flags[codes] & COMPOSES) > 0, offsets))
+    changed = {}
+    for index, text in zip(suspect.tolist(), array.take(pa.array(suspect)).to_pylist(), strict=True):
+        if not unicodedata.is_normalized("NFC", text):
+            changed[index] = unicodedata.normalize("NFC", text)
+    if not changed:
+        return array, codes, offsets
+    mask = np.zeros(len(array), dtype=bool)
+    mask[list(changed)] = True
+    array = pc.replace_with_mask(array, pa.array(mask), pa.array(changed.values(), pa.string()))
+    return array, *_decode(array)
+
+
+def _decode(array: pa.StringArray) -> tuple[Codes, Ints]:
+    _, positions, data = array.buffers()
+    bounds = np.frombuffer(positions, dtype=np.int32)[array.offset : array.offset + len(array) + 1]
+    text = str(memoryview(data)[bounds[0] : bounds[-1]], "utf-8") if data is not None else ""
+    codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+    lengths = pc.utf8_length(array).to_numpy(zero_copy_only=False)
+    return codes, np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+
+
+def _encode(codes: Codes, offsets: Ints) -> pa.StringArray:
+    data = codes.tobytes().decode("utf-32-le").encode()
+    sizes = 1 + (codes >= 0x80).astype(np.int8) + (codes >= 0x800) + (codes >= 0x10000)
+    bounds = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))[offsets].astype(np.int32)
+    return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(bounds), pa.py_buffer(data))
+
+
+def _fold(codes: Codes, offsets: Ints) -> tuple[Codes, Ints]:
+    table = characters()
+    lengths = table.fold_lengths[codes]
+    starts = table.fold_starts[codes]
+    odd = np.flatnonzero(lengths != 1)
+    if not len(odd):
+        return table.fold_codes[starts], offsets
+    ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    index = np.repeat(starts, lengths)
+    for shift in range(1, int(lengths.max())):  # the second character of an expansion, the third, …
+        longer = odd[lengths[odd] > shift]
+        index[ends[longer] + shift] += np.uint32(shift)
+    return table.fold_codes[index], ends[offsets]
+
+
+def _trailing(spaces: Bools, offsets: Ints) -> Ints:
+    """First character of the run of spaces with which a text ends, of every text that ends with one."""
+    ends = offsets[1:][np.diff(offsets) > 0]
+    ends = ends[spaces[ends - 1]]
+    solid = np.flatnonzero(~spaces)
+    before = np.searchsorted(solid, ends)  # of the characters that are no spaces, those before the end
+    starts = np.concatenate(([-1], solid))[before] + 1
+    result: Ints = np.maximum(starts, offsets[np.searchsorted(offsets, ends) - 1])
+    return result
+
+
+def _sums(values: npt.NDArray[Any], offsets: Ints, *, start: bool = False) -> Ints:
+    """Sums between offsets, [N]; with start, sums of all before each offset, [N + 1]."""
+    total = np.concatenate(([0], np.cumsum(values, dtype=np.int64)))[offsets]
+    return total if start else np.diff(total)
+
+
+def _hash_runs(values: Hashes, bounds: Ints) -> Hashes:
+    """Hash of the values between each two bounds; the order matters, the place in the array does not."""
+    return mix(_hash_windows(values, bounds[:-1], bounds[1:]) + np.diff(bounds).astype(np.uint64))
+
+
+def _hash_windows(values: Hashes, starts: Ints, stops: Ints) -> Hashes:
+    """Sum of values[start + i] * _BASE ** i over each window, modulo 2 ** 64."""
+    powers, inverses = _powers(len(values) + 1)
+    total = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(values * powers[:-1], dtype=np.uint64)))
+    return (total[stops] - total[starts]) * inverses[starts]
+
+
+_tables: list[Hashes] = [np.ones(1, dtype=np.uint64), np.ones(1, dtype=np.uint64)]
+
+
+def _powers(size: int) -> tuple[Hashes, Hashes]:
+    """The first powers of _BASE and of its inverse, kept for the next call."""
+    if len(_tables[0]) < size:
+        for index, base in enumerate((_BASE, _INVERSE)):
+            factors = np.full(size, base, dtype=np.uint64)
+            factors[0] = 1
+            _tables[index] = np.multiply.accumulate(factors)
+    return _tables[0][:size], _tables[1][:size]

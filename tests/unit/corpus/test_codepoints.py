@@ -1,0 +1,99 @@
+"""Texts as arrays of code points agree, text by text, with the plain definitions in pipeline.corpus.text."""
+
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.corpus.characters import COMPOSES, NUM_CODES, characters
+from pipeline.corpus.codepoints import Texts
+from pipeline.corpus.text import essence, letter_share, normalize_text
+
+ODD = [
+    *("", " ", "  ", " a  b ", "x ", "\u3000", "a\u0301b\x00\x01 c\ufeff", "½ ß Ⅷ ﷺ ㈠ Ω", "ﬁne", "\u1100\u1161\u11a8"),
+    *("ΑΣ", "\u037e", "q\u0323\u0307", "क\u093c", "😀 a", "\U0001d400\U0002f800"),
+]
+texts = st.lists(st.one_of(st.sampled_from(ODD), st.text(max_size=12)), max_size=20)
+
+
+def sample_texts(path: Path) -> list[str]:
+    lines = path.read_text(encoding="utf-8").split("\n")[1:]
+    return [cell for line in lines for cell in line.split("\t")]
+
+
+def check(given_texts: list[str]) -> None:
+    got = Texts.normalized(pa.array(given_texts, pa.string()))
+    expected = [normalize_text(text) for text in given_texts]
+    assert got.array.to_pylist() == expected
+    assert got.lengths.tolist() == [len(text) for text in expected]
+    np.testing.assert_allclose(got.letter_shares(), [letter_share(text) for text in expected], atol=1e-12)
+    for hashes, key in ((got.hashes, str), (got.folded.essences, essence)):
+        by_key: dict[str, set[int]] = {}
+        for text, value in zip(expected, hashes.tolist(), strict=True):
+            by_key.setdefault(key(text), set()).add(value)
+        assert all(len(values) == 1 for values in by_key.values())
+        assert len({value for values in by_key.values() for value in values}) == len(by_key)
+
+
+def test_real_texts_of_fourteen_languages(sample: Path) -> None:
+    check([*ODD, *sample_texts(sample / "dev.tsv")])
+
+
+@settings(max_examples=150, deadline=None)
+@given(texts)
+def test_any_texts(given_texts: list[str]) -> None:
+    got = Texts.normalized(pa.array(given_texts, pa.string()))
+    assert got.array.to_pylist() == [normalize_text(text) for text in given_texts]
+    alone = [Texts.normalized(pa.array([text], pa.string())) for text in given_texts]
+    assert got.hashes.tolist() == [int(one.hashes[0]) for one in alone]  # the place in the array does not matter
+    assert got.folded.essences.tolist() == [int(one.folded.essences[0]) for one in alone]
+    assert got.folded.empty.tolist() == [bool(one.folded.empty[0]) for one in alone]
+    shingles, where = got.folded.shingles(2)
+    single = [one.folded.shingles(2)[0].tolist() for one in alone]
+    assert shingles.tolist() == [value for values in single for value in values]
+    assert where.tolist() == [index for index, values in enumerate(single) for _ in values]
+
+
+def test_a_slice_of_an_array() -> None:
+    whole = pa.array(["one", "zwei ", " trois", "quattro"], pa.string())
+    assert Texts.normalized(whole.slice(1, 2)).array.to_pylist() == ["zwei", "trois"]
+
+
+def test_every_character_that_normalisation_may_touch_is_marked() -> None:
+    marked = (characters().flags & COMPOSES) > 0
+    changed = [
+        c for c in range(NUM_CODES) if not 0xD800 <= c < 0xE000 and unicodedata.normalize("NFC", chr(c)) != chr(c)
+    ]
+    assert len(changed) > 1000
+    assert marked[changed].all()
+    seconds = {0x0301, 0x09BE, 0x0BD7, 0x1161, 0x11A8, 0x3099}  # they join what is before them
+    assert marked[list(seconds)].all()
+
+
+def shingles(text: str, size: int) -> set[int]:
+    values, _ = Texts.normalized(pa.array([text], pa.string())).folded.shingles(size)
+    return set(values.tolist())
+
+
+def test_shingles_are_runs_of_words_without_case_and_punctuation() -> None:
+    words = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog"]
+    assert len(shingles(" ".join(words), 8)) == 2
+    assert shingles(" ".join(words), 8) == shingles("The QUICK (brown) fox -- jumps, over the lazy dog!", 8)
+    assert shingles(" ".join(words[:7]), 8) == set()
+    assert shingles(" ".join(words), 8) & shingles("Yes: " + " ".join(words[:8]) + " cat", 8)
+    assert not shingles(" ".join(words), 8) & shingles(" ".join(reversed(words)), 8)
+    assert not shingles("ab c", 2) & shingles("a bc", 2)
+
+
+@pytest.mark.parametrize(
+    "text", ["请选择要在文档中插入的图形文件。", "挿入する図形ファイルを選択してくだ。", "ជ្រើសឯកសារក្រាហ្វិកដែលត្រូវ"]
+)
+def test_two_letters_of_a_script_without_spaces_count_as_a_word(text: str) -> None:
+    letters = [
+        char for char in text if char.isalpha() or unicodedata.combining(char) or unicodedata.category(char)[0] == "M"
+    ]
+    assert len(shingles(text, 4)) == len(letters) - 7
