@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import ROOT, RunConfig
+from pipeline.corpora import Corpus
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
 from pipeline.stage import MANIFEST, Artifact, remove_tree
@@ -36,13 +37,13 @@ ORIGIN = ".artifact"  # which report artifact a run directory was laid out from
 
 def run_record(
     config: RunConfig,
-    corpus: Artifact,
+    corpus: Corpus,
     cleaned: Mapping[LangPair, Artifact],
     systems: Mapping[str, Sequence[tuple[Sequence[LangPair], Artifact]]],
 ) -> dict[str, Any]:
     """The record that `eval` reads: names, configuration, environment, corpus, funnel and a cost ledger for each
     model."""
-    about = json.loads((corpus.path / "corpus.json").read_text(encoding="utf-8"))
+    manifest = corpus.manifest
     funnels = {p.name: json.loads((a.path / "funnel.json").read_text(encoding="utf-8")) for p, a in cleaned.items()}
     return {
         "name": config.name,
@@ -55,9 +56,15 @@ def run_record(
         "config": config.to_json(),
         "environment": environment(config),
         "systems": {name: [_ledger(pairs, model) for pairs, model in models] for name, models in systems.items()},
-        "corpus": {key: about[key] for key in ("name", "title", "licence", "citation", "notice")},
+        "corpus": {
+            **{key: getattr(manifest, key) for key in ("name", "title", "licence", "citation")},
+            "notice": corpus.notice,
+        },
         "funnel": {name: {split: funnel[split] for split in SPLITS} for name, funnel in funnels.items()},
-        "sample_sentences": about["licence"] in SHOWABLE,
+        "sources": {name: funnel["sources"] for name, funnel in funnels.items()},
+        "sample_sentences": all(
+            table.licence in SHOWABLE for pair in cleaned for table, _ in corpus.tables_of(pair, "test")
+        ),
     }
 
 

@@ -1,4 +1,4 @@
-"""The whole DAG on one page: fetch -> clean -> vocab -> encode -> train -> translate, then baselines, score, report.
+"""The whole DAG on one page: corpus (fetch to clean) -> vocab -> encode -> train -> translate, baselines, score, report.
 
 Each function here returns the artifact of one stage; `train_run` strings them together. Heavy imports wait until a
 stage really runs, so a run that has nothing to do says so at once.
@@ -8,17 +8,18 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from pipeline.config import ROOT, RunConfig
-from pipeline.corpus.languages import LangPair, parse_pairs
+from pipeline.corpora import Corpus, clean, prepare_corpus
+from pipeline.corpus.languages import LangPair
 from pipeline.parallel.cluster import check_launcher
 from pipeline.parallel.launch import stop_all
 from pipeline.run_record import publish_run, run_record
-from pipeline.stage import Artifact, Stage, Store, check_writable, file_sha256
+from pipeline.stage import Artifact, Stage, Store, check_writable
 from pipeline.systems import System, Trained, bilingual, prepare, train_and_translate
 
 logger = logging.getLogger(__name__)
@@ -29,8 +30,8 @@ def train_run(config: RunConfig) -> Path:
     check_launcher(config.runtime)
     store = Store(ROOT / config.runtime.artifacts)
     check_writable(ROOT / config.runtime.runs, "runtime.runs")
-    corpus = fetch(config, store)
-    pairs = _parse(config, corpus)
+    corpus = prepare_corpus(config, store)
+    pairs = corpus.pairs
     cleaned = {pair: clean(config, store, corpus, pair) for pair in pairs}
     rows = {pair: _train_rows(cleaned[pair]) for pair in pairs}
     moe = System(
@@ -54,33 +55,6 @@ def train_run(config: RunConfig) -> Path:
         logger.info("nothing to do: all %d stages are up to date", len(store.reused))
     logger.info("report: %s", _shown(directory / "report.html"))
     return directory
-
-
-def fetch(config: RunConfig, store: Store) -> Artifact:
-    from pipeline.corpus.manifest import corpus_inputs
-
-    source = ROOT / config.corpus.path
-    files = {str(path.relative_to(source)): file_sha256(path) for path in corpus_inputs(source)}
-
-    def run(out: Path) -> None:
-        from pipeline.corpus.fetch import fetch
-
-        fetch(source=source, out=out)
-
-    return store.get(Stage(name="fetch", version=1, config={"files": files}, run=run, label=source.name))
-
-
-def clean(config: RunConfig, store: Store, corpus: Artifact, pair: LangPair) -> Artifact:
-    rules = {key: value for key, value in asdict(config.corpus).items() if key != "path"}
-
-    def run(out: Path) -> None:
-        from pipeline.corpus.clean import clean
-
-        clean(config.corpus, pair, corpus=corpus.path, out=out)
-
-    slice_ = {"pair": pair.name, **rules}
-    stage = Stage(name="clean", version=1, config=slice_, inputs={"corpus": corpus}, run=run, label=pair.name)
-    return store.get(stage)
 
 
 def baselines(
@@ -110,7 +84,7 @@ def baselines(
 def score(
     config: RunConfig,
     store: Store,
-    corpus: Artifact,
+    corpus: Corpus,
     cleaned: Mapping[LangPair, Artifact],
     trained: Mapping[str, Sequence[Trained]],
 ) -> Artifact:
@@ -136,7 +110,7 @@ def score(
 
     inputs = {f"{name} {i}": t.translations for name, ts in trained.items() for i, t in enumerate(ts)}
     decisive = {key: value for key, value in config.to_json().items() if key != "runtime"}
-    return store.get(Stage(name="score", version=1, config=decisive, inputs=inputs, run=run, label=config.name))
+    return store.get(Stage(name="score", version=2, config=decisive, inputs=inputs, run=run, label=config.name))
 
 
 def write_report(config: RunConfig, store: Store, scores: Artifact, model: Artifact) -> Artifact:
@@ -154,13 +128,6 @@ def write_report(config: RunConfig, store: Store, scores: Artifact, model: Artif
 
     stage = Stage(name="report", version=1, config={}, inputs={"scores": scores}, run=run, label=config.name)
     return store.get(stage)
-
-
-def _parse(config: RunConfig, corpus: Artifact) -> tuple[LangPair, ...]:
-    from pipeline.corpus.fetch import read_corpus
-
-    fetched = read_corpus(corpus.path)
-    return parse_pairs(config.pairs, fetched.codes, fetched.default_target)
 
 
 def _train_rows(cleaned: Artifact) -> int:

@@ -13,11 +13,9 @@ from bench.train.plan import Contest
 from pipeline.batch.config import BatchConfig
 from pipeline.batch.mixture import Mixture, PairLengths, fit_targets
 from pipeline.config import ROOT, load_config
-from pipeline.corpus.fetch import read_corpus
-from pipeline.corpus.languages import parse_pairs
+from pipeline.corpora import clean, prepare_corpus
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.stage import Store
-from pipeline.stages import clean, fetch
 from pipeline.systems import System, prepare
 from pipeline.vocab.encoded import EncodedSplit
 
@@ -41,9 +39,8 @@ def prepare_sample(contest: Contest, pairs: str) -> Sample:
     """Run or reuse our stages up to `encode`; artifacts go where `make train` keeps them."""
     config = load_config(["recipes=demo", f"pairs=[{pairs}]", *contest.vocabulary])
     store = Store(ROOT / config.runtime.artifacts)
-    corpus = fetch(config, store)
-    fetched = read_corpus(corpus.path)
-    named = parse_pairs(config.pairs, fetched.codes, fetched.default_target)
+    corpus = prepare_corpus(config, store)
+    named = corpus.pairs
     cleaned = {pair: clean(config, store, corpus, pair) for pair in named}
     system = System(
         label="bench",

@@ -1,148 +1,284 @@
-"""Second stage: the rows of one pair, normalised and filtered, as memory-mapped Arrow tables."""
+"""Normalised and filtered rows of one pair: shards judge rows by themselves, their merge removes what repeats.
 
+A shard is a range of row groups that can be cleaned anywhere; any number of shards gives the same files.
+"""
+
+import gzip
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-import datasets
-from datasets.arrow_writer import ArrowWriter
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipeline.corpus.config import CorpusConfig
-from pipeline.corpus.fetch import Corpus, read_corpus
+from pipeline.corpus.bitext import SCHEMA, BitextWriter, iter_bitext, write_bitext
+from pipeline.corpus.characters import mix
+from pipeline.corpus.codepoints import Bools, Texts
+from pipeline.corpus.config import CorpusConfig, Rules
+from pipeline.corpus.duplicates import KeyWriter, find_duplicates, num_partitions
+from pipeline.corpus.fetch import FetchedTable
+from pipeline.corpus.held_out import HeldOut
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
-from pipeline.corpus.text import digest, essence, letter_share, normalize_text
+from pipeline.corpus.rules import EMPTY, judge, row_rules
+from pipeline.corpus.tables import group_rows, read_batches, small_batches
 
 FUNNEL = "funnel.json"
+REMOVED = "removed.tsv.gz"
 FEW_ROWS = 100
+DUPLICATE = "duplicate"
 _NUM_EXAMPLES = 3
-_WRITE_ROWS = 1000
+_SHARDS = "shards"
 
 _log = logging.getLogger(__name__)
 
-Rule = Callable[[str, str], bool]  # True removes the row
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A share of the training rows of a pair. parts: number of the source, path of a table, row groups of it."""
+
+    pair: LangPair
+    rules: Rules
+    parts: list[tuple[int, str, list[int]]]
+    held_out: str | None
+    partitions: int
+    keep_removed: bool
+    out: str
 
 
-class _Split:
-    """Rows of one split on their way through rules, and the count of what became of them."""
+@dataclass
+class Tally:
+    """What became of rows. examples: the first rows by rule."""
 
-    def __init__(self, rules: dict[str, Rule]) -> None:
-        self.rules = rules
-        self.read = 0
-        self.kept = 0
-        self.removed = dict.fromkeys(rules, 0)
-        self.examples: dict[str, list[tuple[str, str]]] = {}
+    read: Counter[int] = field(default_factory=Counter)  # by source
+    kept: Counter[int] = field(default_factory=Counter)
+    removed: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[list[str]]] = field(default_factory=dict)
 
-    def filter(self, rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        for row in rows:
-            src, tgt = normalize_text(row[0]), normalize_text(row[1])
-            self.read += 1
-            rule = next((name for name, removes in self.rules.items() if removes(src, tgt)), None)
-            if rule is None:
-                self.kept += 1
-                yield src, tgt
-                continue
-            self.removed[rule] += 1
-            examples = self.examples.setdefault(rule, [])
-            if len(examples) < _NUM_EXAMPLES:
-                examples.append((src, tgt))
+    def remove(self, rule: str, rows: pa.RecordBatch, file: IO[bytes] | gzip.GzipFile | None) -> None:
+        """Count rows that a rule removed, and write them down where they are to be kept."""
+        if rows.num_rows == 0:
+            return
+        self.removed[rule] += rows.num_rows
+        self.add_examples(rule, [[row["src"], row["tgt"]] for row in rows.slice(0, _NUM_EXAMPLES).to_pylist()])
+        if file is not None:
+            lines = pc.binary_join_element_wise(pa.scalar(rule), rows["src"], rows["tgt"], "\t")
+            file.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
+
+    def add_examples(self, rule: str, rows: list[list[str]]) -> None:
+        examples = self.examples.setdefault(rule, [])
+        examples += rows[: _NUM_EXAMPLES - len(examples)]
+
+    def add(self, other: "Tally") -> None:
+        """Take in what became of later rows."""
+        for mine, theirs in ((self.read, other.read), (self.kept, other.kept), (self.removed, other.removed)):
+            mine.update(theirs)  # type: ignore[arg-type]
+        for rule, rows in other.examples.items():
+            self.add_examples(rule, rows)
 
 
-def clean(config: CorpusConfig, pair: LangPair, *, corpus: Path, out: Path) -> None:
-    """Write `<split>.arrow` (columns src, tgt) and `funnel.json` of one pair of a fetched corpus to `out`.
+RunShards = Callable[[Callable[[Shard], Tally], Sequence[Shard]], list[Tally]]
 
-    Rules apply to train in the order of `_train_rules`; dev and test only lose rows with an empty side.
+
+def one_by_one(function: Callable[[Shard], Tally], shards: Sequence[Shard]) -> list[Tally]:
+    """Run shards in this process."""
+    return [function(shard) for shard in shards]
+
+
+def clean(
+    config: CorpusConfig,
+    pair: LangPair,
+    *,
+    tables: Sequence[FetchedTable],
+    held_out: Path | None,
+    out: Path,
+    shard_rows: int = 1_000_000,
+    run_shards: RunShards = one_by_one,
+) -> None:
+    """Write `<split>.arrow` (columns src, tgt) and `funnel.json` of one pair to `out`, and what was removed if asked.
+
+    tables: those with both languages; dev and test only lose rows with an empty side. held_out: directory of the index
+    of all dev and test texts, needed for `rules.held_out`. shard_rows: about so many rows are cleaned by one task.
     Raises ValueError if a split has no rows, before or after cleaning.
     """
-    fetched = read_corpus(corpus)
-    splits: dict[str, _Split] = {}
-    for name in SPLITS:
-        held_out_rules: dict[str, Rule] = {"empty_side": _empty_side}
-        splits[name] = _Split(_train_rules(config, fetched, pair) if name == "train" else held_out_rules)
-        _write(splits[name].filter(fetched.rows(pair, name)), out / f"{name}.arrow")
-    _check(pair, splits)
+    train = [table for table in tables if table.split == "train"]
+    shards = _plan(config, pair, train, held_out, out / _SHARDS, shard_rows)
+    tallies = {"train": _merge(shards, run_shards(clean_shard, shards), config.keep_removed, out)}
+    for split in SPLITS[1:]:
+        tallies[split] = _write_held_out(pair, [table for table in tables if table.split == split], split, out)
+    _check(pair, tallies)
     content: dict[str, Any] = {"pair": pair.name}
-    for name, split in splits.items():
-        content[name] = {"read": split.read, "removed": split.removed, "kept": split.kept}
-    content["examples"] = splits["train"].examples
+    for split, tally in tallies.items():
+        removed = {rule: tally.removed[rule] for rule in (_rule_names(config.rules) if split == "train" else [EMPTY])}
+        content[split] = {"read": tally.read.total(), "removed": removed, "kept": tally.kept.total()}
+    content["examples"] = tallies["train"].examples
+    content["sources"] = [
+        {**table.about(), "read": tallies["train"].read[number], "kept": tallies["train"].kept[number]}
+        for number, table in enumerate(train)
+    ]
     (out / FUNNEL).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-
-
-def read_bitext(directory: Path, split: str) -> datasets.Dataset:
-    """Rows (src, tgt) of a cleaned pair, memory-mapped."""
-    return datasets.Dataset.from_file(str(directory / f"{split}.arrow"))
+    shutil.rmtree(out / _SHARDS)
 
 
 def funnel(directory: Path) -> dict[str, Any]:
-    """Content of `funnel.json`: pair; per split read, removed by rule and kept; examples by rule."""
+    """Content of `funnel.json`: pair; per split read, removed by rule and kept; examples by rule; sources, each with
+    name, tag, licence, citation, read and kept, in the order of the training rows."""
     content: dict[str, Any] = json.loads((directory / FUNNEL).read_text(encoding="utf-8"))
     return content
 
 
-def _train_rules(config: CorpusConfig, corpus: Corpus, pair: LangPair) -> dict[str, Rule]:
-    """Rules by name, in the order in which they apply; duplicates are counted among what the others left."""
-    seen: set[int] = set()
+def clean_shard(shard: Shard) -> Tally:
+    """Normalise the rows of a shard and apply the rules that judge a row by itself.
 
-    def too_long(src: str, tgt: str) -> bool:
-        return max(len(src), len(tgt)) > config.max_chars
-
-    def length_ratio(src: str, tgt: str) -> bool:
-        return max(len(src), len(tgt)) > config.max_length_ratio * min(len(src), len(tgt))
-
-    def few_letters(src: str, tgt: str) -> bool:
-        return min(letter_share(src), letter_share(tgt)) < config.min_letters
-
-    def duplicate(src: str, tgt: str) -> bool:
-        key = digest(f"{src}\n{tgt}")  # a normalised text has no line end
-        if key in seen:
-            return True
-        seen.add(key)
-        return False
-
-    rules: dict[str, Rule] = {
-        "empty_side": _empty_side,
-        "too_long": too_long,
-        "length_ratio": length_ratio,
-        "identical": lambda src, tgt: src == tgt,
-        "few_letters": few_letters,
-        "duplicate": duplicate,
-    }
-    if config.decontaminate:
-        held_src, held_tgt = _held_out(corpus, pair.src), _held_out(corpus, pair.tgt)
-        rules["held_out"] = lambda src, tgt: digest(essence(src)) in held_src or digest(essence(tgt)) in held_tgt
-    return rules
+    Writes the rows that are left to `rows.arrow`, and the hash of each for the search for duplicates.
+    """
+    out = Path(shard.out)
+    out.mkdir(parents=True, exist_ok=True)
+    rules = row_rules(shard.rules, HeldOut.load(Path(shard.held_out)) if shard.held_out else None)
+    names, tally = list(rules), Tally()
+    with ExitStack() as stack:
+        writer = stack.enter_context(BitextWriter(out / "rows.arrow"))
+        keys = stack.enter_context(KeyWriter(out, shard.partitions))
+        removed = stack.enter_context((out / "removed.tsv").open("wb")) if shard.keep_removed else None
+        for source, path, groups in shard.parts:
+            for src, tgt in _texts(Path(path), shard.pair, groups):
+                verdict = judge(rules, src, tgt)
+                rows = pa.RecordBatch.from_arrays([src.array, tgt.array], schema=SCHEMA)
+                tally.read[source] += len(verdict)
+                for number in np.unique(verdict[verdict >= 0]):
+                    tally.remove(names[number], rows.filter(pa.array(verdict == number)), removed)
+                left = verdict < 0
+                tally.kept[source] += int(left.sum())
+                writer.write(rows.filter(pa.array(left)))
+                keys.write((mix(src.hashes) + tgt.hashes)[left])
+    return tally
 
 
-def _empty_side(src: str, tgt: str) -> bool:
-    return not src or not tgt
+def _texts(path: Path, pair: LangPair, groups: Sequence[int] | None = None) -> Iterator[tuple[Texts, Texts]]:
+    """Both sides of the rows that have both, normalised, by few rows."""
+    for batch in read_batches(path, (pair.src, pair.tgt), groups):
+        for part in small_batches(batch.drop_null()):
+            yield Texts.normalized(part.column(0)), Texts.normalized(part.column(1))
 
 
-def _held_out(corpus: Corpus, code: str) -> set[int]:
-    """Digests of all dev and test texts of a language, whichever pair they belong to."""
-    texts = (text for split in SPLITS if split != "train" for text in corpus.texts(code, split))
-    return {digest(key) for key in map(essence, texts) if key}
+def _plan(
+    config: CorpusConfig,
+    pair: LangPair,
+    tables: Sequence[FetchedTable],
+    held_out: Path | None,
+    directory: Path,
+    shard_rows: int,
+) -> list[Shard]:
+    total = sum(table.rows for table in tables)
+    shards: list[list[tuple[int, str, list[int]]]] = []
+    room = 0
+    for source, table in enumerate(tables):
+        for group, rows in enumerate(group_rows(table.path)):
+            if room <= 0:
+                shards.append([])
+                room = shard_rows
+            room -= rows
+            if not shards[-1] or shards[-1][-1][0] != source:
+                shards[-1].append((source, str(table.path), []))
+            shards[-1][-1][2].append(group)
+    if config.rules.held_out is not None and held_out is None:
+        raise ValueError("corpus.rules.held_out needs the index of the dev and test texts; set it to null without one")
+    return [
+        Shard(
+            pair=pair,
+            rules=config.rules,
+            parts=parts,
+            held_out=str(held_out) if config.rules.held_out is not None else None,
+            partitions=num_partitions(total),
+            keep_removed=config.keep_removed,
+            out=str(directory / f"{number:05d}"),
+        )
+        for number, parts in enumerate(shards)
+    ]
 
 
-def _write(rows: Iterable[tuple[str, str]], path: Path) -> None:
-    features = datasets.Features({"src": datasets.Value("string"), "tgt": datasets.Value("string")})
-    with ArrowWriter(features=features, path=str(path), writer_batch_size=_WRITE_ROWS) as writer:
-        for src, tgt in rows:
-            writer.write({"src": src, "tgt": tgt})
-        writer.finalize()
+def _merge(shards: Sequence[Shard], tallies: Sequence[Tally], keep_removed: bool, out: Path) -> Tally:
+    """Write the rows of all shards that repeat none before them."""
+    total = Tally()
+    for tally in tallies:
+        total.add(tally)
+    if not shards:
+        write_bitext(out / "train.arrow", [])
+        return total
+    rows = [tally.kept.total() for tally in tallies]
+    repeated = np.zeros(sum(rows), dtype=bool)
+    if shards[0].rules.duplicates:
+        repeated = find_duplicates([(Path(s.out), n) for s, n in zip(shards, rows, strict=True)], shards[0].partitions)
+    with ExitStack() as stack:
+        writer = stack.enter_context(BitextWriter(out / "train.arrow"))
+        removed = stack.enter_context(gzip.GzipFile(out / REMOVED, "wb", mtime=0)) if keep_removed else None
+        if removed is not None:
+            for shard in shards:
+                with Path(shard.out, "removed.tsv").open("rb") as file:
+                    shutil.copyfileobj(file, removed)
+        at = 0
+        for shard in shards:
+            for batch in iter_bitext(Path(shard.out), "rows"):
+                mask = repeated[at : at + batch.num_rows]
+                at += batch.num_rows
+                if mask.any():
+                    total.remove(DUPLICATE, batch.filter(pa.array(mask)), removed)
+                    batch = batch.filter(pa.array(~mask))
+                writer.write(batch)
+    _subtract(total, tallies, repeated)
+    return total
 
 
-def _check(pair: LangPair, splits: dict[str, _Split]) -> None:
-    counts = ", ".join(f"{name} {split.kept} of {split.read}" for name, split in splits.items())
-    for name, split in splits.items():
-        if split.kept == 0:
+def _subtract(total: Tally, tallies: Sequence[Tally], repeated: Bools) -> None:
+    """Take repeated rows off what was kept of each source; a shard's rows are in the order of its sources."""
+    at = 0
+    for tally in tallies:
+        for source in sorted(tally.kept):
+            end = at + tally.kept[source]
+            total.kept[source] -= int(repeated[at:end].sum())
+            at = end
+
+
+def _rule_names(rules: Rules) -> list[str]:
+    """Every rule that is on, in the order of the funnel."""
+    held_out = ["held_out"] if rules.held_out else []
+    return [*row_rules(rules, None), *held_out, *([DUPLICATE] if rules.duplicates else [])]
+
+
+def _write_held_out(pair: LangPair, tables: Sequence[FetchedTable], split: str, out: Path) -> Tally:
+    tally = Tally()
+    with BitextWriter(out / f"{split}.arrow") as writer:
+        for source, table in enumerate(tables):
+            for src, tgt in _texts(table.path, pair):
+                rows = pa.RecordBatch.from_arrays([src.array, tgt.array], schema=SCHEMA)
+                empty = (src.lengths == 0) | (tgt.lengths == 0)
+                tally.read[source] += len(empty)
+                tally.remove(EMPTY, rows.filter(pa.array(empty)), None)
+                tally.kept[source] += int((~empty).sum())
+                writer.write(rows.filter(pa.array(~empty)))
+    return tally
+
+
+def _check(pair: LangPair, tallies: dict[str, Tally]) -> None:
+    counts = ", ".join(f"{name} {tally.kept.total()} of {tally.read.total()}" for name, tally in tallies.items())
+    for name, tally in tallies.items():
+        if tally.kept.total() == 0:
             what = {"train": "training"}.get(name, name)
-            removed = ", ".join(f"{rule} {count}" for rule, count in split.removed.items() if count)
+            removed = ", ".join(f"{rule} {count}" for rule, count in tally.removed.items() if count)
             reason = f"; the rules removed them all ({removed})" if removed else ""
             raise ValueError(
                 f"pair {pair}: no {what} rows (kept of read: {counts}){reason}; "
                 "choose another pair, or add rows with both languages to the corpus"
             )
-        if split.kept < FEW_ROWS:
-            _log.warning("pair %s: only %d %s rows (kept of read: %s)", pair, split.kept, name, counts)
+        if tally.kept.total() < FEW_ROWS:
+            _log.warning("pair %s: only %d %s rows (kept of read: %s)", pair, tally.kept.total(), name, counts)
+    leaked = tallies["train"].removed["held_out"]
+    if leaked:
+        _log.warning("pair %s: %d training rows share text with a dev or test set and are removed", pair, leaked)

@@ -67,7 +67,7 @@ class Texts:
         return _sums(chosen, self.offsets)
 
     def letter_shares(self) -> npt.NDArray[np.float64]:
-        """Share of letters and combining marks among the characters that are not spaces, 0 where there are none: [N]."""
+        """Share of letters and combining marks among the characters that are not spaces; 0 where none are: [N]."""
         visible = self.lengths - self.count(self.codes == SEPARATOR)
         letters = self.count((self.flags & LETTER) > 0)
         shares: npt.NDArray[np.float64] = letters / np.maximum(visible, 1)

@@ -77,19 +77,21 @@ class Manifest:
     codes: Mapping[str, str] = field(default_factory=dict)  # column name -> BCP-47, where they differ
 
 
-def read_manifest(directory: Path) -> Manifest:
+def read_manifest(directory: Path, path: Path | None = None) -> Manifest:
     """Manifest of the corpus in `directory`, inferred from the names of its files where it has none.
+
+    path: where the manifest is, by default in the directory.
 
     Raises ValueError if the directory is missing, the manifest is wrong or the names say nothing.
     """
     if not directory.is_dir():
         raise ValueError(f"corpus.path={directory} is not a directory; give one that holds a corpus")
-    path = directory / MANIFEST
-    if not path.exists():
+    if path is None and not (directory / MANIFEST).exists():
         manifest = _infer(directory)
         listed = ", ".join(name for entry in manifest.files for name in entry.paths)
         _log.info("%s has no %s; inferred from the names of its files: %s", directory, MANIFEST, listed)
         return manifest
+    path = path or directory / MANIFEST
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         return _manifest_from(content)

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 DOCUMENT = "document"  # column that says which document a row is from
 BATCH_ROWS = 10_000  # most rows of a batch
+_SMALL_ROWS, _SMALL_BYTES = 4000, 1 << 20  # what is worked on at once: temporary arrays stay in the cache
 _GROUP_ROWS = 50_000  # of a Parquet row group, the unit of reading and of sharding
 _GROUP_BYTES = 64 << 20
 
@@ -69,21 +71,27 @@ def group_rows(path: Path) -> list[int]:
     return [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
 
 
+def small_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same rows in parts small enough to work on at once."""
+    start, ends = 0, _row_ends(batch)
+    while start < batch.num_rows:
+        stop = _fitting(ends, start, _SMALL_ROWS, _SMALL_BYTES)
+        stop = max(stop, start + 1)
+        yield batch.slice(start, stop - start)
+        start = stop
+
+
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """The same rows, cut after _GROUP_ROWS rows or, sooner, after _GROUP_BYTES of text."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        start = 0
-        ends = _row_ends(batch)
+        start, ends = 0, _row_ends(batch)
         while start < batch.num_rows:
-            before = ends[start - 1] if start else 0
-            stop = min(batch.num_rows, start + _GROUP_ROWS - rows)
-            fits = int(ends.searchsorted(before + _GROUP_BYTES - size, side="right"))
-            stop = max(min(stop, fits), start if rows else start + 1)
-            if stop > start:
-                held.append(batch.slice(start, stop - start))
-                rows, size = rows + stop - start, size + int(ends[stop - 1] - before)
+            stop = _fitting(ends, start, _GROUP_ROWS - rows, _GROUP_BYTES - size)
+            stop = max(stop, start if rows else start + 1)
+            held.append(batch.slice(start, stop - start))
+            rows, size = rows + stop - start, size + int(ends[stop] - ends[start])
             if stop < batch.num_rows or rows == _GROUP_ROWS:
                 yield pa.Table.from_batches(held).combine_chunks()
                 held, rows, size = [], 0, 0
@@ -92,14 +100,18 @@ def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held).combine_chunks()
 
 
+def _fitting(ends: Any, start: int, rows: int, size: int) -> int:
+    """End of the rows from start that fit so many rows and bytes."""
+    fits = int(ends.searchsorted(ends[start] + size, side="right")) - 1
+    return min(len(ends) - 1, start + rows, fits)
+
+
 def _row_ends(batch: pa.RecordBatch) -> Any:
-    """Bytes of text up to the end of each row."""
-    total = None
+    """Bytes of text before each row and, last, of all: int64 [rows + 1]."""
+    ends = np.zeros(batch.num_rows + 1, dtype=np.int64)
     for column in batch.columns:
-        lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False).astype("int64")
-        total = lengths if total is None else total + lengths
-    assert total is not None
-    return total.cumsum()
+        ends[1:] += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+    return ends.cumsum()
 
 
 def _count_filled(column: Any) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pipeline.corpus.clean import read_bitext
+from pipeline.corpus.bitext import read_bitext
 from pipeline.decode.beam import beam_search
 from pipeline.decode.job import TranslateJob
 from pipeline.decode.model import load_model

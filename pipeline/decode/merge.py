@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.corpus.clean import read_bitext
+from pipeline.corpus.bitext import read_bitext
 
 
 def translated_rows(directory: Path, pair: str) -> list[int]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.corpus.clean import funnel, read_bitext
+from pipeline.corpus.bitext import read_bitext
+from pipeline.corpus.clean import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
 from pipeline.vocab.encoded import EncodedSplit, RaggedWriter

@@ -11,7 +11,7 @@ from typing import Any
 
 import sentencepiece
 
-from pipeline.corpus.clean import read_bitext
+from pipeline.corpus.bitext import read_bitext
 from pipeline.corpus.languages import LangPair
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.sample import allocate_lines, sample_rows

@@ -1,0 +1,171 @@
+"""The first half of the DAG: from a corpus to the cleaned rows of its pairs: fetch -> split -> held_out -> clean."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.config import ROOT, RunConfig
+from pipeline.corpus.fetch import FetchedTable, fetch, read_tables
+from pipeline.corpus.languages import LangPair, parse_pairs
+from pipeline.corpus.manifest import NOTICE, FileEntry, Manifest, read_manifest
+from pipeline.stage import Artifact, Stage, Store, file_sha256
+
+logger = logging.getLogger(__name__)
+
+ALL = "all"  # in place of pairs: every one that the training files name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """A corpus as far as some pairs need it. tables: with the artifact that holds each; held_out: of the index."""
+
+    manifest: Manifest
+    notice: str
+    pairs: tuple[LangPair, ...]
+    tables: tuple[tuple[FetchedTable, Artifact], ...]
+    held_out: Artifact | None
+
+    def tables_of(self, pair: LangPair, split: str | None = None) -> list[tuple[FetchedTable, Artifact]]:
+        """Tables with both languages of a pair, of one split or of all."""
+        return [
+            (table, artifact)
+            for table, artifact in self.tables
+            if {pair.src, pair.tgt} <= set(table.codes) and split in (None, table.split)
+        ]
+
+
+def prepare_corpus(config: RunConfig, store: Store) -> Corpus:
+    """Fetch what the pairs need, and every dev and test set; split off what they lack; index what is held out."""
+    files = ROOT / config.corpus.path
+    manifest = read_manifest(files, ROOT / config.corpus.manifest if config.corpus.manifest else None)
+    fetched = _Fetched(store, manifest, files)
+    pairs = _pairs(config, manifest, fetched)
+    needed = [
+        entry
+        for entry in manifest.files
+        if entry.split != "train" or any({p.src, p.tgt} <= set(fetched.codes(entry)) for p in pairs)
+    ]
+    tables = [(table, artifact) for entry in needed for table, artifact in fetched.tables(entry)]
+    tables = _with_held_out(config, store, pairs, tables)
+    return Corpus(
+        manifest=manifest,
+        notice=(files / NOTICE).read_text(encoding="utf-8") if (files / NOTICE).is_file() else "",
+        pairs=pairs,
+        tables=tuple(tables),
+        held_out=_index(config, store, tables),
+    )
+
+
+def clean(config: RunConfig, store: Store, corpus: Corpus, pair: LangPair) -> Artifact:
+    """Cleaned rows of one pair."""
+    found = corpus.tables_of(pair)
+    artifacts = {f"table {number}": artifact for number, (_, artifact) in enumerate(found)}
+
+    def run(out: Path) -> None:
+        from pipeline.corpus.clean import clean
+
+        held_out = corpus.held_out.path if corpus.held_out else None
+        clean(config.corpus, pair, tables=[table for table, _ in found], held_out=held_out, out=out)
+
+    slice_ = {"pair": pair.name, "rules": asdict(config.corpus.rules), "keep_removed": config.corpus.keep_removed}
+    inputs = {**artifacts, **({"held_out": corpus.held_out} if corpus.held_out else {})}
+    return store.get(Stage(name="clean", version=2, config=slice_, inputs=inputs, run=run, label=pair.name))
+
+
+class _Fetched:
+    """Fetches entries of a manifest when they are asked for."""
+
+    def __init__(self, store: Store, manifest: Manifest, files: Path) -> None:
+        self.store, self.manifest, self.files = store, manifest, files
+
+    def codes(self, entry: FileEntry) -> Sequence[str]:
+        """Languages of an entry, without reading it where its description says them."""
+        if entry.pair is not None:
+            return (entry.pair.src, entry.pair.tgt)
+        return [code for table, _ in self.tables(entry) for code in table.codes]
+
+    def tables(self, entry: FileEntry) -> list[tuple[FetchedTable, Artifact]]:
+        def run(out: Path) -> None:
+            fetch(entry, self.manifest, files=self.files, out=out)
+
+        described = {key: value for key, value in asdict(entry).items() if value}
+        about = {key: getattr(self.manifest, key) for key in ("name", "licence", "citation")}
+        slice_ = {
+            "entry": described,
+            "manifest": {**about, "codes": dict(self.manifest.codes)},
+            "sha256": [file_sha256(self.files / name) for name in entry.paths if (self.files / name).is_file()],
+        }
+        label = f"{self.manifest.name} {entry.split} {entry.pair.name if entry.pair else ''}".strip()
+        artifact = self.store.get(Stage(name="fetch", version=2, config=slice_, run=run, label=label))
+        return [(table, artifact) for table in read_tables(artifact.path)]
+
+
+def _pairs(config: RunConfig, manifest: Manifest, fetched: _Fetched) -> tuple[LangPair, ...]:
+    columns = [(entry, fetched.codes(entry)) for entry in manifest.files]
+    codes = sorted({code for _, of_entry in columns for code in of_entry})
+    target = manifest.default_target or ("en" if "en" in codes else None)
+    if target is not None and target not in codes:
+        raise ValueError(f"corpus {manifest.name}: default_target {target} is none of the codes {', '.join(codes)}")
+    if config.pairs != [ALL]:
+        return parse_pairs(config.pairs, codes, target)
+    found: dict[LangPair, None] = {}
+    for entry, of_entry in columns:
+        if entry.split != "train":
+            continue
+        if entry.pair is not None:
+            found[entry.pair] = None
+        elif target is not None:
+            found.update(dict.fromkeys(LangPair(code, target) for code in of_entry if code != target))
+    if not found:
+        raise ValueError(f"corpus {manifest.name}: pairs=[{ALL}] finds no pair; name them, as src-tgt")
+    return tuple(found)
+
+
+def _with_held_out(
+    config: RunConfig, store: Store, pairs: Iterable[LangPair], tables: Sequence[tuple[FetchedTable, Artifact]]
+) -> list[tuple[FetchedTable, Artifact]]:
+    """The tables, the largest training table of every pair without dev or test replaced by its parts."""
+    current = list(tables)
+    for pair in pairs:
+        both = [item for item in current if {pair.src, pair.tgt} <= set(item[0].codes)]
+        missing = {split: not any(table.split == split for table, _ in both) for split in ("dev", "test")}
+        train = [item for item in both if item[0].split == "train" and not item[0].tag]
+        if not any(missing.values()) or not train:
+            continue
+        largest = max(train, key=lambda item: item[0].rows)
+        parts = _split(config, store, *largest, missing)
+        current[current.index(largest) : current.index(largest) + 1] = parts
+    return current
+
+
+def _split(
+    config: RunConfig, store: Store, table: FetchedTable, artifact: Artifact, missing: Mapping[str, bool]
+) -> list[tuple[FetchedTable, Artifact]]:
+    def run(out: Path) -> None:
+        from pipeline.corpus.split import split_table
+
+        split_table(table, config.corpus.split, missing, out)
+
+    slice_: dict[str, Any] = {"split": asdict(config.corpus.split), "missing": dict(missing)}
+    label = f"{table.source} {'-'.join(table.codes)}"
+    stage = Stage(name="split", version=1, config=slice_, inputs={"table": artifact}, run=run, label=label)
+    parts = store.get(stage)
+    return [(part, parts) for part in read_tables(parts.path)]
+
+
+def _index(config: RunConfig, store: Store, tables: Sequence[tuple[FetchedTable, Artifact]]) -> Artifact | None:
+    """Index of all dev and test texts."""
+    rule = config.corpus.rules.held_out
+    if rule is None:
+        return None
+    held = [(table, artifact) for table, artifact in tables if table.split != "train"]
+
+    def run(out: Path) -> None:
+        from pipeline.corpus.held_out import index_held_out
+
+        index_held_out([(table.path, table.codes) for table, _ in held], rule.shingle_words, out)
+
+    inputs = {f"{artifact.key} {table.path.name}": artifact for table, artifact in held}
+    return store.get(Stage(name="held_out", version=1, config=asdict(rule), inputs=inputs, run=run))

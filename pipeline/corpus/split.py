@@ -1,0 +1,79 @@
+"""Dev and test sets out of training text, by whole documents, for languages that have none."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.corpus.characters import mix
+from pipeline.corpus.codepoints import Bools, Hashes, Texts
+from pipeline.corpus.config import SplitConfig
+from pipeline.corpus.fetch import FetchedTable, write_tables
+from pipeline.corpus.tables import DOCUMENT, Table, read_batches, write_table
+
+_log = logging.getLogger(__name__)
+
+
+def split_table(table: FetchedTable, config: SplitConfig, missing: Mapping[str, bool], out: Path) -> None:
+    """Write `train.parquet` and what is missing of `dev.parquet` and `test.parquet` to `out`, with `tables.json`.
+
+    Documents are taken in an order that depends on the seed and on their names (or, without names, on their place)
+    alone, as long as they fit what is still wanted. Raises ValueError if no document is small enough.
+    """
+    documents = np.concatenate([np.zeros(0, np.uint64), *_documents(table, config)])
+    wanted = {name: min(getattr(config, name), int(config.max_share * table.rows)) for name in missing if missing[name]}
+    chosen = _choose(documents, wanted, config.seed)
+    for name, documents_of_split in chosen.items():
+        if not len(documents_of_split):
+            raise ValueError(
+                f"source {table.source} ({', '.join(table.codes)}) has no {name} set, and none of its documents is as "
+                f"small as the {wanted[name]} rows of it that may be taken; add a {name} set to the corpus, or raise "
+                "corpus.split.max_share"
+            )
+    taken = {name: np.isin(documents, picked) for name, picked in chosen.items()}
+    masks = {"train": ~np.logical_or.reduce(list(taken.values())), **taken}
+    tables = []
+    for name, mask in masks.items():
+        path = out / f"{name}.parquet"
+        info = write_table(Table(columns=table.columns, batches=_chosen_rows(table, mask)), path)
+        tables.append(replace(table, path=path, split=name, rows=info.rows, filled=info.filled))
+    write_tables(tables, out)
+    sizes = ", ".join(f"{part.split} {part.rows}" for part in tables)
+    _log.info("source %s (%s): split by document: %s", table.source, ", ".join(table.codes), sizes)
+
+
+def _documents(table: FetchedTable, config: SplitConfig) -> Iterator[Hashes]:
+    """Hash of the document of each row."""
+    if DOCUMENT in table.columns:
+        for batch in read_batches(table.path, (DOCUMENT,)):
+            yield Texts.normalized(batch.column(0).fill_null("")).hashes
+        return
+    for start in range(0, table.rows, config.block):
+        rows = min(config.block, table.rows - start)
+        yield mix(np.full(rows, start // config.block + 1, dtype=np.uint64))
+
+
+def _choose(documents: Hashes, wanted: Mapping[str, int], seed: int) -> dict[str, Hashes]:
+    """Documents of each split, no more rows than wanted."""
+    names, counts = np.unique(documents, return_counts=True)
+    order = np.argsort(mix(names + np.uint64(seed)), kind="stable")
+    chosen: dict[str, list[int]] = {split: [] for split in wanted}
+    left = dict(wanted)
+    for index in order.tolist():
+        split = next((name for name, rows in left.items() if counts[index] <= rows), None)
+        if split is not None:
+            chosen[split].append(index)
+            left[split] -= int(counts[index])
+        if not any(left.values()):
+            break
+    return {split: names[indices] for split, indices in chosen.items()}
+
+
+def _chosen_rows(table: FetchedTable, mask: Bools) -> Iterator[pa.RecordBatch]:
+    at = 0
+    for batch in read_batches(table.path, table.columns):
+        yield batch.filter(pa.array(mask[at : at + batch.num_rows]))
+        at += batch.num_rows
