@@ -6,11 +6,13 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import NOTICE, SPLITS, FileEntry, read_manifest
-from pipeline.corpus.readers import open_table
+
+if TYPE_CHECKING:
+    from pipeline.corpus.tables import Table
 
 CORPUS = "corpus.json"
 _FILES = "files"  # directory of the copies
@@ -48,16 +50,15 @@ class Corpus:
         """Source and target of every row of a split; of a multi-way table, of the rows that have both."""
         for file in self._files_with(split, pair.src, pair.tgt):
             src, tgt = file.columns.index(pair.src), file.columns.index(pair.tgt)
-            table = open_table(self.directory / _FILES, file.entry, self.renames)
-            for cells in table.rows:
-                if not table.sparse or (cells[src] and cells[tgt]):
+            for cells in _rows(self.directory / _FILES, file.entry, self.renames):
+                if cells[src] is not None and cells[tgt] is not None:
                     yield cells[src], cells[tgt]
 
     def texts(self, code: str, split: str) -> Iterator[str]:
         """Every text of one language in a split, whatever it is paired with; empty ones are left out."""
         for file in self._files_with(split, code):
             column = file.columns.index(code)
-            for cells in open_table(self.directory / _FILES, file.entry, self.renames).rows:
+            for cells in _rows(self.directory / _FILES, file.entry, self.renames):
                 if cells[column]:
                     yield cells[column]
 
@@ -118,7 +119,7 @@ def read_corpus(directory: Path) -> Corpus:
 
 def _check(source: Path, entry: FileEntry, renames: Mapping[str, str]) -> CorpusFile:
     """Read one entry to its end. Raises ValueError for any fault of it."""
-    table = open_table(source, entry, renames)
+    table = _open(source, entry, renames)
     digests = []
     for i, name in enumerate(entry.paths):
         with (source / name).open("rb") as file:
@@ -130,10 +131,10 @@ def _check(source: Path, entry: FileEntry, renames: Mapping[str, str]) -> Corpus
             )
     filled = dict.fromkeys(table.columns, 0)
     num_rows = 0
-    for cells in table.rows:
+    for cells in _cells(table):
         num_rows += 1
         for code, cell in zip(table.columns, cells, strict=True):
-            filled[code] += bool(cell.strip())
+            filled[code] += bool(cell and cell.strip())
     listed = " and ".join(str(source / name) for name in entry.paths)
     if num_rows == 0:
         raise ValueError(f"{listed}: empty, without a single row; add rows or take it out of the corpus")
@@ -153,6 +154,21 @@ def _check(source: Path, entry: FileEntry, renames: Mapping[str, str]) -> Corpus
         rows=num_rows,
     )
     return CorpusFile(entry=checked, columns=table.columns, filled=filled)
+
+
+def _open(directory: Path, entry: FileEntry, renames: Mapping[str, str]) -> "Table":
+    from pipeline.corpus.readers import open_table
+
+    return open_table([directory / name for name in entry.paths], entry, renames)
+
+
+def _rows(directory: Path, entry: FileEntry, renames: Mapping[str, str]) -> Iterator[Any]:
+    return _cells(_open(directory, entry, renames))
+
+
+def _cells(table: "Table") -> Iterator[Any]:
+    for batch in table.batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _to_json(file: CorpusFile) -> dict[str, Any]:
