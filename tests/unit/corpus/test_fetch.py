@@ -1,15 +1,11 @@
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pipeline.corpus.fetch import Corpus, fetch, read_corpus
 from pipeline.corpus.languages import LangPair
-from pipeline.corpus.readers import read_lines
 
 Make = Callable[..., Path]
 
@@ -83,29 +79,6 @@ def test_byte_order_mark_crlf_and_missing_last_line_end(make_corpus: Make, tmp_p
     assert list(corpus.rows(LangPair("en", "de"), "dev")) == [("Three", "Drei")]
     assert corpus.default_target == "en"
     assert corpus.files[1].entry.rows == 2
-
-
-@given(st.lists(st.text(alphabet=st.characters(exclude_characters="\n\r", codec="utf-8"))))
-def test_read_lines_gives_back_what_was_written(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
-    path = tmp_path_factory.mktemp("lines") / "text"
-    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
-    expected = [lines[0].removeprefix("\ufeff"), *lines[1:]] if lines else []
-    assert list(read_lines(path)) == expected
-
-
-@given(st.binary(max_size=60))
-def test_read_lines_fails_only_with_line_and_byte(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
-    path = tmp_path_factory.mktemp("bytes") / "text"
-    path.write_bytes(data)
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        where = f"{path}: line {line}: byte {error.start} (0x{data[error.start]:02x}) is not UTF-8"
-        with pytest.raises(ValueError, match=re.escape(where)):
-            list(read_lines(path))
-    else:
-        assert "\n".join(read_lines(path)).count("\n") == max(0, len(data.removesuffix(b"\n").split(b"\n")) - 1)
 
 
 GOOD = "de\ten\nHallo\tHello\n"

@@ -77,8 +77,8 @@ def test_pair_of_a_manifest_uses_its_codes(make_corpus: Make) -> None:
 def test_missing_directory_and_unknown_format(tmp_path: Path, make_corpus: Make) -> None:
     with pytest.raises(ValueError, match=r"corpus.path=.*nowhere is not a directory; give one that holds a corpus"):
         read_manifest(tmp_path / "nowhere")
-    corpus = make_corpus({"manifest.yaml": "name: x\nfiles: [{split: dev, path: a, format: tmx}]\n"})
-    with pytest.raises(ValueError, match="format 'tmx' is unknown; the formats are multiway_tsv, aligned"):
+    corpus = make_corpus({"manifest.yaml": "name: x\nfiles: [{split: dev, path: a, format: tmy}]\n"})
+    with pytest.raises(ValueError, match=r"format 'tmy' is unknown; did you mean tmx\? \(the formats are mult"):
         corpus_codes(corpus)
 
 

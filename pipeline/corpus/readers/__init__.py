@@ -1,0 +1,51 @@
+"""Readers of the formats that a corpus may have; a format is one function and one line of FORMATS."""
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pipeline.corpus.formats import check_entry
+from pipeline.corpus.manifest import FileEntry, read_manifest
+from pipeline.corpus.readers.aligned import read_aligned
+from pipeline.corpus.readers.jsonl import read_jsonl
+from pipeline.corpus.readers.parquet import read_parquet
+from pipeline.corpus.readers.tmx import read_tmx
+from pipeline.corpus.readers.tsv import read_multiway_tsv, read_tsv
+from pipeline.corpus.tables import Table
+
+Reader = Callable[[Sequence[Path], FileEntry, Mapping[str, str]], Table]
+
+FORMATS: dict[str, Reader] = {
+    "multiway_tsv": read_multiway_tsv,
+    "aligned": read_aligned,
+    "tsv": read_tsv,
+    "tmx": read_tmx,
+    "jsonl": read_jsonl,
+    "parquet": read_parquet,
+}
+
+
+def open_table(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
+    """Table of one entry of a manifest, whose files are at `paths` on this machine.
+
+    Raises ValueError for an unknown format, a missing file and whatever the head of the file shows; its batches raise
+    ValueError, naming file and line, for every other fault.
+    """
+    if entry.format not in FORMATS:
+        nearest = difflib.get_close_matches(entry.format, FORMATS, n=1)
+        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        raise ValueError(f"files: format {entry.format!r} is unknown{hint} (the formats are {', '.join(FORMATS)})")
+    check_entry(entry)
+    for path in paths:
+        if path.is_dir():
+            raise ValueError(f"{path} is a directory; name the file in it")
+        if not path.is_file():
+            raise ValueError(f"{path} does not exist; put the file there or take it out of the manifest")
+    return FORMATS[entry.format](paths, entry, renames)
+
+
+def corpus_codes(directory: Path) -> tuple[str, ...]:
+    """Codes of all columns of a corpus, sorted; reads manifest and headers only."""
+    manifest = read_manifest(directory)
+    tables = (open_table([directory / name for name in e.paths], e, manifest.codes) for e in manifest.files)
+    return tuple(sorted({code for table in tables for code in table.codes}))

@@ -1,0 +1,106 @@
+"""JSON lines: one object a line, whose fields, nested ones too, hold the texts."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.corpus.manifest import FileEntry
+from pipeline.corpus.readers.fields import named_fields
+from pipeline.corpus.readers.lines import Block, read_blocks
+from pipeline.corpus.tables import BATCH_ROWS, DOCUMENT, Table
+
+
+def read_jsonl(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
+    """Table of JSON objects; `columns` names fields, with dots into nested ones; null means no translation.
+
+    Lines of white space are left out; text and numbers may name a document.
+    """
+    (path,) = paths
+    blocks = read_blocks(path)
+    first = next(blocks, None)
+    if first is None:
+        raise ValueError(f"{path}: line 1: empty, without a single row; add rows or take it out of the corpus")
+    _, head = next(_records(path, first), (0, {}))
+    fields = named_fields(path, entry, renames, list(_flattened(head)))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for block in chain([first], blocks):
+            batch = _batch(path, block, fields)
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                yield batch.slice(start, BATCH_ROWS)
+
+    return Table(columns=tuple(fields.values()), batches=batches())
+
+
+def _records(path: Path, block: Block) -> Iterator[tuple[int, Any]]:
+    """Number and content of every line that is not blank."""
+    for number, line in enumerate(block.data.decode().split("\n")[:-1], start=block.first):
+        if line and not line.isspace():
+            try:
+                yield number, json.loads(line)
+            except RecursionError as error:
+                raise ValueError(f"{path}: line {number}: JSON nested too deep; flatten it") from error
+            except ValueError as error:  # of JSON, or a number of more digits than Python reads
+                raise ValueError(f"{path}: line {number}: malformed JSON ({error}); correct the line") from error
+
+
+def _batch(path: Path, block: Block, fields: Mapping[str, str]) -> pa.RecordBatch:
+    keys = [(field, tuple(field.split("."))) for field in fields]
+    numbers: list[int] = []
+    columns: list[list[Any]] = [[] for _ in keys]
+    for number, record in _records(path, block):
+        numbers.append(number)
+        for (field, steps), values in zip(keys, columns, strict=True):
+            try:
+                values.append(_value(record, field, steps))
+            except (KeyError, TypeError) as error:
+                raise ValueError(_missing(path, number, field, record)) from error
+    arrays = []
+    for (field, column), values in zip(fields.items(), columns, strict=True):
+        if column == DOCUMENT:
+            values = [str(value) if type(value) is int else value for value in values]
+        try:
+            arrays.append(pa.array(values, pa.string()))
+        except (pa.ArrowException, UnicodeEncodeError) as error:
+            raise ValueError(_wrong(path, numbers, field, values)) from error
+    return pa.RecordBatch.from_arrays(arrays, names=list(fields.values()))
+
+
+def _value(record: Any, field: str, steps: tuple[str, ...]) -> Any:
+    if len(steps) == 1 or field in record:  # a name may hold a dot
+        return record[field]
+    for step in steps:
+        record = record[step]
+    return record
+
+
+def _missing(path: Path, number: int, field: str, record: Any) -> str:
+    has = f"the fields {', '.join(_flattened(record))}" if isinstance(record, dict) else "no object"
+    return f"{path}: line {number}: no field {field!r}; the line has {has[:200]}; add it, or correct columns"
+
+
+def _wrong(path: Path, numbers: Sequence[int], field: str, values: Sequence[Any]) -> str:
+    """Message about the first value that is no text."""
+    for number, value in zip(numbers, values, strict=True):
+        if isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                return f"{path}: line {number}: field {field!r} is no Unicode text ({error.reason}); correct it"
+        elif value is not None:
+            kind = type(value).__name__
+            return f"{path}: line {number}: field {field!r} is {kind} and no text; quote it, or correct columns"
+    raise AssertionError(f"{path}: every value of {field} is a text")
+
+
+def _flattened(record: Any, prefix: str = "") -> Iterator[str]:
+    """Dotted names of the fields of a record."""
+    for name, value in record.items() if isinstance(record, dict) else ():
+        if isinstance(value, dict):
+            yield from _flattened(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name

@@ -1,0 +1,117 @@
+"""Lines of a text file, checked and cut in blocks; single lines are looked at only to name a fault."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.corpus.readers.streams import StreamError, kind_of, read_chunks
+
+MAX_LINE_BYTES = 1 << 20
+_BOM = b"\xef\xbb\xbf"
+_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Whole lines of a file, valid UTF-8 without NUL.
+
+    first: number of the first line, from 1. data: the lines, each with LF at its end. ends: position of every LF.
+    """
+
+    first: int
+    data: bytes
+    ends: np.ndarray[Any, np.dtype[np.int64]]
+
+    @property
+    def starts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        return np.concatenate((np.zeros(1, np.int64), self.ends[:-1] + 1))
+
+    def texts(self) -> pa.StringArray:
+        """The lines, without line ends."""
+        return cut(self.data, self.starts, self.ends)
+
+    def rest(self) -> "Block | None":
+        """The block without its first line."""
+        start = int(self.ends[0]) + 1
+        if start == len(self.data):
+            return None
+        return Block(first=self.first + 1, data=self.data[start:], ends=self.ends[1:] - start)
+
+
+def read_blocks(path: Path) -> Iterator[Block]:
+    """Lines of a UTF-8 file by the megabyte; LF or CRLF ends them, a byte order mark at the start is dropped.
+
+    Raises ValueError, naming file and line, for text that is not UTF-8, a NUL byte, a line of more than
+    MAX_LINE_BYTES, and a file that cannot be read or decompressed.
+    """
+    number, offset, held = 1, 0, b""
+    chunks = read_chunks(path)
+    while True:
+        try:
+            chunk = next(chunks, b"")
+        except StreamError as error:
+            raise ValueError(f"{path}: line {number}: {error}") from error
+        held += chunk
+        stop = held.rfind(b"\n") + 1 if chunk else len(held)
+        raw, held = held[:stop], held[stop:]
+        if raw:
+            block = _checked(path, raw, number, offset)
+            number, offset = number + len(block.ends), offset + len(raw)
+            yield block
+        if len(held) > MAX_LINE_BYTES:
+            raise ValueError(_too_long(path, number))
+        if not chunk:
+            return
+
+
+def cut(data: bytes, starts: Any, ends: Any) -> pa.StringArray:
+    """Texts of some spans of valid UTF-8; they ascend, do not overlap and do not cut a character."""
+    if not len(starts):
+        return pa.array([], pa.string())
+    offsets = np.empty(2 * len(starts), np.int32)
+    offsets[0::2], offsets[1::2] = starts, ends
+    spans_and_gaps = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
+    return spans_and_gaps.take(pa.array(np.arange(0, len(offsets), 2, dtype=np.int32)))
+
+
+def _checked(path: Path, raw: bytes, number: int, offset: int) -> Block:
+    """Block of whole lines, of which only the last one of the file may have no line end."""
+    data = raw.removeprefix(_BOM) if offset == 0 else raw
+    _check_text(path, data, number, offset + len(raw) - len(data))
+    if not data.endswith(b"\n"):
+        data += b"\n"
+    if b"\r\n" in data:
+        data = data.replace(b"\r\n", b"\n")
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    block = Block(first=number, data=data, ends=ends)
+    lengths = ends - block.starts
+    if lengths.max() > MAX_LINE_BYTES:
+        raise ValueError(_too_long(path, number + int(lengths.argmax())))
+    return block
+
+
+def _check_text(path: Path, data: bytes, number: int, offset: int) -> None:
+    """Raises ValueError unless these bytes, which begin at a line and an offset, are UTF-8 without NUL."""
+    try:
+        data.decode("utf-8")
+        at, what = data.find(b"\0"), "NUL, as in binary files and UTF-16"
+        if at < 0:
+            return
+    except UnicodeDecodeError as error:
+        at, what = error.start, f"not UTF-8 ({error.reason})"
+    if number == 1:
+        if data.startswith(_UTF16_BOMS):
+            raise ValueError(f"{path}: line 1: UTF-16, by its byte order mark; convert the file to UTF-8")
+        kind = kind_of(data)
+        if kind:
+            raise ValueError(f"{path}: line 1: not text, but {kind}; correct its name or its format")
+    line = number + data.count(b"\n", 0, at)
+    raise ValueError(f"{path}: line {line}: byte {offset + at} (0x{data[at]:02x}) is {what}; convert the file to UTF-8")
+
+
+def _too_long(path: Path, number: int) -> str:
+    return f"{path}: line {number}: longer than {MAX_LINE_BYTES} bytes; is the file text, one sentence a line? cut it"

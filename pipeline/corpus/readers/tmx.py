@@ -1,0 +1,179 @@
+"""TMX, the exchange format of translation memories, read element by element.
+
+lxml parses, told to expand no entity, to fetch nothing and to keep its own limits of depth and text (10 MB).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from lxml import etree
+
+from pipeline.corpus.manifest import FileEntry, to_bcp47
+from pipeline.corpus.readers.lines import MAX_LINE_BYTES
+from pipeline.corpus.readers.streams import StreamError, read_chunks
+from pipeline.corpus.tables import BATCH_ROWS, Table
+
+_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+_CODES = frozenset(("bpt", "ept", "it", "ph", "ut"))  # they enclose codes of another format, not text
+_PIECE_BYTES = 64 << 10
+_GAP_BYTES = 16 << 20  # most bytes without the end of a unit, which are held in memory
+_BATCH_CHARS = 8 << 20
+_CACHED = 1000
+
+Unit = tuple[str | None, ...]  # a text a language
+
+
+def read_tmx(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
+    """Table of the units of a memory in the languages of the pair, or of `columns`; null where a unit lacks one.
+
+    A region may be left out of what the pair says: EN-US serves en. Of several variants in one unit the first counts.
+    """
+    (path,) = paths
+    codes = (entry.pair.src, entry.pair.tgt) if entry.pair else tuple(entry.columns.values())
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        rows: list[Unit] = []
+        size = 0
+        for unit in _units(path, _Languages(codes, renames)):
+            rows.append(unit)
+            size += sum(len(text) for text in unit if text)
+            if len(rows) == BATCH_ROWS or size > _BATCH_CHARS:
+                yield _batch(rows, codes)
+                rows, size = [], 0
+        if rows:
+            yield _batch(rows, codes)
+
+    return Table(columns=codes, batches=batches())
+
+
+class _Languages:
+    """Which of the wanted codes a language of the file means, and which were found."""
+
+    def __init__(self, codes: Sequence[str], renames: Mapping[str, str]) -> None:
+        self.codes, self.renames = codes, renames
+        self.known: dict[str, tuple[int, int] | None] = {}  # name -> rank (0 is exact) and column
+        self.found: set[int] = set()
+
+    def match(self, name: str) -> tuple[int, int] | None:
+        if name not in self.known and len(self.known) < _CACHED:
+            self.known[name] = self._match(name)
+        return self.known[name] if name in self.known else self._match(name)
+
+    def _match(self, name: str) -> tuple[int, int] | None:
+        try:
+            code = to_bcp47(name, self.renames)
+        except ValueError:
+            return None  # a language that no pair can mean
+        parts = code.split("-")
+        general = "-".join(parts[: 2 if len(parts) > 1 and len(parts[1]) == 4 else 1])
+        for rank, candidate in enumerate((code, general)):
+            if candidate in self.codes:
+                return rank, self.codes.index(candidate)
+        return None
+
+    def check(self, path: Path, line: int) -> None:
+        """Raises ValueError if a language was in no unit at all."""
+        missing = [code for column, code in enumerate(self.codes) if column not in self.found]
+        if missing:
+            there = ", ".join(sorted(self.known)) or "none"
+            raise ValueError(
+                f"{path}: no unit up to the last line, line {line}, is in {' or '.join(missing)} (its languages are "
+                f"{there}); correct pair, or map their names with codes"
+            )
+
+
+def _units(path: Path, languages: _Languages) -> Iterator[Unit]:
+    parser = etree.XMLPullParser(
+        events=("end",),
+        tag="{*}tu",
+        resolve_entities=False,
+        load_dtd=False,
+        no_network=True,
+        huge_tree=False,
+        remove_comments=True,
+        remove_pis=True,
+    )
+    line, gap = 1, 0
+    try:
+        for piece in _pieces(path):
+            parser.feed(piece)
+            line, gap = line + piece.count(b"\n"), gap + len(piece)
+            for _, element in parser.read_events():
+                gap = 0
+                unit = _unit(path, element, languages)
+                _forget(element)
+                if any(text is not None for text in unit):
+                    yield unit
+            if gap > _GAP_BYTES:
+                raise ValueError(f"{path}: line {line}: {_GAP_BYTES} bytes without the end of a <tu>; is it a TMX?")
+        parser.close()
+    except StreamError as error:
+        raise ValueError(f"{path}: line {line}: {error}") from error
+    except etree.LxmlError as error:
+        where = getattr(error, "lineno", None) or line
+        raise ValueError(f"{path}: line {where}: malformed XML ({str(error)[:200]}); correct the file") from error
+    languages.check(path, line)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    for chunk in read_chunks(path):
+        for start in range(0, len(chunk), _PIECE_BYTES):
+            yield chunk[start : start + _PIECE_BYTES]
+
+
+def _unit(path: Path, element: Any, languages: _Languages) -> Unit:
+    best: dict[int, tuple[int, str]] = {}
+    for variant in element:
+        if _local_name(variant) != "tuv":
+            continue
+        match = languages.match(_language(path, variant))
+        if match is None or (match[1] in best and best[match[1]][0] <= match[0]):
+            continue
+        segment = next((child for child in variant if _local_name(child) == "seg"), None)
+        if segment is None:
+            raise ValueError(f"{path}: line {variant.sourceline}: <tuv> without <seg>; add its text")
+        text = _text(path, segment)
+        if len(text) > MAX_LINE_BYTES:
+            raise ValueError(f"{path}: line {segment.sourceline}: longer than {MAX_LINE_BYTES} characters; cut it")
+        best[match[1]] = match[0], text
+    languages.found.update(best)
+    return tuple(best[column][1] if column in best else None for column in range(len(languages.codes)))
+
+
+def _language(path: Path, variant: Any) -> str:
+    name = variant.get(_LANG) or variant.get("lang")
+    if not name:
+        raise ValueError(f'{path}: line {variant.sourceline}: <tuv> without its language; add xml:lang="de", say')
+    return str(name)
+
+
+def _text(path: Path, element: Any) -> str:
+    """Text of an element, with that of its highlighted parts and without the codes of another format."""
+    parts = [element.text or ""]
+    for child in element:
+        if child.tag is etree.Entity:
+            raise ValueError(f"{path}: line {child.sourceline}: entity {child.text} is not expanded; write its text")
+        if _local_name(child) not in _CODES:
+            parts.append(_text(path, child))
+        parts.append(child.tail or "")
+    return "".join(parts)
+
+
+def _local_name(element: Any) -> str:
+    tag = element.tag
+    return tag.rpartition("}")[2] if isinstance(tag, str) else ""
+
+
+def _forget(element: Any) -> None:
+    """Free a unit and everything before it."""
+    element.clear()
+    parent = element.getparent()
+    while parent is not None and element.getprevious() is not None:
+        del parent[0]
+
+
+def _batch(rows: list[Unit], codes: Sequence[str]) -> pa.RecordBatch:
+    columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=list(codes))

@@ -1,0 +1,122 @@
+"""Tab-separated tables: of one pair, or multi-way with the codes in the first line. Nothing is quoted."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.corpus.manifest import FileEntry, to_bcp47
+from pipeline.corpus.readers.lines import Block, cut, read_blocks
+from pipeline.corpus.tables import BATCH_ROWS, DOCUMENT, Table
+
+
+def read_tsv(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
+    """Table without a header; `columns` says what the fields are, or else they are source, target and the rest."""
+    (path,) = paths
+    fields = {int(field): column for field, column in entry.columns.items()}
+    if not fields:
+        assert entry.pair is not None, "held by check_entry"
+        fields = {0: entry.pair.src, 1: entry.pair.tgt}
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for block in read_blocks(path):
+            cells = _Cells(block)
+            short = cells.counts <= max(fields)
+            if short.any():
+                row = int(short.argmax())
+                raise ValueError(
+                    f"{path}: line {block.first + row}: {cells.counts[row]} fields, but {fields[max(fields)]} is "
+                    f"field {max(fields)}, from 0; add the missing tabs, or correct columns"
+                )
+            yield from _sliced([cells.column(field) for field in fields], list(fields.values()))
+
+    return Table(columns=tuple(fields.values()), batches=batches())
+
+
+def read_multiway_tsv(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
+    """Table whose first line holds codes, and `document`; an empty cell means no translation."""
+    (path,) = paths
+    blocks = read_blocks(path)
+    first = next(blocks, None)
+    heads = first.texts()[0].as_py().split("\t") if first else [""]
+    fields = _header_fields(path, heads, entry.columns, renames)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        assert first is not None
+        for block in _without_header(first, blocks):
+            cells = _Cells(block)
+            wrong = cells.counts != len(heads)
+            if wrong.any():
+                row = int(wrong.argmax())
+                raise ValueError(
+                    f"{path}: line {block.first + row}: {cells.counts[row]} cells where the header has {len(heads)}; "
+                    "add or remove tabs (an empty cell means no translation)"
+                )
+            columns = [_null_if_empty(cells.column(field)) for field in fields]
+            yield from _sliced(columns, list(fields.values()))
+
+    return Table(columns=tuple(fields.values()), batches=batches())
+
+
+class _Cells:
+    """Where the fields of every line of a block begin and end."""
+
+    def __init__(self, block: Block) -> None:
+        self.data, self.ends, self.starts = block.data, block.ends, block.starts
+        self.tabs = np.flatnonzero(np.frombuffer(block.data, np.uint8) == ord("\t"))
+        self.first = np.searchsorted(self.tabs, self.starts)  # the first tab of each line
+        self.counts = np.searchsorted(self.tabs, self.ends) - self.first + 1  # fields of each line
+
+    def column(self, field: int) -> pa.StringArray:
+        """Texts of one field, which every line must have."""
+        starts = self.tabs[self.first + field - 1] + 1 if field else self.starts
+        if not len(self.tabs):
+            return cut(self.data, starts, self.ends)
+        next_tabs = self.tabs[np.minimum(self.first + field, len(self.tabs) - 1)]
+        return cut(self.data, starts, np.where(self.counts > field + 1, next_tabs, self.ends))
+
+
+def _header_fields(
+    path: Path, heads: list[str], columns: Mapping[str, str], renames: Mapping[str, str]
+) -> dict[int, str]:
+    """Number and name of the columns to read."""
+    if heads == [""]:
+        raise ValueError(f"{path} is empty; its first line must hold the language codes, separated by tabs")
+    fields: dict[int, str] = {}
+    for number, head in enumerate(heads):
+        if columns and head not in columns:
+            continue
+        try:
+            name = columns.get(head) or (DOCUMENT if head == DOCUMENT else to_bcp47(head, renames))
+        except ValueError as error:
+            raise ValueError(f"{path}: line 1: {error}") from error
+        if name in fields.values():
+            raise ValueError(f"{path}: line 1: {name} heads several columns; rename or remove one")
+        fields[number] = name
+    for head in columns:
+        if head not in heads:
+            raise ValueError(f"{path}: line 1: no column {head!r}; columns takes them from {', '.join(heads)}")
+    codes = [name for name in fields.values() if name != DOCUMENT]
+    if len(codes) < 2:
+        raise ValueError(f"{path}: line 1 holds one code, {', '.join(codes)}; parallel text needs two")
+    return fields
+
+
+def _without_header(first: Block, blocks: Iterator[Block]) -> Iterator[Block]:
+    rest = first.rest()
+    if rest is not None:
+        yield rest
+    yield from blocks
+
+
+def _null_if_empty(texts: pa.StringArray) -> pa.StringArray:
+    return pc.if_else(pc.equal(pc.binary_length(texts), 0), pa.scalar(None, pa.string()), texts)
+
+
+def _sliced(columns: list[Any], names: list[str]) -> Iterator[pa.RecordBatch]:
+    batch = pa.RecordBatch.from_arrays(columns, names=names)
+    for start in range(0, batch.num_rows, BATCH_ROWS):
+        yield batch.slice(start, BATCH_ROWS)
