@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import ROOT, RunConfig
-from pipeline.corpus.fetch import FetchedTable, fetch, read_tables
+from pipeline.config import ROOT
+from pipeline.corpus.config import CorpusConfig
+from pipeline.corpus.fetched import FetchedTable, read_tables
 from pipeline.corpus.languages import LangPair, parse_pairs
 from pipeline.corpus.manifest import NOTICE, FileEntry, Manifest, read_manifest
 from pipeline.stage import Artifact, Stage, Store, file_sha256
@@ -36,29 +37,32 @@ class Corpus:
         ]
 
 
-def prepare_corpus(config: RunConfig, store: Store) -> Corpus:
-    """Fetch what the pairs need, and every dev and test set; split off what they lack; index what is held out."""
-    files = ROOT / config.corpus.path
-    manifest = read_manifest(files, ROOT / config.corpus.manifest if config.corpus.manifest else None)
+def prepare_corpus(config: CorpusConfig, pairs: Sequence[str], store: Store) -> Corpus:
+    """Fetch what the pairs need, and every dev and test set; split off what they lack; index what is held out.
+
+    pairs: as the user wrote them, or ALL.
+    """
+    files = ROOT / config.path
+    manifest = read_manifest(files, ROOT / config.manifest if config.manifest else None)
     fetched = _Fetched(store, manifest, files)
-    pairs = _pairs(config, manifest, fetched)
+    parsed = _pairs(pairs, manifest, fetched)
     needed = [
         entry
         for entry in manifest.files
-        if entry.split != "train" or any({p.src, p.tgt} <= set(fetched.codes(entry)) for p in pairs)
+        if entry.split != "train" or any({p.src, p.tgt} <= set(fetched.codes(entry)) for p in parsed)
     ]
     tables = [(table, artifact) for entry in needed for table, artifact in fetched.tables(entry)]
-    tables = _with_held_out(config, store, pairs, tables)
+    tables = _with_held_out(config, store, parsed, tables)
     return Corpus(
         manifest=manifest,
         notice=(files / NOTICE).read_text(encoding="utf-8") if (files / NOTICE).is_file() else "",
-        pairs=pairs,
+        pairs=parsed,
         tables=tuple(tables),
         held_out=_index(config, store, tables),
     )
 
 
-def clean(config: RunConfig, store: Store, corpus: Corpus, pair: LangPair) -> Artifact:
+def clean(config: CorpusConfig, store: Store, corpus: Corpus, pair: LangPair) -> Artifact:
     """Cleaned rows of one pair."""
     found = corpus.tables_of(pair)
     artifacts = {f"table {number}": artifact for number, (_, artifact) in enumerate(found)}
@@ -67,9 +71,9 @@ def clean(config: RunConfig, store: Store, corpus: Corpus, pair: LangPair) -> Ar
         from pipeline.corpus.clean import clean
 
         held_out = corpus.held_out.path if corpus.held_out else None
-        clean(config.corpus, pair, tables=[table for table, _ in found], held_out=held_out, out=out)
+        clean(config, pair, tables=[table for table, _ in found], held_out=held_out, out=out)
 
-    slice_ = {"pair": pair.name, "rules": asdict(config.corpus.rules), "keep_removed": config.corpus.keep_removed}
+    slice_ = {"pair": pair.name, "rules": asdict(config.rules), "keep_removed": config.keep_removed}
     inputs = {**artifacts, **({"held_out": corpus.held_out} if corpus.held_out else {})}
     return store.get(Stage(name="clean", version=2, config=slice_, inputs=inputs, run=run, label=pair.name))
 
@@ -88,6 +92,8 @@ class _Fetched:
 
     def tables(self, entry: FileEntry) -> list[tuple[FetchedTable, Artifact]]:
         def run(out: Path) -> None:
+            from pipeline.corpus.fetch import fetch
+
             fetch(entry, self.manifest, files=self.files, out=out)
 
         described = {key: value for key, value in asdict(entry).items() if value}
@@ -102,14 +108,14 @@ class _Fetched:
         return [(table, artifact) for table in read_tables(artifact.path)]
 
 
-def _pairs(config: RunConfig, manifest: Manifest, fetched: _Fetched) -> tuple[LangPair, ...]:
+def _pairs(pairs: Sequence[str], manifest: Manifest, fetched: _Fetched) -> tuple[LangPair, ...]:
     columns = [(entry, fetched.codes(entry)) for entry in manifest.files]
     codes = sorted({code for _, of_entry in columns for code in of_entry})
     target = manifest.default_target or ("en" if "en" in codes else None)
     if target is not None and target not in codes:
         raise ValueError(f"corpus {manifest.name}: default_target {target} is none of the codes {', '.join(codes)}")
-    if config.pairs != [ALL]:
-        return parse_pairs(config.pairs, codes, target)
+    if list(pairs) != [ALL]:
+        return parse_pairs(pairs, codes, target)
     found: dict[LangPair, None] = {}
     for entry, of_entry in columns:
         if entry.split != "train":
@@ -124,7 +130,7 @@ def _pairs(config: RunConfig, manifest: Manifest, fetched: _Fetched) -> tuple[La
 
 
 def _with_held_out(
-    config: RunConfig, store: Store, pairs: Iterable[LangPair], tables: Sequence[tuple[FetchedTable, Artifact]]
+    config: CorpusConfig, store: Store, pairs: Iterable[LangPair], tables: Sequence[tuple[FetchedTable, Artifact]]
 ) -> list[tuple[FetchedTable, Artifact]]:
     """The tables, the largest training table of every pair without dev or test replaced by its parts."""
     current = list(tables)
@@ -141,23 +147,23 @@ def _with_held_out(
 
 
 def _split(
-    config: RunConfig, store: Store, table: FetchedTable, artifact: Artifact, missing: Mapping[str, bool]
+    config: CorpusConfig, store: Store, table: FetchedTable, artifact: Artifact, missing: Mapping[str, bool]
 ) -> list[tuple[FetchedTable, Artifact]]:
     def run(out: Path) -> None:
         from pipeline.corpus.split import split_table
 
-        split_table(table, config.corpus.split, missing, out)
+        split_table(table, config.split, missing, out)
 
-    slice_: dict[str, Any] = {"split": asdict(config.corpus.split), "missing": dict(missing)}
+    slice_: dict[str, Any] = {"split": asdict(config.split), "missing": dict(missing)}
     label = f"{table.source} {'-'.join(table.codes)}"
     stage = Stage(name="split", version=1, config=slice_, inputs={"table": artifact}, run=run, label=label)
     parts = store.get(stage)
     return [(part, parts) for part in read_tables(parts.path)]
 
 
-def _index(config: RunConfig, store: Store, tables: Sequence[tuple[FetchedTable, Artifact]]) -> Artifact | None:
+def _index(config: CorpusConfig, store: Store, tables: Sequence[tuple[FetchedTable, Artifact]]) -> Artifact | None:
     """Index of all dev and test texts."""
-    rule = config.corpus.rules.held_out
+    rule = config.rules.held_out
     if rule is None:
         return None
     held = [(table, artifact) for table, artifact in tables if table.split != "train"]

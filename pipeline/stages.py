@@ -1,4 +1,4 @@
-"""The whole DAG on one page: corpus (fetch to clean) -> vocab -> encode -> train -> translate, baselines, score, report.
+"""The whole DAG on one page: corpus (to clean) -> vocab -> encode -> train -> translate, then baselines, score, report.
 
 Each function here returns the artifact of one stage; `train_run` strings them together. Heavy imports wait until a
 stage really runs, so a run that has nothing to do says so at once.
@@ -30,9 +30,9 @@ def train_run(config: RunConfig) -> Path:
     check_launcher(config.runtime)
     store = Store(ROOT / config.runtime.artifacts)
     check_writable(ROOT / config.runtime.runs, "runtime.runs")
-    corpus = prepare_corpus(config, store)
+    corpus = prepare_corpus(config.corpus, config.pairs, store)
     pairs = corpus.pairs
-    cleaned = {pair: clean(config, store, corpus, pair) for pair in pairs}
+    cleaned = {pair: clean(config.corpus, store, corpus, pair) for pair in pairs}
     rows = {pair: _train_rows(cleaned[pair]) for pair in pairs}
     moe = System(
         label="moe",

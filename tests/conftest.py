@@ -20,13 +20,11 @@ class Prepared:
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    from pipeline.corpus.clean import clean
-    from pipeline.corpus.config import CorpusConfig
-    from pipeline.corpus.fetch import fetch
     from pipeline.corpus.languages import LangPair
     from pipeline.vocab.config import VocabConfig
     from pipeline.vocab.encode import encode
     from pipeline.vocab.tokenizer import train_vocabulary
+    from tests.corpora import clean_pair
 
     root = tmp_path_factory.mktemp("prepared")
 
@@ -35,11 +33,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         return root / name
 
     pairs = [LangPair("ja", "en"), LangPair("tr", "en")]
-    corpus = directory("corpus")
-    fetch(source=ROOT / "data" / "sample", out=corpus)
-    bitexts = {pair: directory(f"clean-{pair.name}") for pair in pairs}
-    for pair, out in bitexts.items():
-        clean(CorpusConfig(path="data/sample"), pair, corpus=corpus, out=out)
+    bitexts = {pair: clean_pair(ROOT / "data" / "sample", pair.name, root).path for pair in pairs}
     vocabulary = directory("vocab")
     train_vocabulary(VocabConfig(shared=False, source_size=3000, target_size=1000), bitexts, vocabulary)
     encoded = {pair: directory(f"encoded-{pair.name}") for pair in pairs}

@@ -39,9 +39,9 @@ def prepare_sample(contest: Contest, pairs: str) -> Sample:
     """Run or reuse our stages up to `encode`; artifacts go where `make train` keeps them."""
     config = load_config(["recipes=demo", f"pairs=[{pairs}]", *contest.vocabulary])
     store = Store(ROOT / config.runtime.artifacts)
-    corpus = prepare_corpus(config, store)
+    corpus = prepare_corpus(config.corpus, config.pairs, store)
     named = corpus.pairs
-    cleaned = {pair: clean(config, store, corpus, pair) for pair in named}
+    cleaned = {pair: clean(config.corpus, store, corpus, pair) for pair in named}
     system = System(
         label="bench",
         pairs=named,

@@ -19,18 +19,18 @@ SPACE = 1  # white space, control characters and the byte order mark: normalisat
 LETTER = 2  # letters and combining marks (vowel signs are marks)
 DIGIT = 4
 PUNCTUATION = 8
-UNSPACED = 16  # letters of the scripts that put no space between words
-COMPOSES = 32  # normalisation to NFC may change a text that holds it
-SENTENCE_END = 64  # . ? ! and what other scripts use for them
-WIDE_END = 128  # sentence ends after which no space is written
+COMPOSES = 16  # normalisation to NFC may change a text that holds it
+SENTENCE_END = 32  # . ? ! and what other scripts use for them
+WIDE_END = 64  # sentence ends after which no space is written
 
 _IDEOGRAPHS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0x20000, 0x2F7FF), (0x2FA20, 0x3FFFD))
 _HANGUL = (0xAC00, 0xD7A3)
-_UNSPACED = (
-    *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x19E0, 0x19FF)),  # Thai, Lao, Burmese, Khmer
-    *((0x3005, 0x3007), (0x3040, 0x30FF), (0x31F0, 0x31FF), (0xF900, 0xFAFF), (0xFF66, 0xFF9D)),  # kana and others
-    *_IDEOGRAPHS,
-)
+# Scripts that put no space between words, and how many of their letters and marks are about a word: two in Chinese and
+# Japanese, five in Thai, Lao, Burmese and Khmer.
+_UNSPACED = {
+    2: ((0x3005, 0x3007), (0x3040, 0x30FF), (0x31F0, 0x31FF), (0xF900, 0xFAFF), (0xFF66, 0xFF9D), *_IDEOGRAPHS),
+    5: ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x19E0, 0x19FF)),
+}
 _ENDS = ".?!…\u0589\u061f\u06d4\u0964\u0965\u17d4\u17d5\u203c\u2047\u2048\u2049"
 _WIDE_ENDS = "\u3002\uff0e\uff01\uff1f\uff61"
 _SCANNED = (
@@ -45,7 +45,8 @@ _SCANNED = (
 
 @dataclass(frozen=True)
 class Characters:
-    """flags: bits, by code point. digits: value of a decimal digit of any script, else 0.
+    """flags: bits, by code point. digits: value of a decimal digit of any script, else 0. letters_per_word: of scripts
+    without spaces, else 0.
 
     fold_lengths, fold_starts, fold_codes: what a character becomes when texts are compared: code points
     fold_codes[fold_starts[c] : fold_starts[c] + fold_lengths[c]], its NFKC form case-folded, or SEPARATOR.
@@ -54,6 +55,7 @@ class Characters:
 
     flags: npt.NDArray[np.uint8]
     digits: npt.NDArray[np.uint8]
+    letters_per_word: npt.NDArray[np.uint8]
     fold_lengths: npt.NDArray[np.uint8]
     fold_starts: npt.NDArray[np.uint32]
     fold_codes: npt.NDArray[np.uint32]
@@ -88,14 +90,15 @@ def characters() -> Characters:
             if folded != char:
                 folds[code] = folded
     flags[list(seconds)] |= COMPOSES
-    for start, stop in _UNSPACED:
-        block = flags[start : stop + 1]
-        block[(block & LETTER) > 0] |= UNSPACED
+    letters_per_word = np.zeros(NUM_CODES, dtype=np.uint8)
+    for letters, blocks in _UNSPACED.items():
+        for start, stop in blocks:
+            letters_per_word[start : stop + 1] = np.where(flags[start : stop + 1] & LETTER, letters, 0)
     for ends, bits in ((_ENDS, SENTENCE_END), (_WIDE_ENDS, SENTENCE_END | WIDE_END)):
         flags[[ord(char) for char in ends]] |= bits
     lengths, starts, codes = _fold_tables(folds, separators)
     hashes = mix(np.arange(1, NUM_CODES + 1, dtype=np.uint64))
-    return Characters(flags, digits, lengths, starts, codes, hashes)
+    return Characters(flags, digits, letters_per_word, lengths, starts, codes, hashes)
 
 
 def mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

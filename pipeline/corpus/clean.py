@@ -23,7 +23,7 @@ from pipeline.corpus.characters import mix
 from pipeline.corpus.codepoints import Bools, Texts
 from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.duplicates import KeyWriter, find_duplicates, num_partitions
-from pipeline.corpus.fetch import FetchedTable
+from pipeline.corpus.fetched import FetchedTable
 from pipeline.corpus.held_out import HeldOut
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.corpus.characters import COMPOSES, LETTER, SEPARATOR, SPACE, UNSPACED, characters, mix
+from pipeline.corpus.characters import COMPOSES, LETTER, SEPARATOR, SPACE, characters, mix
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -89,13 +89,13 @@ class Folded:
     """Texts as they are compared: each character in NFKC, case-folded; punctuation, spaces and controls separate words.
 
     words: hash of each word, [T]; a letter of a script without spaces is a word of its own. word_offsets: [N + 1].
-    halves: 2 for a word, 1 for a letter of a script without spaces, of which two are taken for a word: [T].
+    sizes: in tenths of a word, [T]: 10 for a word, 5 or 2 for a letter of a script without spaces.
     essences: hash of each text without separators, [N]. empty: of that nothing is left, [N].
     """
 
     words: Hashes
     word_offsets: Ints
-    halves: npt.NDArray[np.int64]
+    sizes: Ints
     essences: Hashes
     empty: Bools
 
@@ -108,7 +108,8 @@ class Folded:
         starts_after_gap[offsets[:-1]] = True  # the last offset is the end, beyond every character
         letters = codes[kept]
         offsets = offsets - _sums(~kept, offsets, start=True)
-        unspaced = (characters().flags[letters] & UNSPACED) > 0
+        letters_per_word = characters().letters_per_word[letters]
+        unspaced = letters_per_word > 0
         begins = starts_after_gap[:-1][kept] | unspaced
         begins[1:] |= unspaced[:-1]
         at = np.flatnonzero(begins)
@@ -116,15 +117,18 @@ class Folded:
         return cls(
             words=_hash_runs(values, np.append(at, len(letters))),
             word_offsets=np.searchsorted(at, offsets),
-            halves=2 - unspaced[at].astype(np.int64),
+            sizes=10 // np.maximum(letters_per_word[at], 1).astype(np.int64),
             essences=_hash_runs(values, offsets),
             empty=np.diff(offsets) == 0,
         )
 
     def shingles(self, size: int) -> tuple[Hashes, Ints]:
-        """Hash of every run of `size` words within a text, and the text of each: two arrays of one length."""
-        ends_of_words = np.concatenate(([0], np.cumsum(self.halves)))
-        stop = np.searchsorted(ends_of_words, ends_of_words[:-1] + 2 * size)  # of the run that begins with each word
+        """Hash of every run of `size` words within a text, and the text of each: two arrays of one length.
+
+        From each word on, the fewest that are `size` words long.
+        """
+        ends_of_words = np.concatenate(([0], np.cumsum(self.sizes)))
+        stop = np.searchsorted(ends_of_words, ends_of_words[:-1] + 10 * size)  # of the run that begins with each word
         text = np.repeat(np.arange(len(self.word_offsets) - 1), np.diff(self.word_offsets))
         whole = np.flatnonzero(stop <= self.word_offsets[1:][text])
         return _hash_windows(self.words, whole, stop[whole]), text[whole]

@@ -1,4 +1,4 @@
-"""Rows that repeat an earlier row, found in bounded memory: hashes go to partitions on disk, one is sorted at a time."""
+"""Rows that repeat an earlier row, in bounded memory: hashes go to partitions on disk, one is sorted at a time."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,42 +1,15 @@
 """First stage: one entry of a manifest, checked and written as a table of columns."""
 
 import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+from pipeline.corpus.fetched import FetchedTable, write_tables
 from pipeline.corpus.manifest import FileEntry, Manifest
 from pipeline.corpus.readers import open_table
-from pipeline.corpus.tables import DOCUMENT, write_table
+from pipeline.corpus.tables import write_table
 
-TABLES = "tables.json"
 _TABLE = "table.parquet"
-
-
-@dataclass(frozen=True, kw_only=True)
-class FetchedTable:
-    """Rows of one split from one source. columns: BCP-47 codes, and `document` where known. filled: rows by code whose
-    text is not empty. tag: marker put before each source sentence."""
-
-    path: Path
-    split: str
-    columns: tuple[str, ...]
-    rows: int
-    filled: dict[str, int]
-    source: str
-    tag: str
-    licence: str
-    citation: str
-
-    @property
-    def codes(self) -> tuple[str, ...]:
-        return tuple(column for column in self.columns if column != DOCUMENT)
-
-    def about(self) -> dict[str, str]:
-        """What a record says of the source."""
-        return {"name": self.source, "tag": self.tag, "licence": self.licence, "citation": self.citation}
 
 
 def fetch(entry: FileEntry, manifest: Manifest, *, files: Path, out: Path) -> None:
@@ -74,21 +47,6 @@ def fetch(entry: FileEntry, manifest: Manifest, *, files: Path, out: Path) -> No
         citation=entry.citation or manifest.citation,
     )
     write_tables([fetched], out)
-
-
-def write_tables(tables: Sequence[FetchedTable], out: Path) -> None:
-    """Write what is known of some tables in `out` beside them."""
-    content = [{**asdict(table), "path": table.path.name} for table in tables]
-    (out / TABLES).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-
-
-def read_tables(directory: Path) -> list[FetchedTable]:
-    """The tables that a stage left in `directory`."""
-    content: list[dict[str, Any]] = json.loads((directory / TABLES).read_text(encoding="utf-8"))
-    return [
-        FetchedTable(**{**item, "path": directory / item["path"], "columns": tuple(item["columns"])})
-        for item in content
-    ]
 
 
 def _check_sums(entry: FileEntry, paths: Sequence[Path]) -> None:

@@ -15,10 +15,10 @@ _FILTER_BITS = 24
 
 
 class HashSet:
-    """Hashes to look up in: a bitmap sends most of those that are not there away before the search."""
+    """Hashes to look up in, given sorted: a bitmap sends most of those that are not there away before the search."""
 
     def __init__(self, hashes: Hashes) -> None:
-        self.hashes: Hashes = np.unique(hashes)
+        self.hashes = hashes
         self._seen = np.zeros(1 << _FILTER_BITS, dtype=bool)
         self._seen[self._slot(self.hashes)] = True
 

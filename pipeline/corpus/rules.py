@@ -15,6 +15,7 @@ from pipeline.corpus.held_out import HeldOut
 
 Rule = Callable[[Texts, Texts], Bools]
 EMPTY = "empty_side"
+_FEW_DIGITS = 3
 
 
 def empty_side(src: Texts, tgt: Texts) -> Bools:
@@ -51,13 +52,14 @@ def judge(chosen: dict[str, Rule], src: Texts, tgt: Texts) -> Any:
 
 
 def digit_overlap(src: Texts, tgt: Texts) -> Any:
-    """Digits 1 to 9 that both sides have, over those of the side with more; 1 where neither has one. Float [N].
+    """Digits 1 to 9 that both sides have, over those of the side with more; 1 where neither has _FEW_DIGITS. Float [N].
 
-    Digits of every script count by their value; zeros do not, as 1.5 million is 1500000 elsewhere.
+    Digits of every script count by their value; zeros do not, as 1.5 million is 1500000 elsewhere. Few digits are
+    often words on the other side.
     """
     ours, theirs = _digits(src), _digits(tgt)
     most = np.maximum(ours.sum(axis=1), theirs.sum(axis=1))
-    return np.where(most > 0, np.minimum(ours, theirs).sum(axis=1) / np.maximum(most, 1), 1.0)
+    return np.where(most >= _FEW_DIGITS, np.minimum(ours, theirs).sum(axis=1) / np.maximum(most, 1), 1.0)
 
 
 def sentence_ends(texts: Texts) -> Ints:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pipeline.corpus.characters import mix
 from pipeline.corpus.codepoints import Bools, Hashes, Texts
 from pipeline.corpus.config import SplitConfig
-from pipeline.corpus.fetch import FetchedTable, write_tables
+from pipeline.corpus.fetched import FetchedTable, write_tables
 from pipeline.corpus.tables import DOCUMENT, Table, read_batches, write_table
 
 _log = logging.getLogger(__name__)

@@ -10,7 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-DOCUMENT = "document"  # column that says which document a row is from
+from pipeline.corpus.fetched import DOCUMENT
+
+__all__ = ["BATCH_ROWS", "DOCUMENT", "Table", "TableInfo", "group_rows", "read_batches", "small_batches", "write_table"]
+
 BATCH_ROWS = 10_000  # most rows of a batch
 _SMALL_ROWS, _SMALL_BYTES = 4000, 1 << 20  # what is worked on at once: temporary arrays stay in the cache
 _GROUP_ROWS = 50_000  # of a Parquet row group, the unit of reading and of sharding

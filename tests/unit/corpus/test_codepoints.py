@@ -90,10 +90,13 @@ def test_shingles_are_runs_of_words_without_case_and_punctuation() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["请选择要在文档中插入的图形文件。", "挿入する図形ファイルを選択してくだ。", "ជ្រើសឯកសារក្រាហ្វិកដែលត្រូវ"]
+    ("text", "letters_per_word"),
+    [
+        ("请选择要在文档中插入的图形文件。", 2),
+        ("挿入する図形ファイルを選択してくだ。", 2),
+        ("ជ្រើសឯកសារក្រាហ្វិកដែលត្រូវ", 5),
+    ],
 )
-def test_two_letters_of_a_script_without_spaces_count_as_a_word(text: str) -> None:
-    letters = [
-        char for char in text if char.isalpha() or unicodedata.combining(char) or unicodedata.category(char)[0] == "M"
-    ]
-    assert len(shingles(text, 4)) == len(letters) - 7
+def test_letters_of_a_script_without_spaces_count_as_parts_of_a_word(text: str, letters_per_word: int) -> None:
+    num_letters = sum(unicodedata.category(char)[0] in "LM" for char in text)
+    assert len(shingles(text, 3)) == num_letters - 3 * letters_per_word + 1

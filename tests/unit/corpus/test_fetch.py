@@ -1,71 +1,33 @@
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pipeline.corpus.fetch import Corpus, fetch, read_corpus
-from pipeline.corpus.languages import LangPair
+from pipeline.corpora import Corpus
+from tests.corpora import prepare, table_rows
 
 Make = Callable[..., Path]
 
 
-def fetched(source: Path, tmp_path: Path) -> Corpus:
-    out = tmp_path / "fetched"
-    out.mkdir()
-    fetch(source=source, out=out)
-    return read_corpus(out)
+def fetched(source: Path, tmp_path: Path, pairs: str = "de-en") -> Corpus:
+    return prepare(source, pairs, tmp_path / "store")
 
 
 def test_sample_is_fetched_whole(sample: Path, tmp_path: Path) -> None:
     corpus = fetched(sample, tmp_path)
-    assert corpus.codes == (
-        "de",
-        "el",
-        "en",
-        "es",
-        "eu",
-        "fr",
-        "hi",
-        "ja",
-        "km",
-        "ko",
-        "ru",
-        "tr",
-        "vi",
-        "zh-Hans",
-    )
-    assert (corpus.name, corpus.licence, corpus.default_target) == ("sample", "MPL-2.0", "en")
+    train, dev, test = (table for table, _ in corpus.tables)
+    assert (train.split, dev.split, test.split) == ("train", "dev", "test")
+    assert (train.rows, dev.rows, test.rows) == (8573, 200, 300)
+    assert (corpus.manifest.name, train.source, train.licence) == ("sample", "sample", "MPL-2.0")
     assert "Mozilla Public License, v. 2.0" in corpus.notice
-    assert (tmp_path / "fetched" / "NOTICE").read_text() == corpus.notice
-    assert corpus.files[0].filled == {
+    assert train.filled == {
         "en": 8573, "de": 6000, "fr": 4200, "es": 3000, "ru": 2100, "zh-Hans": 1500, "ja": 1050,
         "tr": 750, "ko": 520, "el": 370, "vi": 260, "eu": 180, "hi": 130, "km": 90,
     }  # fmt: skip
-    for split in ("train", "dev", "test"):
-        copy = tmp_path / "fetched" / "files" / f"{split}.tsv"
-        assert copy.read_bytes() == (sample / f"{split}.tsv").read_bytes()
-    assert str(tmp_path) not in (tmp_path / "fetched" / "corpus.json").read_text()
-
-
-def test_sample_serves_every_direction(sample: Path, tmp_path: Path) -> None:
-    corpus = fetched(sample, tmp_path)
-    to_en = list(corpus.rows(LangPair("zh-Hans", "en"), "train"))
-    from_en = list(corpus.rows(LangPair("en", "zh-Hans"), "train"))
-    assert len(to_en) == 1500
-    assert to_en[0] == ("设置页眉的属性。", "Set the properties of the header.")
-    assert [(en, zh) for zh, en in to_en] == from_en
-    table = [line.split("\t") for line in (sample / "train.tsv").read_text(encoding="utf-8").split("\n")]
-    de, fr = table[0].index("de"), table[0].index("fr")
-    assert list(corpus.rows(LangPair("de", "fr"), "train")) == [
-        (row[de], row[fr]) for row in table[1:] if len(row) > 1 and row[de] and row[fr]
-    ]
-    assert len(list(corpus.texts("en", "test"))) == 300
-    assert corpus.has_pair(LangPair("km", "hi"))
-    with pytest.raises(ValueError, match="corpus sample has no 'nl'; it has de, el"):
-        corpus.has_pair(LangPair("nl", "en"))
-    with pytest.raises(ValueError, match="split 'valid' is none of train, dev, test"):
-        corpus.rows(LangPair("de", "en"), "valid").__next__()
+    lines = (sample / "train.tsv").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    assert table_rows(train, *train.codes) == [tuple(cell or None for cell in line.split("\t")) for line in lines[1:]]
+    artifact = corpus.tables[0][1]
+    assert str(tmp_path) not in (artifact.path / "tables.json").read_text()
 
 
 def test_byte_order_mark_crlf_and_missing_last_line_end(make_corpus: Make, tmp_path: Path) -> None:
@@ -73,12 +35,11 @@ def test_byte_order_mark_crlf_and_missing_last_line_end(make_corpus: Make, tmp_p
         "train.de-en.de": b"\xef\xbb\xbfEins\r\nZwei\r\n",
         "train.de-en.en": b"One\nTwo\xe2\x80\xa8and\x85".replace(b"\x85", b"\xc2\x85"),
         "dev.tsv": b"\xef\xbb\xbfde\ten\r\nDrei\tThree\r\n",
+        "test.tsv": b"de\ten\nVier\tFour\n",
     })  # fmt: skip
-    corpus = fetched(source, tmp_path)
-    assert list(corpus.rows(LangPair("de", "en"), "train")) == [("Eins", "One"), ("Zwei", "Two\u2028and\x85")]
-    assert list(corpus.rows(LangPair("en", "de"), "dev")) == [("Three", "Drei")]
-    assert corpus.default_target == "en"
-    assert corpus.files[1].entry.rows == 2
+    tables = {table.split: table for table, _ in fetched(source, tmp_path).tables}
+    assert table_rows(tables["train"], "de", "en") == [("Eins", "One"), ("Zwei", "Two\u2028and\x85")]
+    assert table_rows(tables["dev"], "en", "de") == [("Three", "Drei")]
 
 
 GOOD = "de\ten\nHallo\tHello\n"
@@ -122,20 +83,18 @@ ENTRY = "name: x\nfiles: [{split: dev, path: train.tsv, format: multiway_tsv}]"
     ],
 )  # fmt: skip
 def test_wrong_files_are_named(make_corpus: Make, tmp_path: Path, files: dict[str, str | bytes], message: str) -> None:
-    source, out = make_corpus(files), tmp_path / "out"
-    out.mkdir()
     with pytest.raises(ValueError, match=message):
-        fetch(source=source, out=out)
-    assert not list(out.iterdir()), "nothing is written before everything is checked"
+        fetched(make_corpus(files), tmp_path)
 
 
-def test_manifest_renames_columns_and_checksums_are_recorded(make_corpus: Make, tmp_path: Path) -> None:
-    manifest = "name: x\ncodes: {cn: zh-Hans}\nfiles: [{split: train, path: a/t.tsv, format: multiway_tsv}]\n"
+def test_manifest_renames_columns(make_corpus: Make, tmp_path: Path) -> None:
+    manifest = "name: x\ncodes: {cn: zh-Hans}\nfiles:\n" + "".join(
+        f"- {{split: {split}, path: a/{file}.tsv, format: multiway_tsv}}\n"
+        for split, file in (("train", "t"), ("dev", "dev"), ("test", "dev"))
+    )
     source = make_corpus({"manifest.yaml": manifest})
     (source / "a").mkdir()
     (source / "a" / "t.tsv").write_text("cn\ten\n你好\tHello\n", encoding="utf-8")
-    corpus = fetched(source, tmp_path)
-    assert list(corpus.rows(LangPair("en", "zh-Hans"), "train")) == [("Hello", "你好")]
-    content = json.loads((tmp_path / "fetched" / "corpus.json").read_text())
-    assert len(content["files"][0]["sha256"][0]) == 64
-    assert content["notice"] == ""
+    (source / "a" / "dev.tsv").write_text("cn\ten\n再见\tBye\n", encoding="utf-8")
+    (table, _), *_ = fetched(source, tmp_path, "en-zh-Hans").tables
+    assert table_rows(table, "en", "zh-Hans") == [("Hello", "你好")]

@@ -6,7 +6,8 @@ LIGHT = (
     "pipeline.corpus.config",
     "pipeline.corpus.languages",
     "pipeline.corpus.manifest",
-    "pipeline.corpus.fetch",
+    "pipeline.corpus.fetched",
+    "pipeline.corpora",
     "pipeline.vocab.config",
     "pipeline.vocab.symbols",
 )

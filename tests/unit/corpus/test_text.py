@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.corpus.config import CorpusConfig
 from pipeline.corpus.text import digest, essence, letter_share, normalize_text
 
 
@@ -48,22 +47,3 @@ def test_letter_share() -> None:
 
 def test_digest_is_the_same_in_every_process() -> None:
     assert digest("a").to_bytes(8, "little").hex() == "40f89e395b66422f"  # printf a | b2sum -l 64
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("path", "", "corpus.path is empty; give the directory"),
-        ("max_chars", 0, "corpus.max_chars=0 keeps no row; choose 1000, say"),
-        (
-            "max_length_ratio",
-            0.5,
-            "corpus.max_length_ratio=0.5 is no ratio of longer to shorter side; choose 1 or",
-        ),
-        ("max_length_ratio", float("nan"), "corpus.max_length_ratio=nan"),
-        ("min_letters", 1.5, "corpus.min_letters=1.5 is not a share; choose 0 to 1"),
-    ],
-)
-def test_config_names_field_value_and_remedy(field: str, value: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        CorpusConfig(**{"path": "data/sample", field: value})

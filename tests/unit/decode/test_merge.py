@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.corpus.clean import read_bitext
+from pipeline.corpus.bitext import read_bitext
 from pipeline.decode.merge import merge_translations, translated_rows
 
 

@@ -3,12 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.corpus.clean import clean
-from pipeline.corpus.config import CorpusConfig
-from pipeline.corpus.fetch import fetch
 from pipeline.corpus.languages import LangPair
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.tokenizer import train_vocabulary
+from tests.corpora import clean_pair
 
 SAMPLE = Path(__file__).parents[3] / "data" / "sample"
 LANGUAGES = ("de", "el", "es", "eu", "fr", "hi", "ja", "km", "ko", "ru", "tr", "vi", "zh-Hans")
@@ -18,17 +16,9 @@ LANGUAGES = ("de", "el", "es", "eu", "fr", "hi", "ja", "km", "ko", "ru", "tr", "
 def bitext_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Directory of the cleaned rows of a pair of the sample, written as `src:tgt`; made once."""
     root = tmp_path_factory.mktemp("bitexts")
-    corpus = root / "corpus"
-    corpus.mkdir()
-    fetch(source=SAMPLE, out=corpus)
 
     def bitext(text: str) -> Path:
-        pair = LangPair(*text.split(":"))
-        out = root / pair.name
-        if not out.exists():
-            out.mkdir()
-            clean(CorpusConfig(path=str(SAMPLE)), pair, corpus=corpus, out=out)
-        return out
+        return clean_pair(SAMPLE, text, root).path
 
     return bitext
 

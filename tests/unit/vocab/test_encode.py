@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.corpus.clean import read_bitext
+from pipeline.corpus.bitext import read_bitext
 from pipeline.corpus.languages import LangPair
 from pipeline.vocab.encode import EncodedSplit, encode, encoded_counts
 from pipeline.vocab.encoded import RaggedWriter
