@@ -1,0 +1,1 @@
+def square(n): return n*n
