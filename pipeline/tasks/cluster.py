@@ -76,7 +76,7 @@ class ThisMachine:
     """submitit's own processes, to try out what a cluster would do; each job's number is that of its process."""
 
     interval = 0.1
-    late = 1.0
+    late = 0.3
 
     def __init__(self) -> None:
         self.processes: set[str] = set()
