@@ -80,12 +80,13 @@ def _guarded(action: Callable[[], None]) -> int:
     """Run, and turn every way of ending into an exit code and one clear line."""
     from pipeline.parallel.launch import STOPPED, JobFailed, stop_all, unsaved
     from pipeline.stage import Stopped
+    from pipeline.tasks import TaskFailed
 
     try:
         action()
     except (Interrupted, Stopped):
         code = 0
-    except (ValueError, JobFailed) as error:
+    except (ValueError, JobFailed, TaskFailed) as error:
         code = _failed(str(error))
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""

@@ -74,7 +74,10 @@ class Stage:
 
 
 class Store:
-    """The artifacts below one directory; what this process ran (titles) and reused (`stage/key`)."""
+    """The artifacts below one directory; what this process ran (titles) and reused (`stage/key`).
+
+    Several threads may ask at once.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -100,6 +103,8 @@ class Store:
             if partial.exists():
                 logger.info("%s: resuming what was interrupted", title)
             partial.mkdir(exist_ok=True)
+            if stopping.is_set():  # a thread learns of a signal from this alone
+                raise Stopped(title)
             logger.info("%s: running", title)
             began = time.monotonic()
             stage.run(partial)

@@ -7,8 +7,8 @@ stage really runs, so a run that has nothing to do says so at once.
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -21,6 +21,7 @@ from pipeline.parallel.launch import stop_all
 from pipeline.run_record import publish_run, run_record
 from pipeline.stage import Artifact, Stage, Store, check_writable
 from pipeline.systems import System, Trained, bilingual, prepare, train_and_translate
+from pipeline.tasks import side_by_side
 
 logger = logging.getLogger(__name__)
 
@@ -72,13 +73,8 @@ def baselines(
         finally:
             free.put(slot)
 
-    with ThreadPoolExecutor(config.runtime.parallel_baselines) as pool:
-        try:
-            return list(pool.map(one, systems))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            stop_all()
-            raise
+    actions = [partial(one, system) for system in systems]
+    return side_by_side(actions, at_once=config.runtime.parallel_baselines, stop=stop_all)
 
 
 def score(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pipeline.model.config import Recompute
+from pipeline.tasks.config import DataConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +20,7 @@ class RuntimeConfig:
 
     launcher: local starts the processes on this machine, hostfile on the hosts of a file by DeepSpeed's launcher over
     ssh, slurm by srun on the nodes of this Slurm job. hostfile: its path. master_address, master_port: where processes
-    of several hosts meet; an empty address is the first host's.
+    of several hosts meet; an empty address is the first host's. data: how the stages before training are spread.
     """
 
     launcher: str
@@ -39,6 +40,7 @@ class RuntimeConfig:
     artifacts: str
     runs: str
     wandb: str
+    data: DataConfig
 
     def __post_init__(self) -> None:
         for name in ("processes", "threads", "ep", "parallel_baselines", "timeout", "heartbeat"):

@@ -16,6 +16,7 @@ from pipeline.batch.config import BatchConfig, GroupShape
 from pipeline.model.config import ModelConfig, MoEConfig
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.parallel.launch import launch, process_environment
+from pipeline.tasks import DataConfig
 from pipeline.train.config import CheckpointConfig, TrainConfig
 from pipeline.train.job import TrainJob
 from pipeline.train.schedule import ScheduleConfig
@@ -151,6 +152,7 @@ def make_job(prepared: Any, out: Path, *, processes: int, ep: int, **changes: An
                 "artifacts": "-",
                 "runs": "-",
                 "wandb": "disabled",
+                "data": DataConfig(),
                 **runtime,
             }
         ),

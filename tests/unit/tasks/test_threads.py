@@ -1,0 +1,83 @@
+"""Stages side by side."""
+
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from pipeline.stage import Stage, Stopped, Store, stopping
+from pipeline.tasks import side_by_side
+
+
+@pytest.fixture(autouse=True)
+def nobody_stopped():
+    yield
+    stopping.clear()
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 8])
+def test_results_are_in_the_order_of_the_actions(at_once):
+    most, running, lock = 0, 0, threading.Lock()
+
+    def action(number):
+        nonlocal most, running
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.02 * (5 - number))
+        with lock:
+            running -= 1
+        return number
+
+    assert side_by_side([partial(action, number) for number in range(5)], at_once=at_once) == list(range(5))
+    assert most == min(at_once, 5)
+
+
+def test_the_first_error_is_raised_at_once_and_ends_the_others():
+    """It is that of an action in the middle; those before it wait, and would for long."""
+    begun = []
+
+    def waiting():
+        begun.append(1)
+        if stopping.wait(60):
+            raise Stopped("waiting")
+
+    def failing():
+        while len(begun) < 2:
+            time.sleep(0.01)
+        raise ValueError("the pair has no rows")
+
+    before = time.monotonic()
+    with pytest.raises(ValueError, match="the pair has no rows"):
+        side_by_side([waiting, waiting, failing, waiting], at_once=3)
+    assert time.monotonic() - before < 30
+    assert len(begun) <= 3
+
+
+def test_a_store_serves_several_threads(tmp_path):
+    """Each stage runs once however many ask for it, and all are accounted for."""
+    store = Store(tmp_path)
+    ran = []
+
+    def run(number, out):
+        ran.append(number)
+        time.sleep(0.01)
+        (out / "data").write_text(str(number))
+
+    def get(number):
+        stage = Stage(name="count", version=1, config={"x": number}, run=partial(run, number), label=str(number))
+        return (store.get(stage).path / "data").read_text()
+
+    assert side_by_side([partial(get, n % 6) for n in range(24)], at_once=8) == [str(n % 6) for n in range(24)]
+    assert sorted(ran) == list(range(6))
+    assert sorted(store.ran) == [f"count {n}" for n in range(6)]
+    assert len(store.reused) == 6
+
+
+def test_no_stage_begins_once_the_process_was_asked_to_stop(tmp_path):
+    stopping.set()
+    with pytest.raises(Stopped):
+        Store(tmp_path).get(Stage(name="count", version=1, config={}, run=lambda out: (out / "x").touch()))
+    stopping.clear()
+    assert Store(tmp_path).get(Stage(name="count", version=1, config={}, run=lambda out: (out / "x").touch())).path
