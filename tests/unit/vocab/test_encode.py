@@ -81,17 +81,3 @@ def test_limits_that_leave_nothing_are_errors(separate: Path, bitext_of: BitextO
         ValueError, match="pair km-en: all 90 training rows exceed 500 source or 3 target tokens; raise"
     ):
         encoded(separate, bitext, pair, tmp_path / "b", (500, 3))
-
-
-def test_arrays_grow_in_pieces_to_uint32(tmp_path: Path) -> None:
-    rows = [[70_000] * n for n in (3, 1, 0, 1234)]
-    with RaggedWriter(tmp_path / "train.src", np.dtype(np.uint32)) as writer:
-        writer.write(rows[:2])
-        writer.write([])
-        writer.write(rows[2:])
-    tokens = np.load(tmp_path / "train.src.tokens.npy")
-    offsets = np.load(tmp_path / "train.src.offsets.npy")
-    assert tokens.dtype == np.uint32
-    assert tokens.tolist() == [70_000] * 1238
-    assert offsets.tolist() == [0, 3, 4, 4, 1238]
-    assert offsets.dtype == np.int64
