@@ -39,9 +39,7 @@ class NearDuplicateRule:
 
     def __post_init__(self) -> None:
         if not 0.5 <= self.threshold < 1:
-            raise ValueError(
-                f"corpus.rules.near_duplicates.threshold={self.threshold} must lie in [0.5, 1), such as 0.8"
-            )
+            raise ValueError(f"corpus.rules.near_duplicates.threshold={self.threshold} must lie in [0.5, 1), such as 0.8")
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -76,8 +76,10 @@ class Sample:
         too_long = int((~keep).sum())
         total[~keep] = 0
         if total.sum() > most_chars:
-            order = np.random.default_rng(seed).permutation(len(total))
-            keep[order[np.cumsum(total[order]) > most_chars]] = False
+            left = most_chars
+            for row in np.random.default_rng(seed).permutation(len(total)):
+                keep[row] &= total[row] <= left
+                left -= int(total[row]) * bool(keep[row])
         if not keep.all():
             _log.warning(
                 "vocabulary: of %d sampled rows %d are left out as longer than %d characters and %d as more than "

@@ -3,32 +3,25 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.corpus.clean import clean
-from pipeline.corpus.config import CorpusConfig
-from pipeline.corpus.fetch import fetch
+from pipeline.config import load_config
+from pipeline.corpora import clean, prepare_corpus
 from pipeline.corpus.languages import LangPair
+from pipeline.stage import Store
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.tokenizer import train_vocabulary
 
-SAMPLE = Path(__file__).parents[3] / "data" / "sample"
 LANGUAGES = ("de", "el", "es", "eu", "fr", "hi", "ja", "km", "ko", "ru", "tr", "vi", "zh-Hans")
 
 
 @pytest.fixture(scope="session")
 def bitext_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Directory of the cleaned rows of a pair of the sample, written as `src:tgt`; made once."""
-    root = tmp_path_factory.mktemp("bitexts")
-    corpus = root / "corpus"
-    corpus.mkdir()
-    fetch(source=SAMPLE, out=corpus)
+    store = Store(tmp_path_factory.mktemp("bitexts"))
+    config = load_config(["pairs=[de-en]"])
+    corpus = prepare_corpus(config, store)
 
     def bitext(text: str) -> Path:
-        pair = LangPair(*text.split(":"))
-        out = root / pair.name
-        if not out.exists():
-            out.mkdir()
-            clean(CorpusConfig(path=str(SAMPLE)), pair, corpus=corpus, out=out)
-        return out
+        return clean(config, store, corpus, LangPair(*text.split(":"))).path
 
     return bitext
 

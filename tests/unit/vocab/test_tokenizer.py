@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.corpus.clean import read_bitext
+from pipeline.corpus.bitext import read_bitext
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.text import normalize_text
 from pipeline.vocab.config import VocabConfig
