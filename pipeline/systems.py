@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pipeline.batch.config import BatchConfig
 from pipeline.config import BaselineTier, RunConfig
@@ -76,7 +77,7 @@ def vocab(store: Store, cleaned: Mapping[LangPair, Artifact], system: System) ->
 
 
 def encode(store: Store, vocabulary: Artifact, cleaned: Artifact, pair: LangPair, batch: BatchConfig) -> Artifact:
-    limits = {"max_source_tokens": batch.max_source, "max_target_tokens": batch.max_target}
+    limits: Any = {"max_source_tokens": batch.max_source, "max_target_tokens": batch.max_target}
 
     def run(out: Path) -> None:
         from pipeline.vocab.encode import encode
@@ -85,7 +86,7 @@ def encode(store: Store, vocabulary: Artifact, cleaned: Artifact, pair: LangPair
 
     inputs = {"vocabulary": vocabulary, "bitext": cleaned}
     slice_ = {"pair": pair.name, **limits}
-    return store.get(Stage(name="encode", version=1, config=slice_, inputs=inputs, run=run, label=pair.name))
+    return store.get(Stage(name="encode", version=2, config=slice_, inputs=inputs, run=run, label=pair.name))
 
 
 def prepare(

@@ -11,12 +11,13 @@ class VocabConfig:
     source_size: int  # pieces, special symbols and tags included
     target_size: int
     sample_lines: int = 200_000  # most rows that a model is trained on, all pairs together
+    sample_chars: int = 24_000_000  # most characters of that text; training needs 20 to 45 bytes of memory for each
     temperature: float = 2.0  # a pair of n rows gets a share of the sample as n ** (1 / temperature)
     character_coverage: float = 0.9995  # share of characters that become pieces; the rest is spelled in bytes
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("source_size", "target_size", "sample_lines"):
+        for name in ("source_size", "target_size", "sample_lines", "sample_chars"):
             if getattr(self, name) < 1:
                 raise ValueError(f"vocab.{name}={getattr(self, name)} is not positive; choose 1000 or more")
         if self.shared and self.source_size != self.target_size:

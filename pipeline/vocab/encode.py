@@ -1,27 +1,68 @@
-"""Fourth stage: the rows of a pair as token ids."""
+"""Fourth stage: the rows of a pair as token ids, in shards that may be encoded anywhere."""
 
 import json
 import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
-from pipeline.corpus.bitext import read_bitext
+from pipeline.corpus.bitext import iter_bitext
 from pipeline.corpus.clean import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
-from pipeline.vocab.encoded import EncodedSplit, RaggedWriter
-from pipeline.vocab.symbols import EOS, UNK
+from pipeline.stage import remove_tree
+from pipeline.vocab.encoded import EncodedSplit, SplitWriter
+from pipeline.vocab.ragged import encode_texts
+from pipeline.vocab.symbols import UNK
 from pipeline.vocab.tokenizer import Vocabulary
 
-__all__ = ["ENCODED", "EncodedSplit", "encode", "encoded_counts"]
+__all__ = ["ENCODED", "EncodedSplit", "Shard", "encode", "encode_shard", "encoded_counts", "merge_shards"]
 
 ENCODED = "encode.json"
-_CHUNK_ROWS = 4096
 _LEAST_TOKENS = 3  # tag, one piece, EOS
+_COUNTED = ("rows", "source_tokens", "target_tokens", "dropped", "truncated", "source_unk", "target_unk")
+_CHUNK_ROWS = 8192
+_CHUNK_BYTES = 16 << 20
+_SHARDS = "shards"  # directory of what is not merged yet
 
 _log = logging.getLogger(__name__)
+
+Counts = dict[str, list[int]]  # by name, one a source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Rows `start` to `stop` of one split of a cleaned pair, which `encode_shard` encodes into `out`.
+
+    ends: row of the split at which each source ends. tags: the tag of each source, often empty.
+    threads: -1 is one a core.
+    """
+
+    vocabulary: Path
+    bitext: Path
+    pair: LangPair
+    split: str
+    start: int
+    stop: int
+    limits: tuple[int, int]  # tokens of source and target
+    ends: tuple[int, ...]
+    tags: tuple[str, ...]
+    out: Path
+    threads: int
+
+
+Run = Callable[[Callable[[Shard], Counts], Sequence[Shard]], Sequence[Counts]]
+
+
+def in_turn(function: Callable[[Shard], Counts], shards: Sequence[Shard]) -> list[Counts]:
+    """Every shard in this process."""
+    return [function(shard) for shard in shards]
 
 
 def encode(
@@ -32,86 +73,163 @@ def encode(
     max_source_tokens: int,
     max_target_tokens: int,
     out: Path,
+    shard_rows: int | None = None,
+    threads: int = -1,
+    run: Run = in_turn,
 ) -> None:
     """Write the token ids of every split of a cleaned pair, and `encode.json` with the counts, to `out`.
 
-    Limits count the tag and EOS. Training rows beyond one are left out; dev and test rows are cut, EOS kept,
-    so that their loss can be taken. Ids are uint16 if both vocabularies are below 65,536, else uint32.
+    Limits count tags and EOS. Training rows beyond one are left out; dev and test rows are cut, EOS kept, so that
+    their loss can be taken. Training sources with a tag have it after the language. Ids are uint16 if both
+    vocabularies are below 65,536, else uint32. shard_rows: of each shard of train, by default all; changes nothing in
+    the result. run: calls the function on every shard, wherever that is.
     Raises ValueError if no training row is left.
     """
     limits = {"max_source_tokens": max_source_tokens, "max_target_tokens": max_target_tokens}
     for name, limit in limits.items():
         if limit < _LEAST_TOKENS:
             raise ValueError(f"{name}={limit} leaves no room for a tag, a piece and EOS; choose 3 or more")
-    cleaned = funnel(bitext)["pair"]
-    assert cleaned == pair.name, f"{bitext} holds {cleaned}, not {pair}"
-    loaded = Vocabulary.load(vocabulary)
-    dtype = np.uint16 if max(loaded.source_size, loaded.target_size) < 1 << 16 else np.uint32
-    counts = {
-        split: _encode_split(loaded, bitext, pair, split, tuple(limits.values()), np.dtype(dtype), out)
-        for split in SPLITS
+    cleaned = funnel(bitext)
+    assert cleaned["pair"] == pair.name, f"{bitext} holds {cleaned['pair']}, not {pair}"
+    sources = cleaned.get("sources") or [{"name": "", "tag": "", "kept": cleaned["train"]["kept"]}]
+    whole = Shard(
+        vocabulary=vocabulary,
+        bitext=bitext,
+        pair=pair,
+        split="train",
+        start=0,
+        stop=cleaned["train"]["kept"],
+        limits=(max_source_tokens, max_target_tokens),
+        ends=tuple(accumulate(source["kept"] for source in sources)),
+        tags=tuple(source["tag"] for source in sources),
+        out=out,
+        threads=threads,
+    )
+    assert whole.ends[-1] == whole.stop, f"{bitext}: sources have {whole.ends[-1]} rows of {whole.stop}"
+    shards = list(_cut_up(whole, shard_rows or whole.stop))
+    for split in SPLITS[1:]:
+        rows = cleaned[split]["kept"]
+        shards.append(replace(whole, split=split, stop=rows, ends=(rows,), tags=("",)))
+    counts = _run(shards, run, out)
+    totals = {split: {name: sum(values) for name, values in each.items()} for split, each in counts.items()}
+    _check(pair, totals["train"], limits)
+    content = {
+        "pair": pair.name,
+        "dtype": EncodedSplit.open(out, "train").source_tokens.dtype.name,
+        **limits,
+        "splits": totals,
+        "sources": [
+            {"name": source["name"], "tag": source["tag"], "rows": rows}
+            for source, rows in zip(sources, counts["train"]["rows"], strict=True)
+        ],
     }
-    train = counts["train"]
-    if train["rows"] == 0:
-        raise ValueError(
-            f"pair {pair}: all {train['dropped']} training rows exceed {max_source_tokens} source or "
-            f"{max_target_tokens} target tokens; raise max_source_tokens or max_target_tokens"
-        )
-    if train["dropped"]:
-        total = train["rows"] + train["dropped"]
-        _log.info("pair %s: %d of %d training rows are too long", pair, train["dropped"], total)
-    content = {"pair": pair.name, "dtype": np.dtype(dtype).name, **limits, "splits": counts}
-    (out / ENCODED).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    (out / ENCODED).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def encode_shard(shard: Shard) -> Counts:
+    """Write the arrays of the shard; what became of its rows, by source."""
+    vocabulary = Vocabulary.load(shard.vocabulary)
+    language, tags = vocabulary.tag(shard.pair.tgt), [vocabulary.source_tag(tag) for tag in shard.tags]
+    dtype = np.dtype(np.uint16 if max(vocabulary.source_size, vocabulary.target_size) < 1 << 16 else np.uint32)
+    counts = {name: np.zeros(len(shard.ends), dtype=np.int64) for name in _COUNTED}
+    row = shard.start
+    with SplitWriter(shard.out, shard.split, dtype) as writer:
+        for batch in _chunks(iter_bitext(shard.bitext, shard.split, shard.start, shard.stop)):
+            owner = np.searchsorted(shard.ends, np.arange(row, row + batch.num_rows), side="right")
+            row += batch.num_rows
+            source, target = (
+                encode_texts(model, batch[side].cast(pa.binary()).to_pylist(), shard.threads)
+                for model, side in ((vocabulary.source_model, "src"), (vocabulary.target_model, "tgt"))
+            )
+            source = source.prefixed(language, np.array(tags, dtype=np.int32)[owner])
+            fits = (source.lengths <= shard.limits[0]) & (target.lengths <= shard.limits[1])
+            if shard.split == "train":
+                source, target = source.select(fits), target.select(fits)
+                _add(counts["dropped"], owner[~fits])
+                owner = owner[fits]
+            else:
+                source, target = source.cut(shard.limits[0]), target.cut(shard.limits[1])
+                _add(counts["truncated"], owner[~fits])
+            writer.write(source, target)
+            _add(counts["rows"], owner)
+            for side, rows in (("source", source), ("target", target)):
+                _add(counts[f"{side}_tokens"], owner, rows.lengths)
+                unknown = rows.tokens == UNK
+                if unknown.any():  # byte_fallback spells what has no piece, so it is rare
+                    _add(counts[f"{side}_unk"], np.repeat(owner, rows.lengths)[unknown])
+    assert row == shard.stop, f"{shard.bitext} has no {shard.stop} rows of {shard.split}"
+    return {name: values.tolist() for name, values in counts.items()}
+
+
+def merge_shards(directories: Sequence[Path], counts: Sequence[Counts], split: str, out: Path) -> Counts:
+    """Write the arrays of a split from those of its shards, in order, to `out`; their counts, added up.
+
+    Associative: what is merged may be a shard of a larger merge. A single shard that lies in `out` stays as it is.
+    """
+    if list(directories) != [out]:
+        dtype = EncodedSplit.open(directories[0], split).source_tokens.dtype
+        with SplitWriter(out, split, dtype) as writer:
+            for directory in directories:
+                writer.append(directory, split)
+    names = counts[0]
+    return {name: [sum(values) for values in zip(*(each[name] for each in counts), strict=True)] for name in names}
 
 
 def encoded_counts(directory: Path) -> dict[str, Any]:
-    """Content of `encode.json`: pair, dtype, limits, and counts per split."""
+    """Content of `encode.json`: pair, dtype, limits, counts per split, and the training rows of each source."""
     content: dict[str, Any] = json.loads((directory / ENCODED).read_text(encoding="utf-8"))
     return content
 
 
-def _encode_split(
-    vocabulary: Vocabulary,
-    bitext: Path,
-    pair: LangPair,
-    split: str,
-    limits: tuple[int, ...],
-    dtype: np.dtype[Any],
-    out: Path,
-) -> dict[str, int]:
-    rows = read_bitext(bitext, split)
-    counts = dict.fromkeys(
-        ("rows", "source_tokens", "target_tokens", "dropped", "truncated", "source_unk", "target_unk"), 0
-    )
-    with (
-        RaggedWriter(out / f"{split}.src", dtype) as sources,
-        RaggedWriter(out / f"{split}.tgt", dtype) as targets,
-    ):
-        for start in range(0, len(rows), _CHUNK_ROWS):
-            batch = rows[start : start + _CHUNK_ROWS]
-            encoded = zip(
-                vocabulary.encode_source(batch["src"], pair.tgt),
-                vocabulary.encode_target(batch["tgt"]),
-                strict=True,
-            )
-            kept = []
-            for row in encoded:
-                fits = len(row[0]) <= limits[0] and len(row[1]) <= limits[1]
-                if fits:
-                    kept.append(row)
-                elif split == "train":
-                    counts["dropped"] += 1
-                else:
-                    counts["truncated"] += 1
-                    kept.append((_cut(row[0], limits[0]), _cut(row[1], limits[1])))
-            counts["rows"] += len(kept)
-            sources.write([src for src, _ in kept])
-            targets.write([tgt for _, tgt in kept])
-            counts["source_unk"] += sum(src.count(UNK) for src, _ in kept)
-            counts["target_unk"] += sum(tgt.count(UNK) for _, tgt in kept)
-    counts["source_tokens"], counts["target_tokens"] = sources.num_tokens, targets.num_tokens
-    return counts
+def _run(shards: Sequence[Shard], run: Run, out: Path) -> dict[str, Counts]:
+    """Encode all shards and merge them by split."""
+    for shard in shards:
+        shard.out.mkdir(parents=True, exist_ok=True)
+    done = list(zip(shards, run(encode_shard, shards), strict=True))
+    merged = {}
+    for split in dict.fromkeys(shard.split for shard in shards):
+        parts = [(shard.out, counts) for shard, counts in done if shard.split == split]
+        merged[split] = merge_shards([path for path, _ in parts], [counts for _, counts in parts], split, out)
+    if (out / _SHARDS).exists():
+        remove_tree(out / _SHARDS)
+    return merged
 
 
-def _cut(ids: list[int], limit: int) -> list[int]:
-    return ids if len(ids) <= limit else [*ids[: limit - 1], EOS]
+def _cut_up(whole: Shard, rows: int) -> Iterator[Shard]:
+    if rows >= whole.stop:
+        yield whole
+        return
+    for start in range(0, whole.stop, rows):
+        out = whole.out / _SHARDS / f"{start:012d}"
+        yield replace(whole, start=start, stop=min(start + rows, whole.stop), out=out)
+
+
+def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
+    """The same rows in tables of _CHUNK_ROWS rows or _CHUNK_BYTES of text, or a little more; the last may be small."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _add(totals: NDArray[np.int64], owner: NDArray[np.intp], values: NDArray[np.int64] | None = None) -> None:
+    """Add to the total of each row's source its value, or one. Sums of a batch are exact in bincount's float64."""
+    totals += np.bincount(owner, weights=values, minlength=len(totals)).astype(np.int64)
+
+
+def _check(pair: LangPair, train: dict[str, int], limits: dict[str, int]) -> None:
+    total = train["rows"] + train["dropped"]
+    if train["rows"] == 0:
+        source, target = limits.values()
+        raise ValueError(
+            f"pair {pair}: all {total} training rows exceed {source} source or {target} target tokens; "
+            "raise max_source_tokens or max_target_tokens"
+        )
+    if train["dropped"]:
+        _log.info("pair %s: %d of %d training rows are too long", pair, train["dropped"], total)

@@ -1,8 +1,7 @@
 """Encoded rows of a pair: memory-mapped arrays of token ids and of where each row begins."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,8 +11,10 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from pipeline.corpus.manifest import SPLITS
+from pipeline.vocab.ragged import Ragged
 
 _SIDES = ("src", "tgt")
+_BLOCK = 1 << 20  # values
 
 Tokens = NDArray[np.uint16] | NDArray[np.uint32]
 
@@ -66,21 +67,20 @@ class EncodedSplit:
         return np.diff(self.target_offsets).astype(np.int32)
 
 
-class RaggedWriter:
-    """Appends rows of ids to `<prefix>.tokens.npy` and where they end to `<prefix>.offsets.npy`."""
+class SplitWriter:
+    """Appends rows of ids to the four arrays of a split in `directory`."""
 
-    def __init__(self, prefix: Path, dtype: np.dtype[Any]) -> None:
-        self.num_tokens = 0
-        self._dtype = dtype
-        self._tokens = _GrowingArray(prefix.with_name(f"{prefix.name}.tokens.npy"), dtype)
-        self._offsets = _GrowingArray(prefix.with_name(f"{prefix.name}.offsets.npy"), np.dtype(np.int64))
-        self._offsets.append(np.zeros(1, dtype=np.int64))
+    def __init__(self, directory: Path, split: str, dtype: np.dtype[Any]) -> None:
+        self._sides = [_RaggedWriter(directory, f"{split}.{side}", dtype) for side in _SIDES]
 
-    def write(self, rows: Sequence[Sequence[int]]) -> None:
-        lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
-        self._tokens.append(np.fromiter(chain.from_iterable(rows), dtype=self._dtype, count=lengths.sum()))
-        self._offsets.append(self.num_tokens + np.cumsum(lengths))
-        self.num_tokens += int(lengths.sum())
+    def write(self, source: Ragged, target: Ragged) -> None:
+        for side, rows in zip(self._sides, (source, target), strict=True):
+            side.write(rows)
+
+    def append(self, directory: Path, split: str) -> None:
+        """All rows of another split of the same dtype, copied in blocks."""
+        for side, name in zip(self._sides, _SIDES, strict=True):
+            side.append(directory, f"{split}.{name}")
 
     def __enter__(self) -> Self:
         return self
@@ -88,8 +88,50 @@ class RaggedWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for side in self._sides:
+            side.close()
+
+
+class _RaggedWriter:
+    """Tokens of all rows in `<name>.tokens.npy` and where rows begin, and the last ends, in `<name>.offsets.npy`."""
+
+    def __init__(self, directory: Path, name: str, dtype: np.dtype[Any]) -> None:
+        self._end = 0
+        self._tokens = _GrowingArray(directory / f"{name}.tokens.npy", dtype)
+        self._offsets = _GrowingArray(directory / f"{name}.offsets.npy", np.dtype(np.int64))
+        self._offsets.append(np.zeros(1, dtype=np.int64))
+
+    def write(self, rows: Ragged) -> None:
+        self._tokens.append(rows.tokens)
+        self._offsets.append(self._end + np.cumsum(rows.lengths))
+        self._end += len(rows.tokens)
+
+    def append(self, directory: Path, name: str) -> None:
+        first = self._end
+        for tokens in _blocks(directory / f"{name}.tokens.npy"):
+            self._tokens.append(tokens)
+            self._end += len(tokens)
+        skip = 1  # where the first row begins is where the last one of ours ended
+        for offsets in _blocks(directory / f"{name}.offsets.npy"):
+            self._offsets.append(first + offsets[skip:])
+            skip = 0
+
+    def close(self) -> None:
         self._tokens.close()
         self._offsets.close()
+
+
+def _blocks(path: Path) -> Iterator[NDArray[Any]]:
+    """An array of one dimension in pieces; read, not mapped: mapped pages would count as memory."""
+    with path.open("rb") as file:
+        assert npy.read_magic(file) == (1, 0), path
+        shape, _, dtype = npy.read_array_header_1_0(file)
+        left = shape[0]
+        while left:
+            block = np.fromfile(file, dtype=dtype, count=min(left, _BLOCK))
+            assert len(block), f"{path} is cut short"
+            yield block
+            left -= len(block)
 
 
 class _GrowingArray:
@@ -103,7 +145,7 @@ class _GrowingArray:
         self._start = self._file.tell()
 
     def append(self, values: NDArray[Any]) -> None:
-        self._file.write(values.tobytes())
+        self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
         self._length += len(values)
 
     def close(self) -> None:

@@ -1,13 +1,24 @@
 """Sample of the training rows, by temperature, that vocabularies are trained on."""
 
 import hashlib
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipeline.corpus.bitext import iter_bitext
 from pipeline.corpus.languages import LangPair
+
+LONGEST_TEXT = 1 << 18  # characters; in UTF-8 at most the bytes that SentencePiece is told to take
+_READ_ROWS = 1000
+
+_log = logging.getLogger(__name__)
 
 
 def allocate_lines(num_rows: Mapping[LangPair, int], budget: int, temperature: float) -> dict[LangPair, int]:
@@ -36,7 +47,81 @@ def allocate_lines(num_rows: Mapping[LangPair, int], budget: int, temperature: f
 
 
 def sample_rows(num_rows: int, num_taken: int, pair: LangPair, seed: int) -> NDArray[np.int64]:
-    """Sorted indices of rows taken without replacement; a function of its arguments alone."""
+    """Sorted indices of rows taken without replacement; a function of its arguments alone.
+
+    Needs at most 160 bytes for each row taken, however many there are: NumPy permutes the numbers of all rows only
+    where a twentieth of them or more is taken.
+    """
     key = int.from_bytes(hashlib.blake2b(pair.name.encode(), digest_size=8).digest(), "little")
     chosen = np.random.default_rng([seed, key]).choice(num_rows, size=num_taken, replace=False, shuffle=False)
     return np.sort(chosen).astype(np.int64)
+
+
+class Sample:
+    """Sampled training rows of cleaned pairs, at most `most_chars` characters of them; streams from the files."""
+
+    def __init__(self, bitexts: Mapping[LangPair, Path], rows: Mapping[LangPair, NDArray[np.int64]]) -> None:
+        self._bitexts = bitexts
+        self._rows = rows
+
+    def limited(self, sides: Sequence[str], most_chars: int, seed: int) -> "Sample":
+        """Without texts longer than LONGEST_TEXT and, beyond `most_chars` of all sides, without rows at random.
+
+        The random ones are the same share of every pair, so shares stay as they were allocated.
+        """
+        chars = {pair: self._chars(pair, sides) for pair in self._rows}
+        longest = np.concatenate([longest for _, longest in chars.values()])
+        total = np.concatenate([total for total, _ in chars.values()])
+        keep = longest <= LONGEST_TEXT
+        too_long = int((~keep).sum())
+        total[~keep] = 0
+        if total.sum() > most_chars:
+            left = most_chars
+            for row in np.random.default_rng(seed).permutation(len(total)):
+                keep[row] &= total[row] <= left
+                left -= int(total[row]) * bool(keep[row])
+        if not keep.all():
+            _log.warning(
+                "vocabulary: of %d sampled rows %d are left out as longer than %d characters and %d as more than "
+                "vocab.sample_chars=%d together",
+                *(len(keep), too_long, LONGEST_TEXT, int((~keep).sum()) - too_long, most_chars),
+            )
+        ends = np.cumsum([len(rows) for rows in self._rows.values()])[:-1]
+        parts = zip(self._rows.items(), np.split(keep, ends), strict=True)
+        return Sample(self._bitexts, {pair: rows[mask] for (pair, rows), mask in parts})
+
+    def texts(self, sides: Sequence[str]) -> Iterator[str]:
+        """Texts pair by pair; of several sides, _READ_ROWS rows of each in turn."""
+        for pair in self._rows:
+            held: list[pa.RecordBatch] = []
+            for batch in self._batches(pair):
+                held.append(batch)
+                while sum(each.num_rows for each in held) >= _READ_ROWS:
+                    table = pa.Table.from_batches(held)
+                    yield from _texts(table.slice(0, _READ_ROWS), sides)
+                    held = table.slice(_READ_ROWS).to_batches()
+            if held:
+                yield from _texts(pa.Table.from_batches(held), sides)
+
+    def _batches(self, pair: LangPair) -> Iterator[pa.RecordBatch]:
+        """The sampled rows of a pair."""
+        rows, first = self._rows[pair], 0
+        for batch in iter_bitext(self._bitexts[pair], "train"):
+            since, until = np.searchsorted(rows, (first, first + batch.num_rows))
+            if since < until:
+                yield batch.take(pa.array(rows[since:until] - first))
+            first += batch.num_rows
+
+    def _chars(self, pair: LangPair, sides: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Characters of every row: of all sides, and of the longest."""
+        totals, longest = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for batch in self._batches(pair):
+            lengths = [pc.utf8_length(batch[side]).to_numpy().astype(np.int64) for side in sides]
+            totals.append(np.sum(lengths, axis=0))
+            longest.append(np.max(lengths, axis=0))
+        return np.concatenate(totals), np.concatenate(longest)
+
+
+def _texts(table: Any, sides: Sequence[str]) -> Iterator[str]:
+    for side in sides:
+        yield from table[side].to_pylist()

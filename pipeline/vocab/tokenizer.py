@@ -5,24 +5,23 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import sentencepiece
 
-from pipeline.corpus.bitext import read_bitext
+from pipeline.corpus.clean import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.vocab.config import VocabConfig
-from pipeline.vocab.sample import allocate_lines, sample_rows
-from pipeline.vocab.symbols import BOS, EOS, FIRST_TAG, PAD, UNK, tag_of
+from pipeline.vocab.sample import Sample, allocate_lines, sample_rows
+from pipeline.vocab.symbols import BOS, EOS, FIRST_TAG, PAD, UNK, source_tag_of, tag_of
 
 __all__ = ["BOS", "EOS", "PAD", "UNK", "VOCABULARY", "Vocabulary", "train_vocabulary"]
 
 VOCABULARY = "vocab.json"
 
 _NUM_THREADS = 2  # part of the result: sums are merged by thread
-_READ_ROWS = 1000
 _TOO_SMALL = re.compile(r"smaller than required_chars\. (\d+) vs (\d+)")
 
 _log = logging.getLogger(__name__)
@@ -30,19 +29,26 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """Source and target SentencePiece models (the same one if shared) and the ids of the language tags."""
+    """Source and target SentencePiece models (the same one if shared) and the ids of the tags."""
 
     source_model: Any
     target_model: Any
     tags: Mapping[str, int]  # BCP-47 code -> id in the source model
     shared: bool
+    source_tags: Mapping[str, int] = field(default_factory=dict)  # tag of a training source, such as bt -> id
 
     @classmethod
     def load(cls, directory: Path) -> "Vocabulary":
         content = json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))
         names = ["shared"] * 2 if content["shared"] else ["source", "target"]
         models = [sentencepiece.SentencePieceProcessor(model_file=str(directory / f"{name}.model")) for name in names]
-        return cls(source_model=models[0], target_model=models[1], tags=content["tags"], shared=content["shared"])
+        return cls(
+            source_model=models[0],
+            target_model=models[1],
+            tags=content["tags"],
+            shared=content["shared"],
+            source_tags=content.get("source_tags", {}),
+        )
 
     @property
     def source_size(self) -> int:
@@ -52,11 +58,26 @@ class Vocabulary:
     def target_size(self) -> int:
         return int(self.target_model.get_piece_size())
 
-    def encode_source(self, texts: Sequence[str], tgt: str) -> list[list[int]]:
-        """Ids of each text as [tag of `tgt`] + pieces + [EOS]. Raises ValueError if no tag asks for `tgt`."""
+    def tag(self, tgt: str) -> int:
+        """Id of the symbol that asks for a language. Raises ValueError if there is none."""
         if tgt not in self.tags:
             raise ValueError(f"target language {tgt!r} has no tag; the vocabulary has {', '.join(self.tags)}")
-        return [[self.tags[tgt], *ids, EOS] for ids in self.source_model.encode(list(texts))]
+        return self.tags[tgt]
+
+    def source_tag(self, tag: str) -> int:
+        """Id of the tag of a training source, -1 for none. Raises ValueError if the vocabulary does not have it."""
+        if tag and tag not in self.source_tags:
+            known = ", ".join(self.source_tags) or "none"
+            raise ValueError(
+                f"tag {tag!r} of a source is not in the vocabulary, which has {known}; "
+                "train the vocabulary on the pairs that have this source"
+            )
+        return self.source_tags[tag] if tag else -1
+
+    def encode_source(self, texts: Sequence[str], tgt: str) -> list[list[int]]:
+        """Ids of each text as [tag of `tgt`] + pieces + [EOS]. Raises ValueError if no tag asks for `tgt`."""
+        tag = self.tag(tgt)
+        return [[tag, *ids, EOS] for ids in self.source_model.encode(list(texts))]
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text as pieces + [EOS]."""
@@ -64,7 +85,7 @@ class Vocabulary:
 
     def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence up to its first EOS; special symbols and tags are left out."""
-        special = {BOS, PAD, UNK, *(self.tags.values() if self.shared else ())}
+        special = {BOS, PAD, UNK, *((*self.tags.values(), *self.source_tags.values()) if self.shared else ())}
         texts: list[str] = self.target_model.decode([_pieces(sequence, special) for sequence in ids])
         return texts
 
@@ -72,57 +93,55 @@ class Vocabulary:
 def train_vocabulary(config: VocabConfig, bitexts: Mapping[LangPair, Path], out: Path) -> None:
     """Train the models on a sample of the training rows of all pairs; write them and `vocab.json` to `out`.
 
-    bitexts: directory of the cleaned rows of each pair. The ids of `<s> <pad> </s> <unk>` are 0 to 3;
-    the tags of all target languages, sorted by code, follow from 4 in the source (or shared) model.
-    A model whose text has not enough pieces is smaller than asked for, which is logged.
-    Raises ValueError if a size is too small for the characters of its text.
+    bitexts: directory of the cleaned rows of each pair. The ids of `<s> <pad> </s> <unk>` are 0 to 3; the tags of all
+    target languages, sorted by code, follow from 4 in the source (or shared) model, then the tags of sources, sorted.
+    A model whose text has not enough pieces is smaller than asked for, which is logged, as are rows that are left out
+    because they are too much text. Raises ValueError if a size is too small for the characters of its text.
     """
     if not bitexts:
         raise ValueError("a vocabulary needs the text of a pair; give one or more pairs")
     pairs = sorted(bitexts)
-    tags = {code: FIRST_TAG + i for i, code in enumerate(sorted({pair.tgt for pair in pairs}))}
-    num_rows = {pair: len(read_bitext(bitexts[pair], "train")) for pair in pairs}
+    funnels = {pair: funnel(bitexts[pair]) for pair in pairs}
+    codes = sorted({pair.tgt for pair in pairs})
+    marks = sorted({source["tag"] for each in funnels.values() for source in each.get("sources", ())} - {""})
+    symbols = [*map(tag_of, codes), *map(source_tag_of, marks)]
+    num_rows = {pair: funnels[pair]["train"]["kept"] for pair in pairs}
     lines = allocate_lines(num_rows, config.sample_lines, config.temperature)
+    sample = Sample(bitexts, {pair: sample_rows(num_rows[pair], lines[pair], pair, config.seed) for pair in pairs})
 
-    def texts(*sides: str) -> Iterator[str]:
-        for pair in pairs:
-            rows = sample_rows(num_rows[pair], lines[pair], pair, config.seed)
-            bitext = read_bitext(bitexts[pair], "train")
-            for start in range(0, len(rows), _READ_ROWS):
-                batch = bitext[rows[start : start + _READ_ROWS]]
-                for side in sides:
-                    yield from batch[side]
+    def model(name: str, sides: Sequence[str], size: int, symbols: Sequence[str], rule: str) -> bytes:
+        limited = sample.limited(sides, config.sample_chars, config.seed)
+        return _train(config, limited.texts(sides), size, name, symbols, rule)
 
     # A target must come back from its ids as it was written, or BLEU is taken of a text nobody wrote:
     # identity, as it is in NFC already. A source only has to be understood, and nmt_nfkc saves pieces by
     # folding full-width forms. A shared model has one rule, which must then be that of the target.
     if config.shared:
-        models = {"shared": _train(config, texts("src", "tgt"), config.source_size, "shared", tags, "identity")}
+        models = {"shared": model("shared", ("src", "tgt"), config.source_size, symbols, "identity")}
     else:
         models = {
-            "source": _train(config, texts("src"), config.source_size, "source", tags, "nmt_nfkc"),
-            "target": _train(config, texts("tgt"), config.target_size, "target", {}, "identity"),
+            "source": model("source", ("src",), config.source_size, symbols, "nmt_nfkc"),
+            "target": model("target", ("tgt",), config.target_size, (), "identity"),
         }
     sizes = []
-    for name, model in models.items():
-        (out / f"{name}.model").write_bytes(model)
-        sizes.append(sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size())
+    for name, proto in models.items():
+        (out / f"{name}.model").write_bytes(proto)
+        sizes.append(sentencepiece.SentencePieceProcessor(model_proto=proto).get_piece_size())
     content = {
         "shared": config.shared,
         "source_size": sizes[0],
         "target_size": sizes[-1],
         "requested_source_size": config.source_size,
         "requested_target_size": config.target_size,
-        "tags": tags,
+        "tags": {code: FIRST_TAG + i for i, code in enumerate(codes)},
+        **({"source_tags": {tag: FIRST_TAG + len(codes) + i for i, tag in enumerate(marks)}} if marks else {}),
         "sentencepiece": sentencepiece.__version__,
         "sample_lines": {pair.name: lines[pair] for pair in pairs},
     }
     (out / VOCABULARY).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-def _train(
-    config: VocabConfig, texts: Iterator[str], size: int, name: str, tags: Mapping[str, int], rule: str
-) -> bytes:
+def _train(config: VocabConfig, texts: Iterator[str], size: int, name: str, symbols: Sequence[str], rule: str) -> bytes:
     """Bytes of one SentencePiece model."""
     model = io.BytesIO()
     field = "source_size and target_size" if name == "shared" else f"{name}_size"
@@ -137,7 +156,7 @@ def _train(
             character_coverage=config.character_coverage,
             normalization_rule_name=rule,
             # Control symbols, because no text can contain them: "<2de>" in a text is five characters.
-            control_symbols=[tag_of(code) for code in tags],
+            control_symbols=list(symbols),
             bos_id=BOS,
             pad_id=PAD,
             eos_id=EOS,
@@ -156,8 +175,8 @@ def _train(
         ) from error
     content = model.getvalue()
     trained = sentencepiece.SentencePieceProcessor(model_proto=content)
-    for code, index in tags.items():
-        assert trained.piece_to_id(tag_of(code)) == index, (code, index)
+    for index, symbol in enumerate(symbols, start=FIRST_TAG):
+        assert trained.piece_to_id(symbol) == index, (symbol, index)
     if trained.get_piece_size() < size:
         _log.warning(
             "vocab.%s shrank from %d to %d: the text has no more pieces",

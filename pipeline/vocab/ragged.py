@@ -1,0 +1,70 @@
+"""Rows of token ids as one array and their lengths, and what is done to them without a Python loop over rows."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.vocab.symbols import EOS
+
+_RAW = "_EncodeAsBufferBatch"
+
+
+class Ragged(NamedTuple):
+    """tokens: of all rows, one row after the other. lengths: of every row."""
+
+    tokens: NDArray[Any]
+    lengths: NDArray[np.int64]
+
+    @classmethod
+    def from_lists(cls, rows: Sequence[Sequence[int]]) -> Self:
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        return cls(np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum())), lengths)
+
+    def select(self, keep: NDArray[np.bool_]) -> "Ragged":
+        """The rows where `keep` is true."""
+        if keep.all():
+            return self
+        return Ragged(self.tokens[np.repeat(keep, self.lengths)], self.lengths[keep])
+
+    def prefixed(self, first: int, second: NDArray[np.int32]) -> "Ragged":
+        """Every row with `first` before it and then its entry of `second`, unless that is negative."""
+        has_second = second >= 0
+        lengths = self.lengths + 1 + has_second
+        tokens = np.empty(len(self.tokens) + len(lengths) + int(has_second.sum()), dtype=self.tokens.dtype)
+        starts = np.cumsum(lengths) - lengths
+        old = np.ones(len(tokens), dtype=bool)
+        for places, values in ((starts, first), (starts[has_second] + 1, second[has_second])):
+            old[places] = False
+            tokens[places] = values
+        tokens[old] = self.tokens
+        return Ragged(tokens, lengths)
+
+    def cut(self, limit: int) -> "Ragged":
+        """Rows of more than `limit` tokens end there, with EOS."""
+        long = self.lengths > limit
+        if not long.any():
+            return self
+        lengths = np.minimum(self.lengths, limit)
+        starts = np.cumsum(self.lengths) - self.lengths
+        tokens = self.tokens[np.arange(len(self.tokens)) - np.repeat(starts, self.lengths) < limit]
+        tokens[(np.cumsum(lengths) - 1)[long]] = EOS
+        return Ragged(tokens, lengths)
+
+
+def encode_texts(model: Any, texts: list[bytes], threads: int) -> Ragged:
+    """Pieces of each UTF-8 text and EOS, by a SentencePieceProcessor. threads: -1 is one a core.
+
+    SentencePiece's own arrays are taken as they are, through a method without a public name: its public ways make
+    a Python object of every id or every row, which takes a fifth of the time of encoding.
+    """
+    raw = getattr(model._processor, _RAW, None) if hasattr(model, "_processor") else None
+    if raw is None:  # another version of SentencePiece
+        return Ragged.from_lists(model.encode([text.decode() for text in texts], add_eos=True, num_threads=threads))
+    # thread_pool, enable_sampling, nbest_size, alpha, add_bos, add_eos, reverse
+    tokens = np.frombuffer(b"".join(raw(texts, threads, None, False, -1, 0.1, False, True, False)), dtype=np.int32)
+    ends = np.flatnonzero(tokens == EOS)  # no text contains the symbol
+    assert len(ends) == len(texts), (len(ends), len(texts))
+    return Ragged(tokens, np.diff(ends, prepend=-1))
