@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.corpus.readers.lines import MAX_LINE_BYTES, read_blocks
+from pipeline.corpus.readers.streams import kind_of
 
 _LINE = st.text(alphabet=st.characters(exclude_characters="\n\r\0", codec="utf-8"))
 
@@ -38,13 +39,18 @@ def test_bytes_that_are_no_text_are_named_by_line_and_byte(
         where = f"{path}: line {line}: byte {error.start} (0x{data[error.start]:02x}) is not UTF-8"
         if data.startswith((b"\xff\xfe", b"\xfe\xff")):
             where = f"{path}: line 1: UTF-16"
+        elif kind_of(data):
+            where = f"{path}: line 1: not text, but {kind_of(data)}"
         with pytest.raises(ValueError, match=re.escape(where)):
             lines_of(path)
     else:
         nul = data.find(b"\0")
         if nul >= 0:
             line = data[:nul].count(b"\n") + 1
-            with pytest.raises(ValueError, match=re.escape(f"{path}: line {line}: byte {nul} (0x00) is NUL")):
+            where = f"{path}: line {line}: byte {nul} (0x00) is NUL"
+            if kind_of(data):
+                where = f"{path}: line 1: not text, but {kind_of(data)}"
+            with pytest.raises(ValueError, match=re.escape(where)):
                 lines_of(path)
         else:
             assert "\n".join(lines_of(path)).count("\n") == max(0, len(data.removesuffix(b"\n").split(b"\n")) - 1)
