@@ -3,29 +3,33 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pipeline.corpus.fetched import DOCUMENT
+
 if TYPE_CHECKING:
     from pipeline.corpus.manifest import FileEntry
+
+_ELSEWHERE = ("dataset", "config", "part", "revision", "streaming")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """num_paths: 1 for path, 2 for source and target. pair, columns: what says which languages there are; either does
-    where both may be given. numbered: columns are numbers from 0, not names.
+    """num_paths: 1 for path, 2 for source and target. languages: whether pair or columns must say them. columns:
+    whether they may be given. numbered: whether fields are numbers from 0, not names.
     """
 
     num_paths: int = 1
-    pair: bool = False
-    columns: bool = False
+    languages: bool = True
+    columns: bool = True
     numbered: bool = False
 
 
 NEEDS = {
-    "tsv": Needs(pair=True, columns=True, numbered=True),
-    "multiway_tsv": Needs(),
-    "aligned": Needs(num_paths=2, pair=True),
-    "tmx": Needs(pair=True, columns=True),
-    "jsonl": Needs(pair=True, columns=True),
-    "parquet": Needs(pair=True, columns=True),
+    "tsv": Needs(numbered=True),
+    "multiway_tsv": Needs(languages=False),
+    "aligned": Needs(num_paths=2, columns=False),
+    "tmx": Needs(),
+    "jsonl": Needs(),
+    "parquet": Needs(),
 }
 
 
@@ -34,16 +38,39 @@ def check_entry(entry: "FileEntry") -> None:
     needs = NEEDS.get(entry.format)
     if needs is None:
         return
-    where = f"{', '.join(entry.paths) or 'an entry'}: format {entry.format}"
+    where = f"files: {entry.label}: format {entry.format}"
     if len(entry.paths) != needs.num_paths:
         what = "source and target" if needs.num_paths == 2 else "one path"
         raise ValueError(f"{where} takes {what}, not {len(entry.paths)} files; correct the entry")
+    for key in _ELSEWHERE:
+        if getattr(entry, key):
+            raise ValueError(f"{where} reads files and takes no {key}; remove it, or correct the format")
+    if entry.columns:
+        _check_columns(where, entry, needs)
+    if not entry.template:
+        _check_languages(where, entry, needs)
+
+
+def _check_columns(where: str, entry: "FileEntry", needs: Needs) -> None:
+    if not needs.columns:
+        raise ValueError(f"{where} takes no columns; remove them, pair says what the files hold")
     if needs.numbered:
         for field in entry.columns:
-            if not field.isdecimal():
+            if not (field.isascii() and field.isdecimal()):
                 raise ValueError(f'{where}: columns: field {field!r} is no number from 0; write it as {{0: "de"}}')
-    if needs.pair and entry.pair is None and not (needs.columns and entry.columns):
+
+
+def _check_languages(where: str, entry: "FileEntry", needs: Needs) -> None:
+    if not needs.languages and entry.pair is not None:
+        raise ValueError(f"{where} takes no pair; remove it, the first line of the file holds the languages")
+    if needs.languages and entry.pair is None and not entry.columns:
         if not needs.columns:
             raise ValueError(f"{where} needs the pair of its files; add one, as pair: de-en")
         example = '{0: "de", 1: "en"}' if needs.numbered else '{german: "de", english: "en"}'
         raise ValueError(f"{where} needs its languages; add them, as pair: de-en, or as columns: {example}")
+    if entry.columns:
+        codes = [column for column in entry.columns.values() if column != DOCUMENT]
+        if len(codes) < 2:
+            raise ValueError(f"{where}: columns hold one language, or none; parallel text needs two")
+        if entry.pair is not None and not {entry.pair.src, entry.pair.tgt} <= set(codes):
+            raise ValueError(f"{where}: pair {entry.pair} is not among its columns, {', '.join(codes)}; correct either")

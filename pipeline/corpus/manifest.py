@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from pipeline.corpus.fetched import DOCUMENT
+from pipeline.corpus.formats import NEEDS, check_entry
 from pipeline.corpus.languages import LangPair, normalize_code, split_pair
 
 SPLITS = ("train", "dev", "test")
@@ -18,8 +20,17 @@ NOTICE = "NOTICE"
 
 _log = logging.getLogger(__name__)
 _TEXT_FIELDS = ("name", "title", "licence", "citation", "default_target")
-_FILE_FIELDS = ("split", "format", "path", "source", "target", "pair", "sha256", "rows")
-_IGNORED = re.compile(r"\..*|(NOTICE|README|LICEN[CS]E|COPYING).*", re.IGNORECASE)
+_ENTRY_TEXTS = ("tag", "licence", "citation", "archive", "dataset", "config", "part", "revision")
+_ENTRY_FIELDS = (
+    *("split", "format", "path", "source", "target", "pair", "columns", "sha256", "rows", "streaming"),
+    *_ENTRY_TEXTS,
+)
+_SOURCE = re.compile(r"[A-Za-z0-9._-]+")
+_TAG = re.compile(r"[a-z0-9]+")
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://")
+_SCHEMES = ("https", "http", "file")
+_PLACEHOLDER = re.compile(r"\{(src|tgt|pair|sorted)\}")
+_COLUMNS_ADVICE = 'write them as {german: "de", english: "en"}, or by number from 0 for a tsv'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,16 +63,30 @@ class FileEntry:
     streaming: bool = False
 
     def __post_init__(self) -> None:
-        where = f"files: {', '.join(self.paths) or 'an entry'}"
+        where = f"files: {self.label}"
         if self.split not in SPLITS:
             nearest = difflib.get_close_matches(self.split, SPLITS, n=1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
             raise ValueError(f"{where}: split {self.split!r} is none of {', '.join(SPLITS)}{hint}")
-        for path in self.paths:
-            if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-                raise ValueError(f"{where}: the path leaves the corpus directory; move the file into it")
+        for path in (*self.paths, *([self.archive] if self.archive else [])):
+            _check_path(where, path)
         if self.sha256 and len(self.sha256) != len(self.paths):
             raise ValueError(f"{where}: {len(self.sha256)} sha256 for {len(self.paths)} files; give a list of one each")
+        if self.source and not _SOURCE.fullmatch(self.source):
+            raise ValueError(f"{where}: source {self.source!r} is no name; use letters, digits, dots, - and _")
+        if self.tag and not _TAG.fullmatch(self.tag):
+            raise ValueError(f"{where}: tag {self.tag!r} is no marker; use lower-case letters and digits, as in bt")
+
+    @property
+    def label(self) -> str:
+        """What to call the entry in a message."""
+        return ", ".join(self.paths) or self.dataset or "an entry"
+
+    @property
+    def template(self) -> bool:
+        """Whether the entry stands for several, one a pair, by placeholders such as {src}."""
+        texts = (*self.paths, *self.columns, *self.columns.values(), self.archive, self.dataset, self.config, self.part)
+        return any(_PLACEHOLDER.search(text) for text in texts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +112,9 @@ def read_manifest(directory: Path, path: Path | None = None) -> Manifest:
     if not directory.is_dir():
         raise ValueError(f"corpus.path={directory} is not a directory; give one that holds a corpus")
     if path is None and not (directory / MANIFEST).exists():
-        manifest = _infer(directory)
+        from pipeline.corpus.inference import infer_manifest
+
+        manifest = infer_manifest(directory)
         listed = ", ".join(name for entry in manifest.files for name in entry.paths)
         _log.info("%s has no %s; inferred from the names of its files: %s", directory, MANIFEST, listed)
         return manifest
@@ -99,11 +126,9 @@ def read_manifest(directory: Path, path: Path | None = None) -> Manifest:
         raise ValueError(f"{path}: {error}") from error
 
 
-def corpus_inputs(directory: Path) -> tuple[Path, ...]:
-    """Every file of the corpus that fetch reads: the manifest, the notice and the data, where present."""
-    manifest = read_manifest(directory)
-    named = [directory / MANIFEST, directory / NOTICE]
-    return tuple([p for p in named if p.exists()] + [directory / name for e in manifest.files for name in e.paths])
+def is_url(path: str) -> bool:
+    """Whether a path of an entry is elsewhere."""
+    return _URL.match(path) is not None
 
 
 def to_bcp47(code: str, renames: Mapping[str, str]) -> str:
@@ -118,6 +143,10 @@ def _manifest_from(content: Any) -> Manifest:
     texts = {key: _text(content[key], key) for key in _TEXT_FIELDS if content.get(key) is not None}
     if "name" not in texts:
         raise ValueError("field name is missing; give the corpus a short name")
+    if not _SOURCE.fullmatch(texts["name"]):
+        raise ValueError(
+            f"name {texts['name']!r} is no name; use letters, digits, dots, - and _, and title for the rest"
+        )
     renames: dict[str, str] = {}
     for column, code in _mapping(content.get("codes") or {}, "codes").items():
         renames[_text(column, "codes")] = normalize_code(_text(code, f"codes.{column}"))
@@ -139,23 +168,67 @@ def _manifest_from(content: Any) -> Manifest:
 
 
 def _entry_from(item: Mapping[Any, Any], renames: Mapping[str, str]) -> FileEntry:
-    _check_keys(item, _FILE_FIELDS, "files")
-    keys = ("path",) if "path" in item else ("source", "target")
-    for key in ("split", "format", *keys):
+    _check_keys(item, _ENTRY_FIELDS, "files")
+    for key in ("split", "format"):
         if key not in item:
             raise ValueError(f"files: an entry has no {key} ({dict(item)}); add it, as in data/README.md")
+    name = _text(item["format"], "files.format")
     rows = item.get("rows")
     if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 0):
         raise ValueError(f"files: rows={rows!r} is no count; give a number or leave it out")
-    sha256 = item.get("sha256") or []
-    return FileEntry(
+    streaming = item.get("streaming", False)
+    if not isinstance(streaming, bool):
+        raise ValueError(f"files: streaming={streaming!r} is neither true nor false; choose one")
+    entry = FileEntry(
         split=_text(item["split"], "files.split"),
-        format=_text(item["format"], "files.format"),
-        paths=tuple(_text(item[key], f"files.{key}") for key in keys),
+        format=name,
+        paths=_paths(item, name),
         pair=_pair(_text(item["pair"], "files.pair"), renames) if "pair" in item else None,
-        sha256=tuple(_text(s, "files.sha256") for s in (sha256 if isinstance(sha256, list) else [sha256])),
+        columns=_columns(item["columns"], name, renames) if "columns" in item else {},
+        sha256=tuple(text.lower() for text in _texts(item.get("sha256") or [], "files.sha256")),
         rows=rows,
+        source=_text(item["source"], "files.source") if "source" in item and "target" not in item else "",
+        streaming=streaming,
+        **{key: _text(item[key], f"files.{key}") for key in _ENTRY_TEXTS if key in item},
     )
+    check_entry(entry)
+    return entry
+
+
+def _paths(item: Mapping[Any, Any], name: str) -> tuple[str, ...]:
+    """Files of an entry: `path`, one or a list, or `source` and `target`."""
+    if "path" in item:
+        if "target" in item:
+            raise ValueError(
+                f"files: {item['path']!r}: path and target do not go together; write path: [source, target]"
+            )
+        return _texts(item["path"], "files.path")
+    needs = NEEDS.get(name)
+    if "target" not in item and needs is None:
+        return ()
+    for key in ("source", "target") if needs is None or needs.num_paths == 2 else ("path",):
+        if key not in item:
+            raise ValueError(f"files: an entry has no {key} ({dict(item)}); add it, as in data/README.md")
+    return tuple(_text(item[key], f"files.{key}") for key in ("source", "target"))
+
+
+def _columns(value: Any, name: str, renames: Mapping[str, str]) -> dict[str, str]:
+    """Field -> code or `document`, of a mapping or of a list, where null is a field that is not read."""
+    fields = value
+    if isinstance(value, list):
+        numbered = name in NEEDS and NEEDS[name].numbered
+        fields = {index if numbered else code: code for index, code in enumerate(value) if code is not None}
+    if not isinstance(fields, dict) or not fields:
+        raise ValueError(f"files.columns: {value!r} names no fields; {_COLUMNS_ADVICE}")
+    columns: dict[str, str] = {}
+    for key, code in fields.items():
+        field_name = str(key) if isinstance(key, int) and not isinstance(key, bool) else _text(key, "files.columns")
+        text = _text(code, f"files.columns.{field_name}")
+        column = text if text == DOCUMENT or _PLACEHOLDER.search(text) else to_bcp47(text, renames)
+        if column in columns.values():
+            raise ValueError(f"files.columns: several fields are {column}; keep one of them")
+        columns[field_name] = column
+    return columns
 
 
 def _pair(text: str, renames: Mapping[str, str]) -> LangPair:
@@ -194,34 +267,15 @@ def _text(value: Any, key: str) -> str:
     return value
 
 
-def _infer(directory: Path) -> Manifest:
-    """Manifest of files named `<split>.tsv` and `<split>.<src>-<tgt>.<code>`."""
-    names = sorted(path.name for path in directory.iterdir() if not _IGNORED.fullmatch(path.name))
-    advice = f"name files <split>.tsv or <split>.<src>-<tgt>.<code>, split {'|'.join(SPLITS)}, or add {MANIFEST}"
-    if not names:
-        raise ValueError(f"{directory} holds no corpus files; {advice}")
-    entries: list[FileEntry] = []
-    aligned: dict[tuple[str, str], list[str]] = {}
-    for name in names:
-        split, _, rest = name.partition(".")
-        pair, _, code = rest.rpartition(".")
-        if split in SPLITS and rest == "tsv":
-            entries.append(FileEntry(split=split, format="multiway_tsv", paths=(name,)))
-        elif split in SPLITS and (pair.startswith(f"{code}-") or pair.endswith(f"-{code}")):
-            aligned.setdefault((split, pair), []).append(code)
-        else:
-            raise ValueError(f"{directory / name} has a name that says neither split nor languages; {advice}")
-    for (split, pair), codes in aligned.items():
-        if pair not in ("-".join(codes), "-".join(reversed(codes))):
-            there = ", ".join(f"{split}.{pair}.{code}" for code in codes)
-            raise ValueError(f"{directory}: {there} has no counterpart; add the other side of {pair}")
-        src, tgt = codes if pair == "-".join(codes) else reversed(codes)
-        entries.append(
-            FileEntry(
-                split=split,
-                format="aligned",
-                paths=(f"{split}.{pair}.{src}", f"{split}.{pair}.{tgt}"),
-                pair=LangPair(normalize_code(src), normalize_code(tgt)),
-            )
-        )
-    return Manifest(name=directory.resolve().name, files=tuple(entries))
+def _texts(value: Any, key: str) -> tuple[str, ...]:
+    """One text or a list of them."""
+    return tuple(_text(item, key) for item in (value if isinstance(value, list) else [value]))
+
+
+def _check_path(where: str, path: str) -> None:
+    url = _URL.match(path)
+    if url is not None:
+        if url["scheme"] not in _SCHEMES:
+            raise ValueError(f"{where}: a URL of {url['scheme']} cannot be read; use {', '.join(_SCHEMES)}")
+    elif PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+        raise ValueError(f"{where}: the path leaves the corpus directory; move the file into it")

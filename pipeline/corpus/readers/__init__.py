@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.corpus.formats import check_entry
-from pipeline.corpus.manifest import FileEntry, read_manifest
+from pipeline.corpus.manifest import FileEntry
 from pipeline.corpus.readers.aligned import read_aligned
 from pipeline.corpus.readers.jsonl import read_jsonl
 from pipeline.corpus.readers.parquet import read_parquet
@@ -42,10 +42,3 @@ def open_table(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, st
         if not path.is_file():
             raise ValueError(f"{path} does not exist; put the file there or take it out of the manifest")
     return FORMATS[entry.format](paths, entry, renames)
-
-
-def corpus_codes(directory: Path) -> tuple[str, ...]:
-    """Codes of all columns of a corpus, sorted; reads manifest and headers only."""
-    manifest = read_manifest(directory)
-    tables = (open_table([directory / name for name in e.paths], e, manifest.codes) for e in manifest.files)
-    return tuple(sorted({code for table in tables for code in table.codes}))

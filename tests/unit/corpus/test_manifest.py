@@ -1,14 +1,20 @@
-import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pipeline.corpus.languages import LangPair
-from pipeline.corpus.manifest import corpus_inputs, read_manifest
-from pipeline.corpus.readers import corpus_codes
+from pipeline.corpus.manifest import FileEntry, is_url, read_manifest
+from pipeline.corpus.readers import open_table
 
 Make = Callable[..., Path]
+
+
+def entry(fields: str) -> str:
+    """Manifest of one entry."""
+    return f"name: x\nfiles: [{{split: dev, {fields}}}]\n"
+
+
 FILE = "files: [{split: train, path: train.tsv, format: multiway_tsv}]\n"
 
 
@@ -20,14 +26,6 @@ def test_manifest_of_the_sample(sample: Path) -> None:
         ("dev", ("dev.tsv",), 200),
         ("test", ("test.tsv",), 300),
     ]
-    assert {path.name for path in corpus_inputs(sample)} == {
-        "manifest.yaml", "NOTICE", "train.tsv", "dev.tsv", "test.tsv"
-    }  # fmt: skip
-
-
-def test_codes_of_the_sample_are_bcp47(sample: Path) -> None:
-    expected = "de el en es eu fr hi ja km ko ru tr vi zh-Hans"
-    assert corpus_codes(sample) == tuple(expected.split())
 
 
 @pytest.mark.parametrize(
@@ -59,6 +57,34 @@ def test_codes_of_the_sample_are_bcp47(sample: Path) -> None:
             "name: x\nfiles: [{split: dev, path: a, format: f, pair: pt-BR-en}]\n",
             "may be pt-BR:en or pt:br-EN",
         ),
+        ("name: my corpus\n" + FILE, "name 'my corpus' is no name; use letters, digits, dots, - and _, and title"),
+        (entry("path: a, format: tsv, pair: de-en, colums: [de]"), r"unknown field 'colums'; did you mean columns\?"),
+        (entry("format: tsv, pair: de-en"), "an entry has no path"),
+        (entry("source: a, target: b, format: tsv, pair: de-en"), "an entry has no path"),
+        (entry("path: a, format: aligned, pair: de-en"), "a: format aligned takes source and target, not 1 files"),
+        (entry("path: a, target: b, format: aligned, pair: de-en"), r"together; write path: \[source, target\]"),
+        (entry("source: a, target: b, format: aligned"), "a, b: format aligned needs the pair of its files; add one"),
+        (entry("path: [a, b], format: aligned, pair: de-en, columns: [de, en]"), "aligned takes no columns; remove"),
+        (entry("path: a, format: multiway_tsv, pair: de-en"), "multiway_tsv takes no pair; remove it, the first line"),
+        (entry("path: a, format: tsv"), "format tsv needs its languages; add them, as pair: de-en, or as columns: "),
+        (entry("path: a, format: tmx"), "format tmx needs its languages"),
+        (entry("path: a, format: tsv, columns: {de: de, en: en}"), "columns: field 'de' is no number from 0; write"),
+        (entry("path: a, format: tsv, columns: {'²': de, 1: en}"), "columns: field '²' is no number from 0; write"),
+        (entry("path: a, format: tsv, columns: []"), r"columns: \[\] names no fields; write them as"),
+        (entry("path: a, format: tsv, columns: de"), "columns: 'de' names no fields; write them as"),
+        (entry("path: a, format: tsv, columns: [de, no]"), "files.columns.1: False is no text; quote it"),
+        (entry("path: a, format: jsonl, columns: {no: nb, en: en}"), "files.columns: False is no text; quote it"),
+        (entry("path: a, format: tsv, columns: [de, german]"), "'german' is not of BCP-47 form"),
+        (entry("path: a, format: tsv, columns: [de, de]"), "several fields are de; keep one of them"),
+        (entry("path: a, format: tsv, columns: [de, document]"), "columns hold one language, or none; parallel text"),
+        (entry("path: a, format: tsv, columns: [de, fr], pair: de-en"), "pair de-en is not among its columns, de, fr"),
+        (entry("path: a, format: tsv, pair: de-en, dataset: b"), "tsv reads files and takes no dataset; remove it"),
+        (entry("path: a, format: tsv, pair: de-en, streaming: yes please"), "streaming='yes please' is neither true"),
+        (entry("path: a, format: tsv, pair: de-en, source: Euro parl"), "source 'Euro parl' is no name; use letters"),
+        (entry("path: a, format: tsv, pair: de-en, tag: <bt>"), "tag '<bt>' is no marker; use lower-case letters"),
+        (entry("path: a, format: tsv, pair: de-en, archive: ../b.tar"), "leaves the corpus directory; move the file"),
+        (entry("path: 's3://x/a', format: tsv, pair: de-en"), "a URL of s3 cannot be read; use https, http, file"),
+        (entry("path: a, format: tsv, pair: de-en, licence: 4"), "files.licence: 4 is no text; quote it"),
     ],
 )
 def test_wrong_manifest_names_file_field_and_remedy(make_corpus: Make, text: str, message: str) -> None:
@@ -74,48 +100,55 @@ def test_pair_of_a_manifest_uses_its_codes(make_corpus: Make) -> None:
     assert manifest.files[0].paths == ("a", "b")
 
 
+def test_every_field_of_an_entry(make_corpus: Make) -> None:
+    manifest = read_manifest(
+        make_corpus({
+            "manifest.yaml": """
+name: mine
+codes: {cn: zh-Hans}
+files:
+  - {split: train, path: a.tsv.gz, format: tsv, columns: [cn, null, "en", document], source: web-1.0, tag: bt,
+     licence: CC0-1.0, citation: Someone, archive: "https://example.org/a.tar", sha256: ABC, rows: 3}
+  - {split: dev, path: ["http://example.org/a", "file:///b"], format: aligned, pair: "cn:en", source: other}
+  - {split: test, path: c.jsonl, format: jsonl, columns: {translation.cn: cn, translation.en: "en", id: document}}
+  - {split: test, format: elsewhere, dataset: who/what, config: c, part: validation, revision: r, streaming: true}
+"""
+        })
+    )  # fmt: skip
+    assert manifest.files == (
+        FileEntry(
+            split="train", format="tsv", paths=("a.tsv.gz",), source="web-1.0", tag="bt", licence="CC0-1.0",
+            columns={"0": "zh-Hans", "2": "en", "3": "document"}, citation="Someone", sha256=("abc",), rows=3,
+            archive="https://example.org/a.tar",
+        ),
+        FileEntry(
+            split="dev", format="aligned", paths=("http://example.org/a", "file:///b"), source="other",
+            pair=LangPair("zh-Hans", "en"),
+        ),
+        FileEntry(
+            split="test", format="jsonl", paths=("c.jsonl",),
+            columns={"translation.cn": "zh-Hans", "translation.en": "en", "id": "document"},
+        ),
+        FileEntry(
+            split="test", format="elsewhere", dataset="who/what", config="c", part="validation", revision="r",
+            streaming=True,
+        ),
+    )  # fmt: skip
+    assert [is_url(path) for path in (*manifest.files[1].paths, "a/b")] == [True, True, False]
+
+
+def test_templates_are_checked_when_their_languages_are_known(make_corpus: Make) -> None:
+    texts = ["path: '{src}.tsv', format: tsv", "path: a, format: jsonl, columns: {'{src}': '{src}', '{tgt}': '{tgt}'}"]
+    for number, text in enumerate(texts):
+        (file,) = read_manifest(make_corpus({"manifest.yaml": entry(text)}, str(number))).files
+        assert file.template
+    assert not FileEntry(split="train", format="tsv", paths=("{a}.tsv",)).template
+
+
 def test_missing_directory_and_unknown_format(tmp_path: Path, make_corpus: Make) -> None:
     with pytest.raises(ValueError, match=r"corpus.path=.*nowhere is not a directory; give one that holds a corpus"):
         read_manifest(tmp_path / "nowhere")
     corpus = make_corpus({"manifest.yaml": "name: x\nfiles: [{split: dev, path: a, format: tmy}]\n"})
+    (file,) = read_manifest(corpus).files
     with pytest.raises(ValueError, match=r"format 'tmy' is unknown; did you mean tmx\? \(the formats are mult"):
-        corpus_codes(corpus)
-
-
-def test_manifest_is_inferred_from_names(make_corpus: Make, caplog: pytest.LogCaptureFixture) -> None:
-    names = [
-        "train.de-en.de",
-        "train.de-en.en",
-        "dev.tsv",
-        "test.pt_BR-zh_CN.zh_CN",
-        "test.pt_BR-zh_CN.pt_BR",
-    ]
-    with caplog.at_level(logging.INFO):
-        manifest = read_manifest(make_corpus(dict.fromkeys([*names, "README.md", "NOTICE", ".git"], "x"), "mine"))
-    assert manifest.name == "mine"
-    assert {(f.split, f.format, f.paths, f.pair) for f in manifest.files} == {
-        ("train", "aligned", ("train.de-en.de", "train.de-en.en"), LangPair("de", "en")),
-        ("dev", "multiway_tsv", ("dev.tsv",), None),
-        (
-            "test",
-            "aligned",
-            ("test.pt_BR-zh_CN.pt_BR", "test.pt_BR-zh_CN.zh_CN"),
-            LangPair("pt-BR", "zh-Hans"),
-        ),
-    }
-    assert "has no manifest.yaml; inferred from the names of its files" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        ([], "holds no corpus files; name files <split>.tsv or <split>.<src>-<tgt>.<code>"),
-        (["train.de-en.de"], "train.de-en.de has no counterpart; add the other side of de-en"),
-        (["train.de-en.fr"], r"train.de-en.fr has a name that says neither .* or add manifest.yaml"),
-        (["tain.tsv", "dev.tsv"], "tain.tsv has a name that says neither split nor languages"),
-        (["train.de"], "train.de has a name that says neither"),
-    ],
-)
-def test_names_that_say_nothing_are_an_error(make_corpus: Make, names: list[str], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        read_manifest(make_corpus(dict.fromkeys(names, "x")))
+        open_table([], file, {})
