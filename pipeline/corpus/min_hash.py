@@ -1,0 +1,126 @@
+"""Sets of shingles as signatures of a fixed size, by which their Jaccard similarity is estimated (Broder, 1997).
+
+N rows, K hashes, S shingles of all rows, B bands.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.corpus.characters import mix
+from pipeline.corpus.codepoints import Folded, Hashes, Ints
+
+Signatures = npt.NDArray[np.uint16]
+
+NO_SHINGLES = 0xFFFF  # in all places of the signature of a row that has none
+_BLOCK_ROWS = 2048  # whose shingles fit the cache
+_TARGET = np.uint64(0x9E3779B97F4A7C15)  # sets a shingle of the target apart from the same words of the source
+_SEED = 5
+_RECALL = 0.99  # least chance that two rows as similar as the threshold share a band
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearDuplicateConfig:
+    """Which rows are near duplicates of one another.
+
+    threshold: least Jaccard similarity of the sets of shingles of two rows, source and target together.
+    num_hashes: of a signature; the similarity is estimated with a standard deviation of at most 0.5 / sqrt(num_hashes).
+    shingle_words: words of a shingle; two letters count as a word in scripts without spaces.
+    """
+
+    threshold: float = 0.8
+    num_hashes: int = 128
+    shingle_words: int = 2
+
+    def __post_init__(self) -> None:
+        if not 0.5 <= self.threshold <= 1:
+            raise ValueError(
+                f"corpus.near_duplicates.threshold={self.threshold} is no similarity of near duplicates; "
+                "choose 0.5 to 1, such as 0.8"
+            )
+        if not 16 <= self.num_hashes <= 1024:
+            raise ValueError(
+                f"corpus.near_duplicates.num_hashes={self.num_hashes} makes no useful signature; "
+                "choose 16 to 1024, such as 128"
+            )
+        if self.shingle_words < 1:
+            raise ValueError(
+                f"corpus.near_duplicates.shingle_words={self.shingle_words} makes no shingle; choose 1 to 5, such as 2"
+            )
+
+    @property
+    def band_width(self) -> int:
+        """Hashes of a band: as many as leave a row at the threshold the chance of _RECALL to share one of the bands.
+
+        With b bands of r hashes, two rows of similarity s share one with probability 1 - (1 - s ** r) ** b (Leskovec,
+        Rajaraman and Ullman, Mining of Massive Datasets, section 3.4).
+        """
+        widths = range(1, self.num_hashes + 1)
+        return max(r for r in widths if r == 1 or 1 - (1 - self.threshold**r) ** (self.num_hashes // r) >= _RECALL)
+
+    @property
+    def num_bands(self) -> int:
+        return self.num_hashes // self.band_width
+
+
+def shingle_sets(source: Folded, target: Folded, size: int) -> tuple[Hashes, Ints]:
+    """Shingles of every row, source and target together, and where those of each row begin: [S] and [N + 1].
+
+    A side of fewer words is one shingle, an empty one none. A shingle may be there more than once.
+    """
+    values, rows = [], []
+    for side, salt in ((source, np.uint64(0)), (target, _TARGET)):
+        hashes, row = side.shingles(size)
+        short = np.ones(len(side.empty), dtype=bool)
+        short[row] = False
+        alone = np.flatnonzero(short & ~side.empty)
+        values += [mix(hashes ^ salt), mix(side.essences[alone] ^ salt)]
+        rows += [row, alone]
+    row_of = np.concatenate(rows)
+    order = np.argsort(row_of, kind="stable")
+    return np.concatenate(values)[order], np.searchsorted(row_of[order], np.arange(len(source.empty) + 1))
+
+
+def signatures(source: Folded, target: Folded, config: NearDuplicateConfig) -> Signatures:
+    """Signature of every row: [N, K]; it depends on the texts of the row alone.
+
+    Each place holds the shingle that comes first in one of K random orders, or 16 bits of it: two different ones look
+    the same with a probability of 2 ** -16 (b-bit minwise hashing, Li and König, WWW 2010).
+    """
+    shingles, offsets = shingle_sets(source, target, config.shingle_words)
+    words = (shingles >> np.uint64(32)).astype(np.uint32)
+    generator = np.random.Generator(np.random.PCG64(_SEED))
+    factors, masks = generator.integers(0, 1 << 32, (2, config.num_hashes), dtype=np.uint32)
+    factors |= np.uint32(1)
+    result_KN = np.full((config.num_hashes, len(offsets) - 1), NO_SHINGLES, dtype=np.uint16)
+    filled = np.flatnonzero(np.diff(offsets))
+    for start in range(0, len(filled), _BLOCK_ROWS):
+        rows = filled[start : start + _BLOCK_ROWS]
+        first, last = offsets[rows[0]], offsets[rows[-1] + 1]
+        block, begins = words[first:last], offsets[rows] - first
+        for place, (factor, mask) in enumerate(zip(factors, masks, strict=True)):
+            result_KN[place, rows] = np.minimum.reduceat((block * factor) ^ mask, begins).astype(np.uint16)
+    return np.ascontiguousarray(result_KN.T)
+
+
+def similarity(first_NK: Signatures, second_NK: Signatures) -> npt.NDArray[np.float64]:
+    """Estimated Jaccard similarity of each two rows: [N]."""
+    shares: npt.NDArray[np.float64] = (first_NK == second_NK).mean(axis=1)
+    return shares
+
+
+def band_keys(signatures_NK: Signatures, config: NearDuplicateConfig) -> tuple[Hashes, Ints]:
+    """Keys that two rows share if a whole band of their signatures is the same, and the row of each: [N * B] each.
+
+    Rows without shingles have none.
+    """
+    rows = np.flatnonzero((signatures_NK != NO_SHINGLES).any(axis=1))
+    values_KN = np.ascontiguousarray(signatures_NK[rows].T).astype(np.uint64)
+    keys = np.empty((config.num_bands, len(rows)), dtype=np.uint64)
+    for band in range(config.num_bands):
+        key = np.full(len(rows), band, dtype=np.uint64)
+        for place in range(band * config.band_width, (band + 1) * config.band_width):
+            key = mix(key ^ values_KN[place])
+        keys[band] = key
+    return keys.ravel(), np.tile(rows, config.num_bands)
