@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pipeline.corpus.fetched import FetchedTable, read_tables
 from pipeline.corpus.languages import LangPair, parse_pairs
 from pipeline.corpus.manifest import NOTICE, FileEntry, Manifest, read_manifest
 from pipeline.stage import Artifact, Stage, Store, file_sha256
+from pipeline.tasks import DataConfig, shard_runner, side_by_side
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ class Corpus:
         ]
 
 
-def prepare_corpus(config: CorpusConfig, pairs: Sequence[str], store: Store) -> Corpus:
+def prepare_corpus(config: CorpusConfig, pairs: Sequence[str], store: Store, data: DataConfig) -> Corpus:
     """Fetch what the pairs need, and every dev and test set; split off what they lack; index what is held out.
 
     pairs: as the user wrote them, or ALL.
@@ -51,7 +53,8 @@ def prepare_corpus(config: CorpusConfig, pairs: Sequence[str], store: Store) -> 
         for entry in manifest.files
         if entry.split != "train" or any({p.src, p.tgt} <= set(fetched.codes(entry)) for p in parsed)
     ]
-    tables = [(table, artifact) for entry in needed for table, artifact in fetched.tables(entry)]
+    found = side_by_side([partial(fetched.tables, entry) for entry in needed], at_once=data.workers)
+    tables = [item for of_entry in found for item in of_entry]
     tables = _with_held_out(config, store, parsed, tables)
     return Corpus(
         manifest=manifest,
@@ -62,20 +65,30 @@ def prepare_corpus(config: CorpusConfig, pairs: Sequence[str], store: Store) -> 
     )
 
 
-def clean(config: CorpusConfig, store: Store, corpus: Corpus, pair: LangPair) -> Artifact:
+def clean(config: CorpusConfig, store: Store, corpus: Corpus, pair: LangPair, data: DataConfig) -> Artifact:
     """Cleaned rows of one pair."""
     found = corpus.tables_of(pair)
+    rows = sum(table.rows for table, _ in found)
     artifacts = {f"table {number}": artifact for number, (_, artifact) in enumerate(found)}
 
     def run(out: Path) -> None:
         from pipeline.corpus.clean import clean
 
         held_out = corpus.held_out.path if corpus.held_out else None
-        clean(config, pair, tables=[table for table, _ in found], held_out=held_out, out=out)
+        clean(
+            config,
+            pair,
+            tables=[table for table, _ in found],
+            held_out=held_out,
+            out=out,
+            shard_rows=data.shard_rows,
+            run_shards=shard_runner(data, rows, out / "log", f"clean {pair.name}"),
+        )
 
     slice_ = {"pair": pair.name, "rules": asdict(config.rules), "keep_removed": config.keep_removed}
     inputs = {**artifacts, **({"held_out": corpus.held_out} if corpus.held_out else {})}
-    return store.get(Stage(name="clean", version=2, config=slice_, inputs=inputs, run=run, label=pair.name))
+    stage = Stage(name="clean", version=2, config=slice_, inputs=inputs, run=run, label=pair.name, resumable=True)
+    return store.get(stage)
 
 
 class _Fetched:

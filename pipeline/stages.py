@@ -29,11 +29,12 @@ logger = logging.getLogger(__name__)
 def train_run(config: RunConfig) -> Path:
     """The main job; its results are in the returned directory, `runs/<name>`."""
     check_launcher(config.runtime)
-    store = Store(ROOT / config.runtime.artifacts)
+    store, data = Store(ROOT / config.runtime.artifacts), config.runtime.data
     check_writable(ROOT / config.runtime.runs, "runtime.runs")
-    corpus = prepare_corpus(config.corpus, config.pairs, store)
+    corpus = prepare_corpus(config.corpus, config.pairs, store, data)
     pairs = corpus.pairs
-    cleaned = {pair: clean(config.corpus, store, corpus, pair) for pair in pairs}
+    actions = [partial(clean, config.corpus, store, corpus, pair, data) for pair in pairs]
+    cleaned = dict(zip(pairs, side_by_side(actions, at_once=data.workers), strict=True))
     rows = {pair: _train_rows(cleaned[pair]) for pair in pairs}
     moe = System(
         label="moe",

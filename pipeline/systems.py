@@ -6,6 +6,7 @@ The same for the multilingual model and for a bilingual baseline.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pipeline.parallel.cluster import launch_on_hosts
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.parallel.launch import launch
 from pipeline.stage import Artifact, Stage, Store, check_free
+from pipeline.tasks import shard_runner, side_by_side
 from pipeline.train import retention
 from pipeline.train.config import TrainConfig
 from pipeline.train.job import TrainJob
@@ -76,13 +78,25 @@ def vocab(store: Store, cleaned: Mapping[LangPair, Artifact], system: System) ->
     return store.get(stage)
 
 
-def encode(store: Store, vocabulary: Artifact, cleaned: Artifact, pair: LangPair, batch: BatchConfig) -> Artifact:
-    limits: Any = {"max_source_tokens": batch.max_source, "max_target_tokens": batch.max_target}
+def encode(store: Store, vocabulary: Artifact, cleaned: Artifact, pair: LangPair, system: System) -> Artifact:
+    limits: Any = {"max_source_tokens": system.batch.max_source, "max_target_tokens": system.batch.max_target}
+    data = system.runtime.data
 
     def run(out: Path) -> None:
+        from pipeline.corpus.clean import funnel
         from pipeline.vocab.encode import encode
 
-        encode(vocabulary.path, cleaned.path, pair, **limits, out=out)
+        rows = funnel(cleaned.path)["train"]["kept"]
+        encode(
+            vocabulary.path,
+            cleaned.path,
+            pair,
+            **limits,
+            out=out,
+            shard_rows=data.shard_rows,
+            threads=1,
+            run=shard_runner(data, rows, out / "log", f"encode {pair.name}"),
+        )
 
     inputs = {"vocabulary": vocabulary, "bitext": cleaned}
     slice_ = {"pair": pair.name, **limits}
@@ -94,8 +108,9 @@ def prepare(
 ) -> tuple[Artifact, dict[LangPair, Artifact]]:
     """vocab -> encode: what a system is trained on."""
     vocabulary = vocab(store, cleaned, system)
-    encoded = {pair: encode(store, vocabulary, cleaned[pair], pair, system.batch) for pair in system.pairs}
-    return vocabulary, encoded
+    actions = [partial(encode, store, vocabulary, cleaned[pair], pair, system) for pair in system.pairs]
+    encoded = side_by_side(actions, at_once=system.runtime.data.workers)
+    return vocabulary, dict(zip(system.pairs, encoded, strict=True))
 
 
 def train_and_translate(

@@ -9,21 +9,22 @@ from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.fetched import FetchedTable
 from pipeline.corpus.tables import read_batches
 from pipeline.stage import Artifact, Store
+from pipeline.tasks import DataConfig
 
 Rows = list[tuple[str, str]]
 
 
 def prepare(source: Path, pairs: str, store: Path, **config: Any) -> Corpus:
     """Fetch a corpus for some pairs, separated by spaces."""
-    return prepare_corpus(CorpusConfig(path=str(source), **config), pairs.split(), Store(store))
+    return prepare_corpus(CorpusConfig(path=str(source), **config), pairs.split(), Store(store), DataConfig())
 
 
 def clean_pair(source: Path, pair: str, store: Path, *, rules: Rules | None = None, **config: Any) -> Artifact:
     """Cleaned rows of one pair of a corpus."""
     corpus_config = CorpusConfig(path=str(source), rules=rules or Rules(), **config)
     artifacts = Store(store)
-    corpus = prepare_corpus(corpus_config, [pair], artifacts)
-    return clean(corpus_config, artifacts, corpus, corpus.pairs[0])
+    corpus = prepare_corpus(corpus_config, [pair], artifacts, DataConfig())
+    return clean(corpus_config, artifacts, corpus, corpus.pairs[0], DataConfig())
 
 
 def bitext_rows(directory: Path, split: str) -> Rows:

@@ -39,9 +39,9 @@ def prepare_sample(contest: Contest, pairs: str) -> Sample:
     """Run or reuse our stages up to `encode`; artifacts go where `make train` keeps them."""
     config = load_config(["recipes=demo", f"pairs=[{pairs}]", *contest.vocabulary])
     store = Store(ROOT / config.runtime.artifacts)
-    corpus = prepare_corpus(config.corpus, config.pairs, store)
+    corpus = prepare_corpus(config.corpus, config.pairs, store, config.runtime.data)
     named = corpus.pairs
-    cleaned = {pair: clean(config.corpus, store, corpus, pair) for pair in named}
+    cleaned = {pair: clean(config.corpus, store, corpus, pair, config.runtime.data) for pair in named}
     system = System(
         label="bench",
         pairs=named,

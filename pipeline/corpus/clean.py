@@ -7,16 +7,14 @@ import gzip
 import json
 import logging
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.corpus.bitext import SCHEMA, BitextWriter, iter_bitext, write_bitext
 from pipeline.corpus.characters import mix
@@ -29,12 +27,13 @@ from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
 from pipeline.corpus.rules import EMPTY, judge, row_rules
 from pipeline.corpus.tables import group_rows, read_batches, small_batches
+from pipeline.corpus.tally import Tally
+from pipeline.tasks import run_once
 
 FUNNEL = "funnel.json"
 REMOVED = "removed.tsv.gz"
 FEW_ROWS = 100
 DUPLICATE = "duplicate"
-_NUM_EXAMPLES = 3
 _SHARDS = "shards"
 
 _log = logging.getLogger(__name__)
@@ -51,37 +50,6 @@ class Shard:
     partitions: int
     keep_removed: bool
     out: str
-
-
-@dataclass
-class Tally:
-    """What became of rows. examples: the first rows by rule."""
-
-    read: Counter[int] = field(default_factory=Counter)  # by source
-    kept: Counter[int] = field(default_factory=Counter)
-    removed: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[list[str]]] = field(default_factory=dict)
-
-    def remove(self, rule: str, rows: pa.RecordBatch, file: IO[bytes] | gzip.GzipFile | None) -> None:
-        """Count rows that a rule removed, and write them down where they are to be kept."""
-        if rows.num_rows == 0:
-            return
-        self.removed[rule] += rows.num_rows
-        self.add_examples(rule, [[row["src"], row["tgt"]] for row in rows.slice(0, _NUM_EXAMPLES).to_pylist()])
-        if file is not None:
-            lines = pc.binary_join_element_wise(pa.scalar(rule), rows["src"], rows["tgt"], "\t")
-            file.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
-
-    def add_examples(self, rule: str, rows: list[list[str]]) -> None:
-        examples = self.examples.setdefault(rule, [])
-        examples += rows[: _NUM_EXAMPLES - len(examples)]
-
-    def add(self, other: "Tally") -> None:
-        """Take in what became of later rows."""
-        for mine, theirs in ((self.read, other.read), (self.kept, other.kept), (self.removed, other.removed)):
-            mine.update(theirs)  # type: ignore[arg-type]
-        for rule, rows in other.examples.items():
-            self.add_examples(rule, rows)
 
 
 RunShards = Callable[[Callable[[Shard], Tally], Sequence[Shard]], list[Tally]]
@@ -135,12 +103,14 @@ def funnel(directory: Path) -> dict[str, Any]:
 
 
 def clean_shard(shard: Shard) -> Tally:
-    """Normalise the rows of a shard and apply the rules that judge a row by itself.
+    """Normalise the rows of a shard and apply the rules that judge a row by itself; once done, it is not done again.
 
     Writes the rows that are left to `rows.arrow`, and the hash of each for the search for duplicates.
     """
-    out = Path(shard.out)
-    out.mkdir(parents=True, exist_ok=True)
+    return Tally.from_json(run_once(Path(shard.out), lambda out: _clean_shard(shard, out).to_json()))
+
+
+def _clean_shard(shard: Shard, out: Path) -> Tally:
     rules = row_rules(shard.rules, HeldOut.load(Path(shard.held_out)) if shard.held_out else None)
     names, tally = list(rules), Tally()
     with ExitStack() as stack:
@@ -176,31 +146,31 @@ def _plan(
     directory: Path,
     shard_rows: int,
 ) -> list[Shard]:
-    total = sum(table.rows for table in tables)
-    shards: list[list[tuple[int, str, list[int]]]] = []
-    room = 0
+    if config.rules.held_out is not None and held_out is None:
+        raise ValueError("corpus.rules.held_out needs the index of the dev and test texts; set it to null without one")
+    ranges: list[tuple[str, list[tuple[int, str, list[int]]]]] = []
+    at = room = 0
     for source, table in enumerate(tables):
         for group, rows in enumerate(group_rows(table.path)):
             if room <= 0:
-                shards.append([])
+                ranges.append((f"from-{at}-by-{shard_rows}", []))
                 room = shard_rows
-            room -= rows
-            if not shards[-1] or shards[-1][-1][0] != source:
-                shards[-1].append((source, str(table.path), []))
-            shards[-1][-1][2].append(group)
-    if config.rules.held_out is not None and held_out is None:
-        raise ValueError("corpus.rules.held_out needs the index of the dev and test texts; set it to null without one")
+            at, room = at + rows, room - rows
+            parts = ranges[-1][1]
+            if not parts or parts[-1][0] != source:
+                parts.append((source, str(table.path), []))
+            parts[-1][2].append(group)
     return [
         Shard(
             pair=pair,
             rules=config.rules,
             parts=parts,
             held_out=str(held_out) if config.rules.held_out is not None else None,
-            partitions=num_partitions(total),
+            partitions=num_partitions(at),
             keep_removed=config.keep_removed,
-            out=str(directory / f"{number:05d}"),
+            out=str(directory / name),
         )
-        for number, parts in enumerate(shards)
+        for name, parts in ranges
     ]
 
 

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 _TEXT_FIELDS = ("name", "title", "licence", "citation", "default_target")
 _ENTRY_TEXTS = ("tag", "licence", "citation", "archive", "dataset", "config", "part", "revision")
 _ENTRY_FIELDS = (
-    *("split", "format", "path", "source", "target", "pair", "columns", "sha256", "rows", "streaming"),
+    *("split", "format", "path", "source", "target", "pair", "columns", "name", "sha256", "rows", "streaming"),
     *_ENTRY_TEXTS,
 )
 _SOURCE = re.compile(r"[A-Za-z0-9._-]+")
@@ -38,8 +38,8 @@ class FileEntry:
     """One file of a corpus, the two aligned files of a pair, or a part of a data set elsewhere.
 
     paths: relative to the directory of the corpus, or URLs; source first. columns: field of the file, by name or by
-    number from 0 -> BCP-47 code or `document`, for formats that do not say so themselves. source: the name by which
-    mixing and curriculum know these rows. tag: marker put before each of their source sentences, such as bt. archive:
+    number from 0 -> BCP-47 code or `document`, for formats that do not say so themselves. source: the name (`name`
+    in YAML) by which mixing and curriculum know these rows. tag: marker put before each of their source sentences, such as bt. archive:
     what holds the paths, if anything.
     dataset, config, part, revision: of a hub data set (part is its name of the split); dataset is also an mtdata id.
     """
@@ -73,7 +73,7 @@ class FileEntry:
         if self.sha256 and len(self.sha256) != len(self.paths):
             raise ValueError(f"{where}: {len(self.sha256)} sha256 for {len(self.paths)} files; give a list of one each")
         if self.source and not _SOURCE.fullmatch(self.source):
-            raise ValueError(f"{where}: source {self.source!r} is no name; use letters, digits, dots, - and _")
+            raise ValueError(f"{where}: name {self.source!r} is no word; use letters, digits, dots, - and _")
         if self.tag and not _TAG.fullmatch(self.tag):
             raise ValueError(f"{where}: tag {self.tag!r} is no marker; use lower-case letters and digits, as in bt")
 
@@ -187,7 +187,7 @@ def _entry_from(item: Mapping[Any, Any], renames: Mapping[str, str]) -> FileEntr
         columns=_columns(item["columns"], name, renames) if "columns" in item else {},
         sha256=tuple(text.lower() for text in _texts(item.get("sha256") or [], "files.sha256")),
         rows=rows,
-        source=_text(item["source"], "files.source") if "source" in item and "target" not in item else "",
+        source=_text(item["name"], "files.name") if "name" in item else "",
         streaming=streaming,
         **{key: _text(item[key], f"files.{key}") for key in _ENTRY_TEXTS if key in item},
     )

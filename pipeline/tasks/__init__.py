@@ -9,6 +9,7 @@ import pickle
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,8 +31,11 @@ __all__ = [
     "end_workers",
     "run_once",
     "run_tasks",
+    "shard_runner",
     "side_by_side",
 ]
+
+_FEW_ROWS = 20_000
 
 Payload = TypeVar("Payload")
 Result = TypeVar("Result")
@@ -64,6 +68,15 @@ def run_tasks(
             results[number] = pickle.loads(outcome).value()
             bar.update()
     return [results[number] for number in range(len(calls))]
+
+
+def shard_runner(
+    config: DataConfig, rows: int, directory: Path, title: str
+) -> Callable[[Callable[[Payload], Result], Sequence[Payload]], list[Result]]:
+    """What runs the shards of so many rows: `run_tasks`, or this process where that would take longer to begin."""
+    if rows < _FEW_ROWS:
+        return lambda function, shards: [function(shard) for shard in shards]
+    return partial(run_tasks, config=config, directory=directory, title=title)
 
 
 def check_launcher(config: DataConfig) -> None:

@@ -15,6 +15,7 @@ from pipeline.corpus.clean import clean, funnel
 from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.languages import LangPair
 from pipeline.stage import Store
+from pipeline.tasks import DataConfig
 from tests.corpora import bitext_rows, clean_pair
 
 Make = Callable[..., Path]
@@ -184,7 +185,7 @@ def test_any_number_of_shards_gives_the_same_files(make_corpus: Make, tmp_path: 
     }
     source = make_corpus(files)
     config = CorpusConfig(path=str(source), keep_removed=True)
-    corpus = prepare_corpus(config, ["de-en"], Store(tmp_path / "store"))
+    corpus = prepare_corpus(config, ["de-en"], Store(tmp_path / "store"), DataConfig())
     assert corpus.held_out is not None
     found = {}
     for shard_rows in (20_000, 60_000, 10_000_000):

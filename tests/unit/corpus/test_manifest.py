@@ -80,7 +80,7 @@ def test_manifest_of_the_sample(sample: Path) -> None:
         (entry("path: a, format: tsv, columns: [de, fr], pair: de-en"), "pair de-en is not among its columns, de, fr"),
         (entry("path: a, format: tsv, pair: de-en, dataset: b"), "tsv reads files and takes no dataset; remove it"),
         (entry("path: a, format: tsv, pair: de-en, streaming: yes please"), "streaming='yes please' is neither true"),
-        (entry("path: a, format: tsv, pair: de-en, source: Euro parl"), "source 'Euro parl' is no name; use letters"),
+        (entry("path: a, format: tsv, pair: de-en, name: Euro parl"), "name 'Euro parl' is no word; use letters"),
         (entry("path: a, format: tsv, pair: de-en, tag: <bt>"), "tag '<bt>' is no marker; use lower-case letters"),
         (entry("path: a, format: tsv, pair: de-en, archive: ../b.tar"), "leaves the corpus directory; move the file"),
         (entry("path: 's3://x/a', format: tsv, pair: de-en"), "a URL of s3 cannot be read; use https, http, file"),
@@ -107,9 +107,9 @@ def test_every_field_of_an_entry(make_corpus: Make) -> None:
 name: mine
 codes: {cn: zh-Hans}
 files:
-  - {split: train, path: a.tsv.gz, format: tsv, columns: [cn, null, "en", document], source: web-1.0, tag: bt,
+  - {split: train, path: a.tsv.gz, format: tsv, columns: [cn, null, "en", document], name: web-1.0, tag: bt,
      licence: CC0-1.0, citation: Someone, archive: "https://example.org/a.tar", sha256: ABC, rows: 3}
-  - {split: dev, path: ["http://example.org/a", "file:///b"], format: aligned, pair: "cn:en", source: other}
+  - {split: dev, path: ["http://example.org/a", "file:///b"], format: aligned, pair: "cn:en", name: other}
   - {split: test, path: c.jsonl, format: jsonl, columns: {translation.cn: cn, translation.en: "en", id: document}}
   - {split: test, format: elsewhere, dataset: who/what, config: c, part: validation, revision: r, streaming: true}
 """
