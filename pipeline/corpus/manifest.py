@@ -38,9 +38,9 @@ class FileEntry:
     """One file of a corpus, the two aligned files of a pair, or a part of a data set elsewhere.
 
     paths: relative to the directory of the corpus, or URLs; source first. columns: field of the file, by name or by
-    number from 0 -> BCP-47 code or `document`, for formats that do not say so themselves. source: the name (`name`
-    in YAML) by which mixing and curriculum know these rows. tag: marker put before each of their source sentences, such as bt. archive:
-    what holds the paths, if anything.
+    number from 0 -> BCP-47 code or `document`, for formats that do not say so themselves. source: the name (`name` in
+    YAML) by which mixing and curriculum know these rows. tag: marker put before each of their source sentences, such
+    as bt. archive: what holds the paths, if anything.
     dataset, config, part, revision: of a hub data set (part is its name of the split); dataset is also an mtdata id.
     """
 
