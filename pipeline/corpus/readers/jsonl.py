@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.corpus.manifest import FileEntry
-from pipeline.corpus.readers.fields import named_fields
+from pipeline.corpus.readers.fields import listed, named_fields
 from pipeline.corpus.readers.lines import Block, read_blocks
 from pipeline.corpus.tables import BATCH_ROWS, DOCUMENT, Table
 
@@ -24,8 +24,11 @@ def read_jsonl(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, st
     first = next(blocks, None)
     if first is None:
         raise ValueError(f"{path}: line 1: empty, without a single row; add rows or take it out of the corpus")
-    _, head = next(_records(path, first), (0, {}))
-    fields = named_fields(path, entry, renames, list(_flattened(head)))
+    head = next(_records(path, first), None)
+    if head is None:
+        raise ValueError(f"{path}: line {first.first}: blank, as are those after it; add rows, or remove these lines")
+    number, record = head
+    fields = named_fields(f"{path}: line {number}", entry, renames, list(_flattened(record)))
 
     def batches() -> Iterator[pa.RecordBatch]:
         for block in chain([first], blocks):
@@ -36,9 +39,49 @@ def read_jsonl(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, st
     return Table(columns=tuple(fields.values()), batches=batches())
 
 
+def _batch(path: Path, block: Block, fields: Mapping[str, str]) -> pa.RecordBatch:
+    try:
+        records = [json.loads(line) for line in block.data.decode().split("\n") if line and not line.isspace()]
+        arrays = [_column(records, field, column) for field, column in fields.items()]
+    except (ValueError, TypeError, KeyError, RecursionError, pa.ArrowException):
+        _check_lines(path, block, fields)
+        raise
+    return pa.RecordBatch.from_arrays(arrays, names=list(fields.values()))
+
+
+def _column(records: Sequence[Any], field: str, column: str) -> pa.StringArray:
+    steps = field.split(".")
+    values = [record[field] for record in records] if len(steps) == 1 else [_value(r, field, steps) for r in records]
+    if column == DOCUMENT:
+        values = [str(value) if type(value) is int else value for value in values]
+    return pa.array(values, pa.string())
+
+
+def _check_lines(path: Path, block: Block, fields: Mapping[str, str]) -> None:
+    """Raises ValueError for the first line that is wrong."""
+    for number, record in _records(path, block):
+        for field, column in fields.items():
+            try:
+                value = _value(record, field, field.split("."))
+            except (KeyError, TypeError) as error:
+                raise ValueError(_missing(path, number, field, record)) from error
+            if isinstance(value, str):
+                try:
+                    value.encode()
+                except UnicodeEncodeError as error:
+                    raise ValueError(
+                        f"{path}: line {number}: field {field!r} is no Unicode text ({error.reason}); correct it"
+                    ) from error
+            elif value is not None and not (column == DOCUMENT and type(value) is int):
+                kind = type(value).__name__
+                raise ValueError(
+                    f"{path}: line {number}: field {field!r} is {kind} and no text; quote it, or correct columns"
+                )
+
+
 def _records(path: Path, block: Block) -> Iterator[tuple[int, Any]]:
     """Number and content of every line that is not blank."""
-    for number, line in enumerate(block.data.decode().split("\n")[:-1], start=block.first):
+    for number, line in enumerate(block.data.decode().split("\n"), start=block.first):
         if line and not line.isspace():
             try:
                 yield number, json.loads(line)
@@ -48,29 +91,7 @@ def _records(path: Path, block: Block) -> Iterator[tuple[int, Any]]:
                 raise ValueError(f"{path}: line {number}: malformed JSON ({error}); correct the line") from error
 
 
-def _batch(path: Path, block: Block, fields: Mapping[str, str]) -> pa.RecordBatch:
-    keys = [(field, tuple(field.split("."))) for field in fields]
-    numbers: list[int] = []
-    columns: list[list[Any]] = [[] for _ in keys]
-    for number, record in _records(path, block):
-        numbers.append(number)
-        for (field, steps), values in zip(keys, columns, strict=True):
-            try:
-                values.append(_value(record, field, steps))
-            except (KeyError, TypeError) as error:
-                raise ValueError(_missing(path, number, field, record)) from error
-    arrays = []
-    for (field, column), values in zip(fields.items(), columns, strict=True):
-        if column == DOCUMENT:
-            values = [str(value) if type(value) is int else value for value in values]
-        try:
-            arrays.append(pa.array(values, pa.string()))
-        except (pa.ArrowException, UnicodeEncodeError) as error:
-            raise ValueError(_wrong(path, numbers, field, values)) from error
-    return pa.RecordBatch.from_arrays(arrays, names=list(fields.values()))
-
-
-def _value(record: Any, field: str, steps: tuple[str, ...]) -> Any:
+def _value(record: Any, field: str, steps: Sequence[str]) -> Any:
     if len(steps) == 1 or field in record:  # a name may hold a dot
         return record[field]
     for step in steps:
@@ -79,22 +100,8 @@ def _value(record: Any, field: str, steps: tuple[str, ...]) -> Any:
 
 
 def _missing(path: Path, number: int, field: str, record: Any) -> str:
-    has = f"the fields {', '.join(_flattened(record))}" if isinstance(record, dict) else "no object"
-    return f"{path}: line {number}: no field {field!r}; the line has {has[:200]}; add it, or correct columns"
-
-
-def _wrong(path: Path, numbers: Sequence[int], field: str, values: Sequence[Any]) -> str:
-    """Message about the first value that is no text."""
-    for number, value in zip(numbers, values, strict=True):
-        if isinstance(value, str):
-            try:
-                value.encode()
-            except UnicodeEncodeError as error:
-                return f"{path}: line {number}: field {field!r} is no Unicode text ({error.reason}); correct it"
-        elif value is not None:
-            kind = type(value).__name__
-            return f"{path}: line {number}: field {field!r} is {kind} and no text; quote it, or correct columns"
-    raise AssertionError(f"{path}: every value of {field} is a text")
+    has = f"the fields {listed(list(_flattened(record)))}" if isinstance(record, dict) else "no object"
+    return f"{path}: line {number}: no field {field!r}; the line holds {has}; add it, or correct columns"
 
 
 def _flattened(record: Any, prefix: str = "") -> Iterator[str]:

@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.corpus.manifest import FileEntry
-from pipeline.corpus.readers.fields import named_fields
+from pipeline.corpus.readers.fields import listed, named_fields
 from pipeline.corpus.readers.lines import MAX_LINE_BYTES
 from pipeline.corpus.readers.streams import FREE_BYTES, MAX_RATIO
 from pipeline.corpus.tables import DOCUMENT, Table
 
-_READ_ROWS = 500  # a hostile file may hold MAX_LINE_BYTES in every cell
+_READ_ROWS = 200
 _BUFFER_BYTES = 1 << 20
 _DAMAGE = (pa.ArrowException, OSError, UnicodeError, OverflowError)
 
@@ -25,30 +25,33 @@ def read_parquet(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, 
     try:
         with _open(path) as file:
             types = dict(_flattened(file.schema_arrow))
-            _check_ratio(path, file.metadata)
+            groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
+            _check_ratio(path, sum(group.total_byte_size for group in groups), path.stat().st_size)
     except _DAMAGE as error:
         raise ValueError(_damaged(path, error)) from error
-    fields = named_fields(path, entry, renames, types)
+    fields = named_fields(str(path), entry, renames, types)
     for field, column in fields.items():
         if field not in types:
-            raise ValueError(f"{path}: no column {field!r}; it has {', '.join(types)}; correct columns")
+            raise ValueError(f"{path}: no column {field!r}; it has {listed(types)}; correct columns")
         if not _is_text(types[field]) and not (column == DOCUMENT and pa.types.is_integer(types[field])):
             raise ValueError(f"{path}: column {field!r} is {types[field]} and no text; correct columns")
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        record = 1
-        try:
-            with _open(path) as file:
-                for batch in file.iter_batches(_READ_ROWS, columns=list(fields), use_threads=False):
-                    texts = [_text(batch, field) for field in fields]
-                    for field, text in zip(fields, texts, strict=True):
-                        _check_length(path, record, field, text)
-                    record += batch.num_rows
-                    yield pa.RecordBatch.from_arrays(texts, names=list(fields.values()))
-        except _DAMAGE as error:
-            raise ValueError(_damaged(path, error, record)) from error
+    return Table(columns=tuple(fields.values()), batches=_batches(path, fields))
 
-    return Table(columns=tuple(fields.values()), batches=batches())
+
+def _batches(path: Path, fields: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    record, expanded, size = 1, 0, path.stat().st_size
+    try:
+        with _open(path) as file:
+            for batch in file.iter_batches(_READ_ROWS, columns=list(fields), use_threads=False):
+                texts = [_text(batch, field) for field in fields]
+                for field, text in zip(fields, texts, strict=True):
+                    _check_length(path, record, field, text)
+                record, expanded = record + batch.num_rows, expanded + sum(text.nbytes for text in texts)
+                _check_ratio(path, expanded, size)
+                yield pa.RecordBatch.from_arrays(texts, names=list(fields.values()))
+    except _DAMAGE as error:
+        raise ValueError(_damaged(path, error, record)) from error
 
 
 def _open(path: Path) -> pq.ParquetFile:
@@ -89,13 +92,11 @@ def _check_length(path: Path, record: int, field: str, text: pa.Array) -> None:
         raise ValueError(f"{path}: record {row}: {field!r} is longer than {MAX_LINE_BYTES} bytes; cut it")
 
 
-def _check_ratio(path: Path, metadata: pq.FileMetaData) -> None:
-    expanded = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
-    size = path.stat().st_size
+def _check_ratio(path: Path, expanded: int, size: int) -> None:
     if expanded > FREE_BYTES and expanded > MAX_RATIO * size:
         raise ValueError(
-            f"{path}: {expanded} bytes in a file of {size}, beyond {MAX_RATIO} times its size, as in a decompression "
-            "bomb; if it is sound, write it without compression"
+            f"{path}: more than {MAX_RATIO} times its size of {size} bytes when it is read, as a decompression bomb; "
+            "if it is sound, write it without compression"
         )
 
 

@@ -18,7 +18,7 @@ from pipeline.corpus.tables import BATCH_ROWS, Table
 _LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = frozenset(("bpt", "ept", "it", "ph", "ut"))  # they enclose codes of another format, not text
 _PIECE_BYTES = 64 << 10
-_GAP_BYTES = 16 << 20  # most bytes without the end of a unit, which are held in memory
+_GAP_BYTES = 8 << 20  # most bytes without the end of a unit, which are held in memory
 _BATCH_CHARS = 8 << 20
 _CACHED = 1000
 
@@ -112,8 +112,8 @@ def _units(path: Path, languages: _Languages) -> Iterator[Unit]:
     except StreamError as error:
         raise ValueError(f"{path}: line {line}: {error}") from error
     except etree.LxmlError as error:
-        where = getattr(error, "lineno", None) or line
-        raise ValueError(f"{path}: line {where}: malformed XML ({str(error)[:200]}); correct the file") from error
+        where, what = getattr(error, "lineno", None) or line, getattr(error, "msg", None) or str(error)
+        raise ValueError(f"{path}: line {where}: malformed XML ({what[:200]}); correct the file") from error
     languages.check(path, line)
 
 
@@ -125,13 +125,11 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 def _unit(path: Path, element: Any, languages: _Languages) -> Unit:
     best: dict[int, tuple[int, str]] = {}
-    for variant in element:
-        if _local_name(variant) != "tuv":
-            continue
+    for variant in element.iterchildren("{*}tuv"):
         match = languages.match(_language(path, variant))
         if match is None or (match[1] in best and best[match[1]][0] <= match[0]):
             continue
-        segment = next((child for child in variant if _local_name(child) == "seg"), None)
+        segment = next(variant.iterchildren("{*}seg"), None)
         if segment is None:
             raise ValueError(f"{path}: line {variant.sourceline}: <tuv> without <seg>; add its text")
         text = _text(path, segment)
@@ -152,18 +150,15 @@ def _language(path: Path, variant: Any) -> str:
 def _text(path: Path, element: Any) -> str:
     """Text of an element, with that of its highlighted parts and without the codes of another format."""
     parts = [element.text or ""]
+    if not len(element):
+        return parts[0]
     for child in element:
         if child.tag is etree.Entity:
             raise ValueError(f"{path}: line {child.sourceline}: entity {child.text} is not expanded; write its text")
-        if _local_name(child) not in _CODES:
+        if child.tag.rpartition("}")[2] not in _CODES:
             parts.append(_text(path, child))
         parts.append(child.tail or "")
     return "".join(parts)
-
-
-def _local_name(element: Any) -> str:
-    tag = element.tag
-    return tag.rpartition("}")[2] if isinstance(tag, str) else ""
 
 
 def _forget(element: Any) -> None:
