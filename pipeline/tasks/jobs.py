@@ -155,8 +155,8 @@ class _Jobs:
         return [number for number, since in self._gone.items() if now - since > self.cluster.late]
 
     def tidy(self) -> None:
-        """Keep the logs."""
-        for path in (*self._folder.glob("*.pkl"), self._folder / NAME):
+        """Keep the logs and scripts."""
+        for path in (*self._folder.glob("*.pkl"), *self._folder.glob(".submission_file_*"), self._folder / NAME):
             path.unlink(missing_ok=True)
 
     def _forget_earlier(self) -> None:

@@ -72,7 +72,9 @@ def test_an_array_gives_what_this_process_does_and_a_lost_job_is_queued_again(ru
     assert sorted((tmp_path / "ran").read_text().split()) == ["0", "100", "100", "1000"]
     messages = [record.getMessage() for record in caplog.records]
     assert any("count: task 2 of 3: job" in message and "queued again, 1 of 1" in message for message in messages)
-    assert {path.suffix for path in (tmp_path / "log" / "jobs").iterdir()} <= {".out", ".err", ".sh"}
+    left = list((tmp_path / "log" / "jobs").iterdir())
+    assert {path.suffix for path in left} == {".out", ".err", ".sh"}
+    assert not any(path.is_symlink() for path in left)
 
 
 def test_a_single_job_from_within_a_job_of_an_array(run, monkeypatch):
