@@ -53,7 +53,7 @@ def prepare_corpus(config: CorpusConfig, pairs: Sequence[str], store: Store, dat
         for entry in manifest.files
         if entry.split != "train" or any({p.src, p.tgt} <= set(fetched.codes(entry)) for p in parsed)
     ]
-    found = side_by_side([partial(fetched.tables, entry) for entry in needed], at_once=data.workers)
+    found = side_by_side([partial(fetched.tables, entry) for entry in needed], at_once=data.stages_at_once)
     tables = [item for of_entry in found for item in of_entry]
     tables = _with_held_out(config, store, parsed, tables)
     return Corpus(

@@ -33,6 +33,12 @@ class Stopped(Exception):  # noqa: N818 - an orderly end, not an error
     """Work was asked to stop, saved what it had, and can be resumed."""
 
 
+def stop_if_asked(title: str) -> None:
+    """For loops that may run long in a thread, which a signal does not reach. Raises Stopped."""
+    if stopping.is_set():
+        raise Stopped(title)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
     """A published directory. content: sha256 over its files' names and hashes, without those below `log/`."""
@@ -103,8 +109,7 @@ class Store:
             if partial.exists():
                 logger.info("%s: resuming what was interrupted", title)
             partial.mkdir(exist_ok=True)
-            if stopping.is_set():  # a thread learns of a signal from this alone
-                raise Stopped(title)
+            stop_if_asked(title)
             logger.info("%s: running", title)
             began = time.monotonic()
             stage.run(partial)

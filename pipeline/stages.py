@@ -21,7 +21,7 @@ from pipeline.parallel.launch import stop_all
 from pipeline.run_record import publish_run, run_record
 from pipeline.stage import Artifact, Stage, Store, check_writable
 from pipeline.systems import System, Trained, bilingual, prepare, train_and_translate
-from pipeline.tasks import side_by_side
+from pipeline.tasks import end_workers, side_by_side
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def train_run(config: RunConfig) -> Path:
     corpus = prepare_corpus(config.corpus, config.pairs, store, data)
     pairs = corpus.pairs
     actions = [partial(clean, config.corpus, store, corpus, pair, data) for pair in pairs]
-    cleaned = dict(zip(pairs, side_by_side(actions, at_once=data.workers), strict=True))
+    cleaned = dict(zip(pairs, side_by_side(actions, at_once=data.stages_at_once), strict=True))
     rows = {pair: _train_rows(cleaned[pair]) for pair in pairs}
     moe = System(
         label="moe",
@@ -48,6 +48,7 @@ def train_run(config: RunConfig) -> Path:
     bilinguals = [bilingual(pair, config.tier(rows[pair]), config.runtime) for pair in pairs]
     for system in (moe, *bilinguals):  # every fault of the data shows before anything is trained
         prepare(store, cleaned, system)
+    end_workers()  # training needs their memory
     trained = {"moe": [train_and_translate(config, store, cleaned, moe)]}
     trained["bilingual"] = baselines(config, store, cleaned, sorted(bilinguals, key=lambda s: -rows[s.pairs[0]]))
     scores = score(config, store, corpus, cleaned, trained)

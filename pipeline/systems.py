@@ -109,7 +109,7 @@ def prepare(
     """vocab -> encode: what a system is trained on."""
     vocabulary = vocab(store, cleaned, system)
     actions = [partial(encode, store, vocabulary, cleaned[pair], pair, system) for pair in system.pairs]
-    encoded = side_by_side(actions, at_once=system.runtime.data.workers)
+    encoded = side_by_side(actions, at_once=system.runtime.data.stages_at_once)
     return vocabulary, dict(zip(system.pairs, encoded, strict=True))
 
 

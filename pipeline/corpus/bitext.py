@@ -8,6 +8,8 @@ from typing import Self
 import datasets
 import pyarrow as pa
 
+from pipeline.stage import stop_if_asked
+
 SCHEMA = pa.schema([("src", pa.string()), ("tgt", pa.string())])
 _BATCH_ROWS = 1000  # of the files; what is read at once
 
@@ -22,6 +24,7 @@ def iter_bitext(directory: Path, split: str, start: int = 0, stop: int | None = 
     with pa.OSFile(str(directory / f"{split}.arrow")) as file, pa.ipc.open_stream(file) as reader:
         at = 0
         for batch in reader:
+            stop_if_asked(f"reading {directory}")
             if stop is not None and at >= stop:
                 return
             end = at + batch.num_rows

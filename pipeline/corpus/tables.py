@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.corpus.fetched import DOCUMENT
+from pipeline.stage import stop_if_asked
 
 __all__ = ["BATCH_ROWS", "DOCUMENT", "Table", "TableInfo", "group_rows", "read_batches", "small_batches", "write_table"]
 
@@ -53,6 +54,7 @@ def write_table(table: Table, path: Path) -> TableInfo:
     rows, filled = 0, dict.fromkeys(table.codes, 0)
     with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False, write_statistics=False) as writer:
         for group in _groups(table.batches):
+            stop_if_asked(f"writing {path}")
             rows += group.num_rows
             for code in table.codes:
                 filled[code] += _count_filled(group[code])
@@ -64,6 +66,7 @@ def read_batches(path: Path, columns: Sequence[str], groups: Sequence[int] | Non
     """Batches of some columns, in order, one row group in memory at a time. groups: those to read, by default all."""
     with pq.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
         for group in range(file.num_row_groups) if groups is None else groups:
+            stop_if_asked(f"reading {path}")
             for batch in file.read_row_group(group, columns=list(columns), use_threads=False).to_batches(BATCH_ROWS):
                 yield batch.select(list(columns))
 

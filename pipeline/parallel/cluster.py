@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline import tasks
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.parallel.launch import GRACE, JobFailed, end, start, wait, write_job
 
@@ -146,6 +147,7 @@ def meeting_point(runtime: RuntimeConfig) -> dict[str, str]:
 
 def check_launcher(runtime: RuntimeConfig) -> None:
     """Refuse what the launcher, and the stages that run on this host, lack here; before any work."""
+    tasks.check_launcher(runtime.data)
     if runtime.device == "cuda":
         from pipeline.parallel.device import check_cuda
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from pipeline.stage import Stopped, stopping
+from pipeline.stage import stop_if_asked
 from pipeline.tasks.call import TaskFailed, pack
 from pipeline.tasks.config import DataConfig, JobConfig
 from pipeline.tasks.jobs import check_jobs, run_in_jobs
@@ -96,6 +96,5 @@ def _ended(
 
 def _until_stopped(payloads: Sequence[Payload], title: str) -> Iterator[Payload]:
     for payload in payloads:
-        if stopping.is_set():
-            raise Stopped(title)
+        stop_if_asked(title)
         yield payload

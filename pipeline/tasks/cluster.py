@@ -16,10 +16,11 @@ GRACE = 90.0  # seconds in which cancelled jobs leave the queue; Slurm's KillWai
 
 
 class Cluster(Protocol):
-    """interval: seconds between looks at it. late: seconds after which the result of a job that is gone is no longer
-    expected to appear on the shared file system."""
+    """interval: seconds between looks for results. query: seconds between questions to the cluster. late: seconds after
+    which the result of a job that is gone is no longer expected to appear on the shared file system."""
 
     interval: float
+    query: float
     late: float
 
     def alive(self) -> Collection[str] | None:
@@ -32,7 +33,8 @@ class Cluster(Protocol):
 class Slurm:
     """The jobs of one name, by the commands that every cluster has (sacct needs a database)."""
 
-    interval = 5.0
+    interval = 1.0
+    query = 10.0
     late = 30.0
 
     def __init__(self, name: str, title: str) -> None:
@@ -76,6 +78,7 @@ class ThisMachine:
     """submitit's own processes, to try out what a cluster would do; each job's number is that of its process."""
 
     interval = 0.1
+    query = 0.1
     late = 0.3
 
     def __init__(self) -> None:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+_STAGES_IN_QUEUE = 32  # each waits for its jobs, which takes this process little
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobConfig:
@@ -50,3 +52,8 @@ class DataConfig:
                 raise ValueError(f"runtime.data.{name}={getattr(self, name)} must be at least 1")
         if self.launcher not in ("local", "submitit"):
             raise ValueError(f"runtime.data.launcher={self.launcher!r} is not one of local, submitit")
+
+    @property
+    def stages_at_once(self) -> int:
+        """How many stages that do not need each other fill the workers, or the queue of a cluster."""
+        return self.workers if self.launcher == "local" else _STAGES_IN_QUEUE

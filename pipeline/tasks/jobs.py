@@ -93,6 +93,7 @@ class _Jobs:
         self._folder = folder
         self._title = title
         self._gone: dict[int, float] = {}
+        self._query_at = 0.0
         folder.mkdir(parents=True, exist_ok=True)
         self._name = re.sub(r"\W+", "-", title) + "-" + secrets.token_hex(4)
         self._here = ThisMachine()
@@ -117,8 +118,9 @@ class _Jobs:
             try:
                 queued = executor.map_array(perform_in_job, [calls[number] for number in part])
             except (FailedJobError, FailedSubmissionError) as error:
+                reason = "; ".join(str(error).strip().splitlines())
                 raise TaskFailed(
-                    f"{self._title}: the cluster refuses the jobs: {str(error).strip()}; change runtime.data.jobs"
+                    f"{self._title}: the cluster refuses the jobs: {reason}; change runtime.data.jobs"
                 ) from error
             self.open.update(zip(part, queued, strict=True))
             self._here.processes.update(job.job_id for job in queued)
@@ -143,16 +145,18 @@ class _Jobs:
 
     def lost(self) -> list[int]:
         """Tasks whose jobs the cluster has not known for a while."""
-        alive = self.cluster.alive()
         now = time.monotonic()
-        if alive is None:
+        if now < self._query_at:
+            return []
+        self._query_at = now + self.cluster.query
+        if (alive := self.cluster.alive()) is None:
             return []
         self._gone = {n: self._gone.get(n, now) for n, job in self.open.items() if job.job_id not in alive}
         return [number for number, since in self._gone.items() if now - since > self.cluster.late]
 
     def tidy(self) -> None:
-        """Keep the logs."""
-        for path in (*self._folder.glob("*.pkl"), self._folder / NAME):
+        """Keep the logs and scripts."""
+        for path in (*self._folder.glob("*.pkl"), *self._folder.glob(".submission_file_*"), self._folder / NAME):
             path.unlink(missing_ok=True)
 
     def _forget_earlier(self) -> None:

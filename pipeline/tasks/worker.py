@@ -2,6 +2,7 @@
 closed, or the process that holds it is gone; then it ends at once, in the middle of a call too."""
 
 import os
+import signal
 import sys
 import threading
 from contextlib import suppress
@@ -12,6 +13,8 @@ from pipeline.tasks.call import perform
 
 
 def serve(descriptor: int) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # sent to all processes of a Slurm job, say
+        signal.signal(number, signal.SIG_IGN)
     connection: Connection = Connection(descriptor)
     calls: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_listen, args=(connection, calls), daemon=True).start()

@@ -30,7 +30,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 ReturnToService=2
 MpiDefault=none
-NodeName=n[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] State=UNKNOWN
+NodeName=n[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] RealMemory=2000 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
 
