@@ -131,7 +131,8 @@ class _Store:
 
     def __init__(self, shards: Sequence[Path], config: NearDuplicateConfig) -> None:
         self._num_hashes = config.num_hashes
-        self._shards = [(shard, np.load(shard / _BOUNDS), _read_shard(shard, config)) for shard in shards]
+        rows_of = [_read_shard(shard, config) for shard in shards]
+        self._shards = [(shard, np.load(shard / _BOUNDS), rows) for shard, rows in zip(shards, rows_of, strict=True)]
         files: list[tuple[int, Path]] = []  # first row and path
         self.num_rows = 0
         for shard, _, rows in self._shards:
