@@ -5,7 +5,8 @@ import pyarrow as pa
 import pytest
 
 from pipeline.corpus.codepoints import Folded, Texts
-from pipeline.corpus.min_hash import NearDuplicateConfig, band_keys, shingle_sets, signatures, similarity
+from pipeline.corpus.config import NearDuplicateRule
+from pipeline.corpus.min_hash import band_keys, band_shape, shingle_sets, signatures, similarity
 
 SHINGLES = 60
 
@@ -39,12 +40,12 @@ def test_the_estimate_has_the_error_of_theory(jaccard: float) -> None:
 
     Broder, On the resemblance and containment of documents, 1997, section 3.
     """
-    config = NearDuplicateConfig(shingle_words=1)
+    rule = NearDuplicateRule(shingle_words=1)
     num = 600
     sides = [folded(*texts) for texts in pairs_of_similarity(jaccard, num, seed=1)]
     nothing = folded(*[""] * num)
-    estimate = similarity(*(signatures(side, nothing, config) for side in sides))
-    error, deviation = estimate - exact(jaccard), (exact(jaccard) * (1 - exact(jaccard)) / config.num_hashes) ** 0.5
+    estimate = similarity(*(signatures(side, nothing, rule) for side in sides))
+    error, deviation = estimate - exact(jaccard), (exact(jaccard) * (1 - exact(jaccard)) / rule.num_hashes) ** 0.5
     assert abs(error.mean()) < 4 * deviation / num**0.5  # four standard errors of the mean
     assert error.std() == pytest.approx(deviation, rel=0.12)  # four standard errors of a deviation: 4 / sqrt(2 * 600)
     assert np.abs(error).max() < 4.5 * deviation  # 600 draws beyond 4.5 deviations: 1 in 250
@@ -53,15 +54,16 @@ def test_the_estimate_has_the_error_of_theory(jaccard: float) -> None:
 @pytest.mark.parametrize(("jaccard", "chance"), [(0.4, 0.186), (0.5, 0.470), (0.6, 0.802), (0.8, 0.9996)])
 def test_rows_share_a_band_as_often_as_the_book_says(jaccard: float, chance: float) -> None:
     """20 bands of 5 hashes: Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, figure 3.8."""
-    config = NearDuplicateConfig(threshold=0.75, num_hashes=100, shingle_words=1)
-    assert (config.num_bands, config.band_width) == (20, 5)
+    rule = NearDuplicateRule(threshold=0.75, num_hashes=100, shingle_words=1)
+    bands, width = band_shape(rule)
+    assert (bands, width) == (20, 5)
     num = 1000
     nothing = folded(*[""] * num)
     keys = []
     for texts in pairs_of_similarity(jaccard, num, seed=2):
-        found, rows = band_keys(signatures(folded(*texts), nothing, config), config)
+        found, rows = band_keys(signatures(folded(*texts), nothing, rule), rule)
         order = np.argsort(rows, kind="stable")
-        keys.append(found[order].reshape(num, config.num_bands))
+        keys.append(found[order].reshape(num, bands))
     shares = (keys[0] == keys[1]).any(axis=1).mean()
     assert shared_chance(jaccard) == pytest.approx(chance, abs=0.001)
     assert shares == pytest.approx(shared_chance(exact(jaccard)), abs=4 * (0.25 / num) ** 0.5)  # four standard errors
@@ -90,35 +92,21 @@ def test_shingles_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("threshold", "num_hashes", "bands", "width"), [(0.8, 128, 21, 6), (0.5, 128, 42, 3), (1, 16, 1, 16)]
+    ("threshold", "num_hashes", "bands", "width"), [(0.8, 128, 21, 6), (0.5, 128, 42, 3), (0.97, 16, 3, 5)]
 )
 def test_bands_find_rows_at_the_threshold(threshold: float, num_hashes: int, bands: int, width: int) -> None:
-    config = NearDuplicateConfig(threshold=threshold, num_hashes=num_hashes)
-    assert (config.num_bands, config.band_width) == (bands, width)
+    rule = NearDuplicateRule(threshold=threshold, num_hashes=num_hashes)
+    assert band_shape(rule) == (bands, width)
     assert 1 - (1 - threshold**width) ** bands >= 0.99
     if width < num_hashes:
         assert 1 - (1 - threshold ** (width + 1)) ** (num_hashes // (width + 1)) < 0.99
 
 
 def test_a_signature_depends_on_its_row_alone() -> None:
-    config = NearDuplicateConfig()
+    rule = NearDuplicateRule()
     src, tgt = ["ein altes Haus", "", "Datei öffnen", "!"], ["an old house", "x", "", "?"]
-    together = signatures(folded(*src), folded(*tgt), config)
+    together = signatures(folded(*src), folded(*tgt), rule)
     for row in range(4):
-        alone = signatures(folded(src[row]), folded(tgt[row]), config)
+        alone = signatures(folded(src[row]), folded(tgt[row]), rule)
         np.testing.assert_array_equal(alone[0], together[row])
     assert (together[3] == 0xFFFF).all()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"threshold": 0.3}, "threshold=0.3 is no similarity"),
-        ({"threshold": 1.1}, "choose 0.5 to 1"),
-        ({"num_hashes": 8}, "num_hashes=8 makes no useful signature"),
-        ({"shingle_words": 0}, "shingle_words=0 makes no shingle"),
-    ],
-)
-def test_faulty_settings(settings: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        NearDuplicateConfig(**settings)  # type: ignore[arg-type]
