@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 class LanguageRule:
     """A side is in another language than it should be: with at least this probability, and letters enough to judge."""
 
-    min_probability: float = 0.95
-    min_letters: int = 25
+    min_probability: float = 0.5
+    min_letters: int = 10
 
     def __post_init__(self) -> None:
         if not 0.5 <= self.min_probability <= 1:
@@ -16,7 +16,7 @@ class LanguageRule:
                 f"corpus.rules.language.min_probability={self.min_probability} is no confidence; choose 0.5 to 1"
             )
         if self.min_letters < 1:
-            raise ValueError(f"corpus.rules.language.min_letters={self.min_letters} must be at least 1; 25 is usual")
+            raise ValueError(f"corpus.rules.language.min_letters={self.min_letters} must be at least 1; 10 is usual")
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -33,14 +33,28 @@ class HeldOutRule:
 
 @dataclass(kw_only=True, frozen=True)
 class NearDuplicateRule:
-    """A row is like an earlier one: estimated Jaccard similarity of their shingles is at least threshold."""
+    """A row is like an earlier one: the estimated Jaccard similarity of their sets of shingles is at least threshold.
+
+    num_hashes: of a signature; the estimate has a standard deviation of at most 0.5 / sqrt(num_hashes).
+    shingle_words: words of a shingle, where two letters of a script without spaces count as a word.
+    """
 
     threshold: float = 0.8
+    num_hashes: int = 128
+    shingle_words: int = 2
 
     def __post_init__(self) -> None:
         if not 0.5 <= self.threshold < 1:
             raise ValueError(
                 f"corpus.rules.near_duplicates.threshold={self.threshold} must lie in [0.5, 1), such as 0.8"
+            )
+        if not 16 <= self.num_hashes <= 1024:
+            raise ValueError(
+                f"corpus.rules.near_duplicates.num_hashes={self.num_hashes} must lie in 16 to 1024; 128 is usual"
+            )
+        if self.shingle_words < 1:
+            raise ValueError(
+                f"corpus.rules.near_duplicates.shingle_words={self.shingle_words} must be at least 1; 2 is usual"
             )
 
 

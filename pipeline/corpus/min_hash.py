@@ -3,13 +3,12 @@
 N rows, K hashes, S shingles of all rows, B bands.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.corpus.characters import mix
 from pipeline.corpus.codepoints import Folded, Hashes, Ints
+from pipeline.corpus.config import NearDuplicateRule
 
 Signatures = npt.NDArray[np.uint16]
 
@@ -20,48 +19,19 @@ _SEED = 5
 _RECALL = 0.99  # least chance that two rows as similar as the threshold share a band
 
 
-@dataclass(frozen=True, kw_only=True)
-class NearDuplicateConfig:
-    """Which rows are near duplicates of one another.
+def band_shape(rule: NearDuplicateRule) -> tuple[int, int]:
+    """Bands of a signature and hashes of each: as many hashes as leave two rows at the threshold a chance of _RECALL.
 
-    threshold: least Jaccard similarity of the sets of shingles of two rows, source and target together.
-    num_hashes: of a signature; the similarity is estimated with a standard deviation of at most 0.5 / sqrt(num_hashes).
-    shingle_words: words of a shingle; two letters count as a word in scripts without spaces.
+    With b bands of r hashes, two rows of similarity s share one with probability 1 - (1 - s ** r) ** b (Leskovec,
+    Rajaraman and Ullman, Mining of Massive Datasets, section 3.4).
     """
 
-    threshold: float = 0.8
-    num_hashes: int = 128
-    shingle_words: int = 2
+    def recall(width: int) -> float:
+        chance: float = 1 - (1 - rule.threshold**width) ** (rule.num_hashes // width)
+        return chance
 
-    def __post_init__(self) -> None:
-        if not 0.5 <= self.threshold <= 1:
-            raise ValueError(
-                f"corpus.near_duplicates.threshold={self.threshold} is no similarity of near duplicates; "
-                "choose 0.5 to 1, such as 0.8"
-            )
-        if not 16 <= self.num_hashes <= 1024:
-            raise ValueError(
-                f"corpus.near_duplicates.num_hashes={self.num_hashes} makes no useful signature; "
-                "choose 16 to 1024, such as 128"
-            )
-        if self.shingle_words < 1:
-            raise ValueError(
-                f"corpus.near_duplicates.shingle_words={self.shingle_words} makes no shingle; choose 1 to 5, such as 2"
-            )
-
-    @property
-    def band_width(self) -> int:
-        """Hashes of a band: as many as leave a row at the threshold the chance of _RECALL to share one of the bands.
-
-        With b bands of r hashes, two rows of similarity s share one with probability 1 - (1 - s ** r) ** b (Leskovec,
-        Rajaraman and Ullman, Mining of Massive Datasets, section 3.4).
-        """
-        widths = range(1, self.num_hashes + 1)
-        return max(r for r in widths if r == 1 or 1 - (1 - self.threshold**r) ** (self.num_hashes // r) >= _RECALL)
-
-    @property
-    def num_bands(self) -> int:
-        return self.num_hashes // self.band_width
+    width = max(width for width in range(1, rule.num_hashes + 1) if width == 1 or recall(width) >= _RECALL)
+    return rule.num_hashes // width, width
 
 
 def shingle_sets(source: Folded, target: Folded, size: int) -> tuple[Hashes, Ints]:
@@ -82,18 +52,18 @@ def shingle_sets(source: Folded, target: Folded, size: int) -> tuple[Hashes, Int
     return np.concatenate(values)[order], np.searchsorted(row_of[order], np.arange(len(source.empty) + 1))
 
 
-def signatures(source: Folded, target: Folded, config: NearDuplicateConfig) -> Signatures:
+def signatures(source: Folded, target: Folded, rule: NearDuplicateRule) -> Signatures:
     """Signature of every row: [N, K]; it depends on the texts of the row alone.
 
     Each place holds the shingle that comes first in one of K random orders, or 16 bits of it: two different ones look
     the same with a probability of 2 ** -16 (b-bit minwise hashing, Li and König, WWW 2010).
     """
-    shingles, offsets = shingle_sets(source, target, config.shingle_words)
+    shingles, offsets = shingle_sets(source, target, rule.shingle_words)
     words = (shingles >> np.uint64(32)).astype(np.uint32)
     generator = np.random.Generator(np.random.PCG64(_SEED))
-    factors, masks = generator.integers(0, 1 << 32, (2, config.num_hashes), dtype=np.uint32)
+    factors, masks = generator.integers(0, 1 << 32, (2, rule.num_hashes), dtype=np.uint32)
     factors |= np.uint32(1)
-    result_KN = np.full((config.num_hashes, len(offsets) - 1), NO_SHINGLES, dtype=np.uint16)
+    result_KN = np.full((rule.num_hashes, len(offsets) - 1), NO_SHINGLES, dtype=np.uint16)
     filled = np.flatnonzero(np.diff(offsets))
     for start in range(0, len(filled), _BLOCK_ROWS):
         rows = filled[start : start + _BLOCK_ROWS]
@@ -110,17 +80,18 @@ def similarity(first_NK: Signatures, second_NK: Signatures) -> npt.NDArray[np.fl
     return shares
 
 
-def band_keys(signatures_NK: Signatures, config: NearDuplicateConfig) -> tuple[Hashes, Ints]:
+def band_keys(signatures_NK: Signatures, rule: NearDuplicateRule) -> tuple[Hashes, Ints]:
     """Keys that two rows share if a whole band of their signatures is the same, and the row of each: [N * B] each.
 
     Rows without shingles have none.
     """
     rows = np.flatnonzero((signatures_NK != NO_SHINGLES).any(axis=1))
     values_KN = np.ascontiguousarray(signatures_NK[rows].T).astype(np.uint64)
-    keys = np.empty((config.num_bands, len(rows)), dtype=np.uint64)
-    for band in range(config.num_bands):
+    bands, width = band_shape(rule)
+    keys = np.empty((bands, len(rows)), dtype=np.uint64)
+    for band in range(bands):
         key = np.full(len(rows), band, dtype=np.uint64)
-        for place in range(band * config.band_width, (band + 1) * config.band_width):
+        for place in range(band * width, (band + 1) * width):
             key = mix(key ^ values_KN[place])
         keys[band] = key
-    return keys.ravel(), np.tile(rows, config.num_bands)
+    return keys.ravel(), np.tile(rows, bands)

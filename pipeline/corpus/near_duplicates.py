@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.corpus.codepoints import Hashes, Ints
-from pipeline.corpus.min_hash import NearDuplicateConfig, Signatures, band_keys, similarity
+from pipeline.corpus.config import NearDuplicateRule
+from pipeline.corpus.min_hash import Signatures, band_keys, similarity
 
 PARTS = 64  # of the keys, by their first bits; each part is sorted on its own
 _SHARD = "near_duplicates.json"
@@ -31,9 +32,9 @@ class SignatureWriter:
     The shard is complete when the writer is closed without an exception.
     """
 
-    def __init__(self, directory: Path, config: NearDuplicateConfig) -> None:
+    def __init__(self, directory: Path, rule: NearDuplicateRule) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._directory, self._config = directory, config
+        self._directory, self._rule = directory, rule
         self._rows = 0
         self._held: list[tuple[Hashes, Ints]] = []
         self._num_held = 0
@@ -53,7 +54,7 @@ class SignatureWriter:
         self._row_file.close()
         if kind is None:
             np.save(self._directory / _BOUNDS, np.array(self._bounds, dtype=np.int64).reshape(-1, PARTS + 1))
-            content = {"rows": self._rows, "num_hashes": self._config.num_hashes}
+            content = {"rows": self._rows, "num_hashes": self._rule.num_hashes}
             (self._directory / _SHARD).write_text(json.dumps(content) + "\n", encoding="utf-8")
 
     def add(self, signatures_NK: Signatures) -> None:
@@ -65,7 +66,7 @@ class SignatureWriter:
             with _signature_file(self._directory, number).open("ab" if place else "wb") as file:
                 file.write(np.ascontiguousarray(part).data)
             start += len(part)
-        keys, rows = band_keys(signatures_NK, self._config)
+        keys, rows = band_keys(signatures_NK, self._rule)
         self._held.append((keys, rows + self._rows))
         self._num_held += len(keys)
         self._rows += len(signatures_NK)
@@ -85,7 +86,7 @@ class SignatureWriter:
         self._held, self._num_held = [], 0
 
 
-def near_duplicates(shards: Sequence[Path], config: NearDuplicateConfig) -> Ints:
+def near_duplicates(shards: Sequence[Path], rule: NearDuplicateRule) -> Ints:
     """Rows to remove, sorted: of every group of near duplicates all but the first.
 
     shards: directories that `SignatureWriter` wrote, in the order of the rows; a row's number is its place in all of
@@ -93,11 +94,11 @@ def near_duplicates(shards: Sequence[Path], config: NearDuplicateConfig) -> Ints
     or if a chain of such rows is between them.
     Raises ValueError if a shard is incomplete or was written with another number of hashes.
     """
-    store = _Store(shards, config)
+    store = _Store(shards, rule)
     groups = _Groups(store.num_rows)
     for part in range(PARTS):
         keys, rows = store.part(part)
-        for leaders, members in _candidates(keys, rows, store, groups, config.threshold):
+        for leaders, members in _candidates(keys, rows, store, groups, rule.threshold):
             groups.join(leaders, members)
     return groups.others()
 
@@ -129,9 +130,10 @@ def _candidates(
 class _Store:
     """Signatures and keys of all shards, with the numbers of their rows in the whole."""
 
-    def __init__(self, shards: Sequence[Path], config: NearDuplicateConfig) -> None:
-        self._num_hashes = config.num_hashes
-        self._shards = [(shard, np.load(shard / _BOUNDS), _read_shard(shard, config)) for shard in shards]
+    def __init__(self, shards: Sequence[Path], rule: NearDuplicateRule) -> None:
+        self._num_hashes = rule.num_hashes
+        rows_of = [_read_shard(shard, rule) for shard in shards]
+        self._shards = [(shard, np.load(shard / _BOUNDS), rows) for shard, rows in zip(shards, rows_of, strict=True)]
         files: list[tuple[int, Path]] = []  # first row and path
         self.num_rows = 0
         for shard, _, rows in self._shards:
@@ -196,16 +198,16 @@ class _Groups:
         return np.flatnonzero(self._earlier != np.arange(len(self._earlier)))
 
 
-def _read_shard(shard: Path, config: NearDuplicateConfig) -> int:
+def _read_shard(shard: Path, rule: NearDuplicateRule) -> int:
     """Rows of a shard."""
     path = shard / _SHARD
     if not path.exists():
         raise ValueError(f"{shard} holds no complete signatures ({_SHARD} is missing); clean this shard again")
     content = json.loads(path.read_text(encoding="utf-8"))
-    if content["num_hashes"] != config.num_hashes:
+    if content["num_hashes"] != rule.num_hashes:
         raise ValueError(
-            f"{path}: signatures of {content['num_hashes']} hashes, but corpus.near_duplicates.num_hashes="
-            f"{config.num_hashes}; clean this shard again"
+            f"{path}: signatures of {content['num_hashes']} hashes, but corpus.rules.near_duplicates.num_hashes="
+            f"{rule.num_hashes}; clean this shard again"
         )
     return int(content["rows"])
 
