@@ -1,0 +1,1 @@
+"""Cleaning and encoding of text against other implementations: `python -m bench.data`."""

@@ -1,0 +1,46 @@
+"""One stage of the data, all before it being there: `python -m tests.system.data_worker <stage> key=value …`.
+
+Prints, as one line of JSON, the processor time of this process and of those that it started (seconds), and the most
+memory that any of them had (bytes).
+"""
+
+import json
+import resource
+import sys
+from pathlib import Path
+
+from pipeline.config import ROOT, load_config
+from pipeline.corpora import clean, prepare_corpus
+from pipeline.stage import Store
+from pipeline.systems import System, encode, vocab
+
+STAGES = ("fetch", "clean", "vocab", "encode")
+
+
+def main(stage: str, overrides: list[str]) -> None:
+    config = load_config(overrides)
+    store = Store(ROOT / config.runtime.artifacts)
+    corpus = prepare_corpus(config, store)
+    if stage != "fetch":
+        (pair,) = corpus.pairs
+        cleaned = clean(config, store, corpus, pair)
+    if stage in ("vocab", "encode"):
+        parts = {"batch": config.batch, "model": config.model, "train": config.train, "runtime": config.runtime}
+        vocabulary = vocab(store, {pair: cleaned}, System(label="moe", pairs=[pair], vocab=config.vocab, **parts))
+    if stage == "encode":
+        encode(store, vocabulary, cleaned, pair, config.batch)
+    assert any(title.startswith(stage) for title in store.ran), store.ran
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    seconds = sum(each.ru_utime + each.ru_stime for each in usage)
+    print(json.dumps({"seconds": seconds, "bytes": max(own_peak(), 1024 * usage[1].ru_maxrss)}))
+
+
+def own_peak() -> int:
+    """ru_maxrss would count what the process that started this one had."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return 1024 * int(line.split()[1])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
