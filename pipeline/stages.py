@@ -31,6 +31,10 @@ def train_run(config: RunConfig) -> Path:
     check_writable(ROOT / config.runtime.runs, "runtime.runs")
     corpus = fetch(config, store)
     pairs = _parse(config, corpus)
+    if config.batch.mixture.groups:
+        from pipeline.batch.proportions import groups_of
+
+        groups_of(config.batch.mixture, [pair.name for pair in pairs])  # before the hours of cleaning
     cleaned = {pair: clean(config, store, corpus, pair) for pair in pairs}
     rows = {pair: _train_rows(cleaned[pair]) for pair in pairs}
     moe = System(

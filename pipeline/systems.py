@@ -91,9 +91,14 @@ def encode(store: Store, vocabulary: Artifact, cleaned: Artifact, pair: LangPair
 def prepare(
     store: Store, cleaned: Mapping[LangPair, Artifact], system: System
 ) -> tuple[Artifact, dict[LangPair, Artifact]]:
-    """vocab -> encode: what a system is trained on."""
+    """vocab -> encode: what a system is trained on. Raises ValueError on a mixture that cannot be drawn from it."""
     vocabulary = vocab(store, cleaned, system)
     encoded = {pair: encode(store, vocabulary, cleaned[pair], pair, system.batch) for pair in system.pairs}
+    mixture = system.batch.mixture
+    if mixture.groups or mixture.sources:
+        from pipeline.batch.lengths import check_mixture
+
+        check_mixture(mixture, {pair.name: encoded[pair].path for pair in system.pairs})
     return vocabulary, encoded
 
 
@@ -144,7 +149,7 @@ def train(store: Store, vocabulary: Artifact, encoded: Mapping[LangPair, Artifac
         "train": settings,
     }
     inputs = {"vocabulary": vocabulary, **{pair.name: artifact for pair, artifact in encoded.items()}}
-    stage = Stage(name="train", version=1, config=slice_, inputs=inputs, run=run, label=system.label, resumable=True)
+    stage = Stage(name="train", version=2, config=slice_, inputs=inputs, run=run, label=system.label, resumable=True)
     return store.get(stage)
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 class PairGroup:
     """Language pairs with a rule of their own; a pair belongs to the first group that names it.
 
-    pairs: names or patterns of them (`de-fr`, `*-en`, `en-*`, `*`). temperature: between the pairs of the group; null is
-    the mixture's. share: of the whole, fixed; null is what its pairs have at the mixture's temperature. cap: rows that
-    a pair counts as at most; 0 is the mixture's. from_step: first step that draws of it. until_step: first step that
-    does so no more; 0 is never.
+    pairs: names or patterns of them (`de-fr`, `*-en`, `en-*`, `*`). temperature: between the pairs of the group; null
+    is the mixture's. share: of the whole, fixed; null is what its pairs have at the mixture's temperature. cap: rows
+    that a pair counts as at most; 0 is the mixture's. from_step: first step that draws of it. until_step: first step
+    that does so no more; 0 is never.
     """
 
     pairs: list[str]
@@ -58,7 +58,7 @@ class MixtureConfig:
         _check_temperature("batch.mixture.temperature", self.temperature)
         if self.max_repeats and not self.max_repeats >= 1:
             raise ValueError(
-                f"batch.mixture.max_repeats={self.max_repeats}: rows are drawn once on average, so it cannot be below 1; "
+                f"batch.mixture.max_repeats={self.max_repeats} is below 1, which rows are drawn on average; "
                 "choose 1 (proportional) or more, or 0 for no bound"
             )
         _check_cap("batch.mixture.cap", self.cap)
@@ -74,7 +74,9 @@ class MixtureConfig:
             path = f"batch.mixture.sources.{name}"
             _check_common(path, rule)
             if not 0 < rule.weight < math.inf:
-                raise ValueError(f"{path}.weight={rule.weight} must be positive; leave a source out by its pairs' files")
+                raise ValueError(
+                    f"{path}.weight={rule.weight} must be positive; leave a source out by its pairs' files"
+                )
             for key, patterns in (("sources", rule.sources), ("pairs", rule.pairs)):
                 if not patterns:
                     raise ValueError(f"{path}.{key} is empty; give names or patterns such as '*'")
@@ -96,6 +98,4 @@ def _check_common(path: str, rule: PairGroup | SourceRule) -> None:
     if rule.from_step < 1:
         raise ValueError(f"{path}.from_step={rule.from_step} must be at least 1, the first step")
     if rule.until_step and rule.until_step <= rule.from_step:
-        raise ValueError(
-            f"{path}.until_step={rule.until_step} must come after from_step={rule.from_step}; 0 is never"
-        )
+        raise ValueError(f"{path}.until_step={rule.until_step} must come after from_step={rule.from_step}; 0 is never")

@@ -1,8 +1,9 @@
 """Which lengths share a row: two-dimensional best fit over kinds of sentences.
 
-Sentences of equal lengths on both sides are of one kind, `source * (shape.target + 1) + target`, and interchangeable, so
-a row that has been found serves as often as its kinds last. Room is kept in integers, as bits: bit t of `targets[s]` is
-set while a sentence of s source and t target tokens is left, bit s of `sources` while `targets[s]` is not 0.
+Sentences of equal lengths on both sides are of one kind, `source * (shape.target + 1) + target`, and interchangeable,
+so a row that has been found serves as often as its kinds last. What is left is kept as bits of integers: bit t of
+`targets[s]` is set while a sentence of s source and t target tokens is left, bit s of `sources` while `targets[s]` is
+not 0.
 """
 
 from collections import Counter

@@ -38,9 +38,7 @@ class Phase:
 
 def groups_of(config: MixtureConfig, pairs: Sequence[str]) -> list[str]:
     """Name of the group of each pair, "" outside all. Raises ValueError on patterns and shares that cannot be meant."""
-    found = [
-        next((name for name, group in config.groups.items() if _matches(pair, group.pairs)), "") for pair in pairs
-    ]
+    found = [next((name for name, group in config.groups.items() if _matches(pair, group.pairs)), "") for pair in pairs]
     for name, group in config.groups.items():
         path = f"batch.mixture.groups.{name}"
         _check_patterns(f"{path}.pairs", group.pairs, pairs, "pairs")
@@ -86,10 +84,10 @@ class _Plan:
                 f"batch.mixture: no pair is drawn from step {step} on; let a group begin earlier or leave later"
             )
         counted = np.where(active, self.counted, 0.0)
-        sizes = np.bincount(self.pair_of, weights=counted, minlength=len(self.pairs))
+        sizes: Floats = np.bincount(self.pair_of, weights=counted, minlength=len(self.pairs)).astype(np.float64)
         of_pair = self._pairs(sizes, step)
         inside = np.zeros(len(self.units))
-        for pair in np.flatnonzero(sizes):
+        for pair in np.flatnonzero(sizes).tolist():
             mine = np.flatnonzero(active & (self.pair_of == pair))
             shares = {name: rule.share for name, rule in self.config.sources.items()}
             what = f"the sources of {self.pairs[pair]}"
@@ -106,7 +104,7 @@ class _Plan:
         outer_mass, inner_mass = sizes[active] ** (1 / config.temperature), sizes[active] ** (1 / inner[active])
         shares = {name: group.share for name, group in config.groups.items()}
         probabilities = np.zeros(len(self.pairs))
-        keys = [self.groups[pair] for pair in active]
+        keys = [self.groups[pair] for pair in active.tolist()]
         probabilities[active] = _shared(keys, outer_mass, inner_mass, shares, "groups of pairs", step)
         return probabilities
 
@@ -144,8 +142,8 @@ class _Plan:
 def _shared(
     keys: Sequence[str], outer: Floats, inner: Floats, shares: dict[str, float | None], what: str, step: int
 ) -> Floats:
-    """Probabilities of items, each under a key: a key with a share has that, the others divide the rest as their sums of
-    `outer`; inside a key, items go by `inner`. Without others, shares are relative to each other."""
+    """Probabilities of items, each under a key: a key with a share has that, the others divide the rest as their sums
+    of `outer`; inside a key, items go by `inner`. Without others, shares are relative to each other."""
     fixed = {key: share for key in dict.fromkeys(keys) if (share := shares.get(key)) is not None}
     total, open_mass = sum(fixed.values()), sum(m for key, m in zip(keys, outer, strict=True) if key not in fixed)
     if total > 2 - FULL or (total >= FULL and open_mass > 0):
@@ -172,8 +170,10 @@ def _bounded(probabilities: Floats, rows: Floats, max_repeats: float) -> Floats:
     while (over := ~held & (result > limits * (1 + 1e-12))).any():
         held |= over
         result[held] = limits[held]
-        result[~held] *= (1 - limits[held].sum()) / result[~held].sum()
-    return result
+        if others := result[~held].sum():
+            result[~held] *= (1 - limits[held].sum()) / others
+    bounded: Floats = result / result.sum()
+    return bounded
 
 
 def _check_patterns(path: str, patterns: Sequence[str], names: Sequence[str], what: str) -> None:
@@ -184,5 +184,3 @@ def _check_patterns(path: str, patterns: Sequence[str], names: Sequence[str], wh
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-

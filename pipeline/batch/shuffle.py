@@ -20,7 +20,7 @@ def shuffled(positions: npt.NDArray[np.int64], size: int, key: Sequence[int]) ->
     """
     rows = math.isqrt(size - 1) + 1
     columns = -(-size // rows)
-    keys = np.random.SeedSequence(list(key)).generate_state(ROUNDS, np.uint64)
+    keys: Words = np.random.SeedSequence(list(key)).generate_state(ROUNDS, np.uint64).astype(np.uint64)
     values = _network(positions.astype(np.uint64), rows, columns, keys)
     while len(beyond := np.flatnonzero(values >= size)):
         values[beyond] = _network(values[beyond], rows, columns, keys)
