@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.batch.config import GroupShape
-from pipeline.batch.patterns import row_patterns
+from pipeline.batch.patterns import BITS, row_patterns
 
 Ints = npt.NDArray[np.int64]
 Group = list[list[tuple[int, int]]]  # rows of (pair, index)
@@ -72,29 +72,26 @@ class Step:
         return -(-len(self.ends) // self.shape.rows)
 
 
-def pack_rows(lengths: Ints, shape: GroupShape) -> Rows:
-    """Two-dimensional bin packing of sentences with these lengths, [n, 2]; every one must fit a row of the shape.
+def pack_rows(lengths: Ints, shapes: Sequence[GroupShape]) -> list[Rows]:
+    """Two-dimensional bin packing of sentences with these lengths, [n, 2], into rows of each shape.
 
     Which sentences share a row is a matter of their lengths; of sentences of equal lengths the first come first.
+    Raises ValueError if one is longer than the last shape.
     """
-    width = shape.target + 1
-    kinds = lengths[:, 0] * width + lengths[:, 1]
+    if not (lengths <= (shapes[-1].source, shapes[-1].target)).all():
+        raise ValueError("a sentence pair is longer than the last of batch.shapes; encode drops such pairs")
+    kinds = lengths[:, 0] << BITS | lengths[:, 1]
     found, counts = np.unique(kinds, return_counts=True)
-    patterns = row_patterns(found.tolist(), counts.tolist(), shape)
-    flat = [kind for kinds_of_row, times in patterns for kind in kinds_of_row * times]
-    sizes = [size for kinds_of_row, times in patterns for size in [len(kinds_of_row)] * times]
+    patterns = row_patterns(found.tolist(), counts.tolist(), shapes)
+    flat = [kind for of_shape in patterns for row, times in of_shape for kind in row * times]
     order = np.empty(len(kinds), dtype=np.int64)
     order[np.argsort(np.asarray(flat, dtype=np.int64), kind="stable")] = np.argsort(kinds, kind="stable")
-    return Rows(order=order, ends=np.cumsum(sizes, dtype=np.int64))
-
-
-def assign_shapes(lengths: Ints, shapes: Sequence[GroupShape]) -> Ints:
-    """Index of the first shape that holds both sides of each sentence pair."""
-    fits = np.stack([(lengths <= (s.source, s.target)).all(axis=1) for s in shapes])
-    if not fits[-1].all():
-        raise ValueError("a sentence pair is longer than the last of batch.shapes; encode drops such pairs")
-    first: Ints = fits.argmax(axis=0).astype(np.int64)
-    return first
+    packed, start = [], 0
+    for of_shape in patterns:
+        sizes = [size for row, times in of_shape for size in [len(row)] * times]
+        packed.append(Rows(order=order[start : start + sum(sizes)], ends=np.cumsum(sizes, dtype=np.int64)))
+        start += sum(sizes)
+    return packed
 
 
 def pack_steps(
@@ -112,21 +109,15 @@ def pack_steps(
     """
     steps: list[Step] = []
     left: list[Ints] = [np.zeros(0, dtype=np.int64)]
-    shape_of = assign_shapes(lengths, shapes)
-    for index, shape in enumerate(shapes):
-        mine = np.flatnonzero(shape_of == index)
-        if not len(mine):
-            continue
-        rows = pack_rows(lengths[mine], shape)
+    for shape, rows in zip(shapes, pack_rows(lengths, shapes), strict=True):
         if rng is not None:
             rows = rows.take(rng.permutation(len(rows)))
         per_step = shape.rows * groups_per_step
         num_full = len(rows) if rng is None else len(rows) // per_step * per_step
-        order = mine[rows.order]
         for first in range(0, num_full, per_step):
             ends = rows.ends[first : first + per_step]
             start = int(rows.ends[first - 1]) if first else 0
-            chosen = order[start : ends[-1]]
+            chosen = rows.order[start : ends[-1]]
             steps.append(
                 Step(
                     shape=shape,
@@ -136,7 +127,7 @@ def pack_steps(
                     ends=ends - start,
                 )
             )
-        left.append(order[int(rows.ends[num_full - 1]) if num_full else 0 :])
+        left.append(rows.order[int(rows.ends[num_full - 1]) if num_full else 0 :])
     if rng is not None:
         steps = [steps[i] for i in rng.permutation(len(steps))]
     leftover: npt.NDArray[Any] = sentences[np.concatenate(left)]
