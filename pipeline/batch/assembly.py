@@ -12,6 +12,8 @@ from pipeline.batch.batch import Batch
 from pipeline.batch.config import GroupShape
 from pipeline.vocab.symbols import EOS, PAD
 
+Ints = npt.NDArray[np.int64]
+
 
 class Sentences(Protocol):
     """Encoded sentence pairs of one language pair."""
@@ -24,7 +26,7 @@ class Sentences(Protocol):
 def assemble(group: Sequence[Sequence[tuple[int, int]]], shape: GroupShape, data: Sequence[Sentences]) -> Batch:
     """One group as tensors. group: rows of (pair, index); fewer rows than the shape's leave padding, none is an empty
     group."""
-    sizes = [len(row) for row in group]
+    sizes = np.array([len(row) for row in group], dtype=np.int64)
     names = [name for row in group for name in row]
     pairs = np.array([pair for pair, _ in names], dtype=np.int64)
     encoder = _Side([data[pair].source(index) for pair, index in names], sizes, shape.rows, shape.source)
@@ -51,14 +53,14 @@ class _Side:
     tokens, segments (1, 2, … in the row), positions (0, 1, … in the sentence): by token.
     """
 
-    def __init__(self, sentences: Sequence[npt.NDArray[Any]], row_sizes: Sequence[int], rows: int, length: int) -> None:
+    def __init__(self, sentences: Sequence[npt.NDArray[Any]], row_sizes: Ints, rows: int, length: int) -> None:
         self._shape = (rows, length)
         self._lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
         starts = np.cumsum(self._lengths) - self._lengths
         self.tokens = np.concatenate([np.zeros(0, np.int64), *sentences])
         self.positions = np.arange(len(self.tokens)) - self.of_tokens(starts)
         row = np.repeat(np.arange(len(row_sizes)), row_sizes)
-        first = np.repeat(np.cumsum(row_sizes, dtype=np.int64) - row_sizes, row_sizes)  # sentence of its row
+        first = np.repeat(np.cumsum(row_sizes) - row_sizes, row_sizes)  # sentence of its row
         self.segments = self.of_tokens(np.arange(len(sentences)) - first + 1)
         self._places = self.of_tokens(row * length + starts - starts[first]) + self.positions
 
