@@ -39,7 +39,6 @@ class Mixture:
         self.config, self.lengths, self.seed = config, lengths, seed
         self.units = units_of(lengths)
         self.phases = phases(config.mixture, [pair.name for pair in lengths], self.units)
-        self._first_rows = np.array([(unit.pair << 40) + unit.begin for unit in self.units])
         self._mean_targets = np.array(
             [lengths[u.pair].target[u.begin : u.end].sum() / max(u.rows, 1) for u in self.units]
         )
@@ -117,7 +116,7 @@ class Mixture:
         rng = np.random.default_rng([self.seed, 0, position.window])
         phase, end = self._phase(position.step)
         counts = rng.multinomial(self._window_sentences(phase, end - position.step), phase.probabilities)
-        sentences = np.concatenate((self._of_phase(position.leftover, phase), self._draw(position.cursors, counts)))
+        sentences = np.concatenate((position.leftover, self._draw(position.cursors, counts)))
         sentences = sentences[rng.permutation(len(sentences))]
         steps, leftover = pack_steps(
             sentences,
@@ -126,12 +125,13 @@ class Mixture:
             groups_per_step=self.config.groups_per_step,
             rng=rng,
         )
-        kept, cut = steps[: end - position.step], steps[end - position.step :]
-        return kept, Position(
-            step=position.step + len(kept),
+        steps = steps[: end - position.step]
+        step = position.step + len(steps)
+        return steps, Position(
+            step=step,
             window=position.window + 1,
             cursors=position.cursors + counts,
-            leftover=np.concatenate((leftover, *(step.sentences for step in cut))),
+            leftover=leftover if step < end else leftover[:0],  # the next phase begins anew
         )
 
     def _phase(self, step: int) -> tuple[Phase, int]:
@@ -144,11 +144,6 @@ class Mixture:
         step_tokens = self.config.groups_per_step * first.rows * first.target
         steps = min(self.config.window_steps, steps_left)
         return max(1, int(steps * step_tokens / float(phase.probabilities @ self._mean_targets)))
-
-    def _of_phase(self, sentences: Ints, phase: Phase) -> Ints:
-        """Without those of units that the phase draws no more."""
-        units = np.searchsorted(self._first_rows, (sentences[:, 0] << 40) + sentences[:, 1], side="right") - 1
-        return sentences[phase.probabilities[units] > 0]
 
     def _draw(self, cursors: Ints, counts: npt.NDArray[np.int64]) -> Ints:
         """So many sentences of each unit, which goes through its rows in one shuffled order after the other."""
