@@ -131,7 +131,9 @@ def _tiers(tree: dict[Any, Any]) -> list[dict[str, Any]]:
                 raise ValueError(f"baselines.tiers[{index}].{key} does not exist{suggestion(key, ('up_to', *parts))}")
         merged = {part: _merge(tree[part], tier.get(part, {})) for part in parts}
         merged["model"]["moe"] = {"num_experts": 0}
-        merged["train"]["initialize_from"] = tier.get("train", {}).get("initialize_from", "")  # the main model's own
+        # the main model's own
+        merged["train"]["initialize_from"] = tier.get("train", {}).get("initialize_from", "")
+        merged["batch"]["mixture"] = tier.get("batch", {}).get("mixture", {})
         sizes = [size for key, size in tier.get("vocab", {}).items() if key.endswith("_size")]
         if merged["vocab"].get("shared") and len(sizes) == 1:  # one model has one size, whichever side names it
             merged["vocab"].update(source_size=sizes[0], target_size=sizes[0])

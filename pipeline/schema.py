@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def build(kind: type[T], values: Mapping[str, Any], path: str = "") -> T:
-    """An instance of the dataclass `kind`; nested dataclasses, lists and unions of them are built too.
+    """An instance of the dataclass `kind`; nested dataclasses, lists, dicts and unions of them are built too.
 
     A union's members are told apart by a field `kind` with one literal value each. path: where the mapping stands, for
     messages. Raises ValueError on a key that does not exist (naming the nearest), one that is missing, and a value of
@@ -45,6 +45,10 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
         if not isinstance(value, list):
             raise ValueError(f"{path}={value!r} must be a list")
         return [_convert(get_args(hint)[0], item, f"{path}[{index}]") for index, item in enumerate(value)]
+    if get_origin(hint) is dict:
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise ValueError(f"{path}={value!r} must be a mapping with names as keys")
+        return {key: _convert(get_args(hint)[1], item, _join(path, key)) for key, item in value.items()}
     if get_origin(hint) in (Union, UnionType):
         return _convert_union(get_args(hint), value, path)
     if get_origin(hint) is Literal:

@@ -33,6 +33,10 @@ def train_run(config: RunConfig) -> Path:
     check_writable(ROOT / config.runtime.runs, "runtime.runs")
     corpus = prepare_corpus(config.corpus, config.pairs, store, data)
     pairs = corpus.pairs
+    if config.batch.mixture.groups:
+        from pipeline.batch.proportions import groups_of
+
+        groups_of(config.batch.mixture, [pair.name for pair in pairs])  # before the hours of cleaning
     actions = [partial(clean, config.corpus, store, corpus, pair, data) for pair in pairs]
     cleaned = dict(zip(pairs, side_by_side(actions, at_once=data.stages_at_once), strict=True))
     rows = {pair: _train_rows(cleaned[pair]) for pair in pairs}

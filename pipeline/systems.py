@@ -106,11 +106,17 @@ def encode(store: Store, vocabulary: Artifact, cleaned: Artifact, pair: LangPair
 def prepare(
     store: Store, cleaned: Mapping[LangPair, Artifact], system: System
 ) -> tuple[Artifact, dict[LangPair, Artifact]]:
-    """vocab -> encode: what a system is trained on."""
+    """vocab -> encode: what a system is trained on. Raises ValueError on a mixture that cannot be drawn from it."""
     vocabulary = vocab(store, cleaned, system)
     actions = [partial(encode, store, vocabulary, cleaned[pair], pair, system) for pair in system.pairs]
-    encoded = side_by_side(actions, at_once=system.runtime.data.stages_at_once)
-    return vocabulary, dict(zip(system.pairs, encoded, strict=True))
+    found = side_by_side(actions, at_once=system.runtime.data.stages_at_once)
+    encoded = dict(zip(system.pairs, found, strict=True))
+    mixture = system.batch.mixture
+    if mixture.groups or mixture.sources:
+        from pipeline.batch.lengths import check_mixture
+
+        check_mixture(mixture, {pair.name: encoded[pair].path for pair in system.pairs})
+    return vocabulary, encoded
 
 
 def train_and_translate(
@@ -160,7 +166,7 @@ def train(store: Store, vocabulary: Artifact, encoded: Mapping[LangPair, Artifac
         "train": settings,
     }
     inputs = {"vocabulary": vocabulary, **{pair.name: artifact for pair, artifact in encoded.items()}}
-    stage = Stage(name="train", version=1, config=slice_, inputs=inputs, run=run, label=system.label, resumable=True)
+    stage = Stage(name="train", version=2, config=slice_, inputs=inputs, run=run, label=system.label, resumable=True)
     return store.get(stage)
 
 

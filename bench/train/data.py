@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from bench.train.plan import Contest
 from pipeline.batch.config import BatchConfig
-from pipeline.batch.mixture import Mixture, PairLengths, fit_targets
+from pipeline.batch.lengths import read_lengths
+from pipeline.batch.mixture import Mixture
+from pipeline.batch.shapes import fit_targets
 from pipeline.config import ROOT, load_config
 from pipeline.corpora import clean, prepare_corpus
 from pipeline.parallel.config import RuntimeConfig
@@ -64,8 +66,7 @@ def prepare_sample(contest: Contest, pairs: str) -> Sample:
 
 def step_tokens(sample: Sample, batch: BatchConfig) -> int:
     """Mean real target tokens of our steps, over one window of packing."""
-    data = [EncodedSplit.open(Path(directory), "train") for directory in sample.encoded]
-    lengths = [PairLengths(source=d.source_lengths, target=d.target_lengths) for d in data]
+    lengths = read_lengths(sample.pairs, sample.encoded)
     steps = iter(Mixture(fit_targets(batch, lengths), lengths, seed=1))
     return round(float(np.mean([next(steps).target_tokens for _ in range(batch.window_steps - 1)])))
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pipeline.batch.config import BatchConfig, GroupShape
+from pipeline.batch.mixture_config import MixtureConfig
 from pipeline.model.config import ModelConfig, MoEConfig
 from pipeline.model.gate_config import Top2Config
 
@@ -84,7 +85,7 @@ class Scale:
 
     def batch(self, *, peers: bool) -> BatchConfig:
         shape = GroupShape(rows=self.rows[peers], source=self.source, target=self.target)
-        return BatchConfig(shapes=[shape], groups_per_step=self.groups[peers], temperature=1.0, window_steps=8)
+        return BatchConfig(shapes=[shape], groups_per_step=self.groups[peers], mixture=MixtureConfig(), window_steps=8)
 
 
 def transformer(dim: int, *, layers: int, hidden: int = 0, heads: int = 0, head_dim: int = 0) -> ModelConfig:

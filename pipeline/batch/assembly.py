@@ -6,10 +6,13 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from pipeline.batch.batch import Batch
 from pipeline.batch.config import GroupShape
 from pipeline.vocab.symbols import EOS, PAD
+
+Ints = npt.NDArray[np.int64]
 
 
 class Sentences(Protocol):
@@ -23,44 +26,50 @@ class Sentences(Protocol):
 def assemble(group: Sequence[Sequence[tuple[int, int]]], shape: GroupShape, data: Sequence[Sentences]) -> Batch:
     """One group as tensors. group: rows of (pair, index); fewer rows than the shape's leave padding, none is an empty
     group."""
-    encoder = _Side(shape.rows, shape.source)
-    decoder = _Side(shape.rows, shape.target)
-    inputs = np.full((shape.rows, shape.target), PAD, dtype=np.int64)
-    for row, sentences in enumerate(group):
-        for segment, (pair, index) in enumerate(sentences, start=1):
-            encoder.append(row, segment, pair, data[pair].source(index))
-            target = data[pair].target(index)
-            where = decoder.append(row, segment, pair, target)
-            inputs[row, where] = np.concatenate(([EOS], target[:-1]))
+    sizes = np.array([len(row) for row in group], dtype=np.int64)
+    names = [name for row in group for name in row]
+    pairs = np.array([pair for pair, _ in names], dtype=np.int64)
+    encoder = _Side([data[pair].source(index) for pair, index in names], sizes, shape.rows, shape.source)
+    decoder = _Side([data[pair].target(index) for pair, index in names], sizes, shape.rows, shape.target)
+    inputs = np.concatenate(([EOS], decoder.tokens[:-1]))[: len(decoder.tokens)]
+    inputs[decoder.positions == 0] = EOS
     return Batch(
-        encoder_tokens_BL=torch.from_numpy(encoder.tokens),
-        encoder_segments_BL=torch.from_numpy(encoder.segments),
-        encoder_positions_BL=torch.from_numpy(encoder.positions),
-        decoder_input_tokens_BT=torch.from_numpy(inputs),
-        decoder_target_tokens_BT=torch.from_numpy(decoder.tokens),
-        decoder_segments_BT=torch.from_numpy(decoder.segments),
-        decoder_positions_BT=torch.from_numpy(decoder.positions),
-        pair_BL=torch.from_numpy(encoder.pairs),
-        pair_BT=torch.from_numpy(decoder.pairs),
+        encoder_tokens_BL=encoder.laid_out(encoder.tokens, PAD),
+        encoder_segments_BL=encoder.laid_out(encoder.segments),
+        encoder_positions_BL=encoder.laid_out(encoder.positions),
+        decoder_input_tokens_BT=decoder.laid_out(inputs, PAD),
+        decoder_target_tokens_BT=decoder.laid_out(decoder.tokens, PAD),
+        decoder_segments_BT=decoder.laid_out(decoder.segments),
+        decoder_positions_BT=decoder.laid_out(decoder.positions),
+        pair_BL=encoder.laid_out(encoder.of_tokens(pairs)),
+        pair_BT=decoder.laid_out(decoder.of_tokens(pairs)),
         num_pairs=len(data),
     )
 
 
 class _Side:
-    """Tokens, segments, positions and pairs of one side, filled from the left."""
+    """One side of a group's sentences, one after the other, and where each token goes; rows fill from the left.
 
-    def __init__(self, rows: int, length: int) -> None:
-        self.tokens = np.full((rows, length), PAD, dtype=np.int64)
-        self.segments = np.zeros((rows, length), dtype=np.int64)
-        self.positions = np.zeros((rows, length), dtype=np.int64)
-        self.pairs = np.zeros((rows, length), dtype=np.int64)
-        self.used = [0] * rows
+    tokens, segments (1, 2, … in the row), positions (0, 1, … in the sentence): by token.
+    """
 
-    def append(self, row: int, segment: int, pair: int, tokens: npt.NDArray[Any]) -> slice:
-        where = slice(self.used[row], self.used[row] + len(tokens))
-        self.tokens[row, where] = tokens
-        self.segments[row, where] = segment
-        self.pairs[row, where] = pair
-        self.positions[row, where] = np.arange(len(tokens))
-        self.used[row] = where.stop
-        return where
+    def __init__(self, sentences: Sequence[npt.NDArray[Any]], row_sizes: Ints, rows: int, length: int) -> None:
+        self._shape = (rows, length)
+        self._lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
+        starts = np.cumsum(self._lengths) - self._lengths
+        self.tokens = np.concatenate([np.zeros(0, np.int64), *sentences])
+        self.positions = np.arange(len(self.tokens)) - self.of_tokens(starts)
+        row = np.repeat(np.arange(len(row_sizes)), row_sizes)
+        first = np.repeat(np.cumsum(row_sizes) - row_sizes, row_sizes)  # sentence of its row
+        self.segments = self.of_tokens(np.arange(len(sentences)) - first + 1)
+        self._places = self.of_tokens(row * length + starts - starts[first]) + self.positions
+
+    def of_tokens(self, of_sentences: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A value of each sentence, for each of its tokens."""
+        return np.repeat(of_sentences, self._lengths)
+
+    def laid_out(self, values: npt.NDArray[Any], padding: int = 0) -> Tensor:
+        """[rows, length], int64."""
+        flat = np.full(self._shape[0] * self._shape[1], padding, dtype=np.int64)
+        flat[self._places] = values
+        return torch.from_numpy(flat.reshape(self._shape))

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from pipeline.batch.mixture_config import MixtureConfig
+
 
 @dataclass(frozen=True, kw_only=True)
 class GroupShape:
@@ -20,14 +22,14 @@ class GroupShape:
 class BatchConfig:
     """How sentence pairs become training steps.
 
-    shapes: few fixed group shapes, from short rows to long; a pair goes to the first that holds both its sides, and the
-    last bounds the length of a sentence. groups_per_step: G, part of the recipe whatever the number of processes.
-    temperature: T of p ∝ n^(1/T) over language pairs; 1 is proportional. window_steps: steps packed together.
+    shapes: few fixed group shapes, from short rows to long; a sentence pair goes to the first that holds both its
+    sides, and the last bounds the length of a sentence. groups_per_step: G, part of the recipe whatever the number of
+    processes. mixture: what is drawn. window_steps: steps packed together.
     """
 
     shapes: list[GroupShape]
     groups_per_step: int
-    temperature: float
+    mixture: MixtureConfig
     window_steps: int = 32
 
     def __post_init__(self) -> None:
@@ -42,8 +44,6 @@ class BatchConfig:
             raise ValueError(f"batch.shapes must grow on both sides from first to last, got {order} (source, target)")
         if self.groups_per_step < 1:
             raise ValueError(f"batch.groups_per_step={self.groups_per_step} must be at least 1")
-        if self.temperature < 1:
-            raise ValueError(f"batch.temperature={self.temperature} must be at least 1 (proportional)")
         if self.window_steps < 1:
             raise ValueError(f"batch.window_steps={self.window_steps} must be at least 1")
 

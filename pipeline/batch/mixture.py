@@ -1,51 +1,35 @@
-"""The endless stream of training steps: temperature sampling over pairs, packed window by window.
+"""The endless stream of training steps: sentences drawn from pairs and sources, packed window by window.
 
-A window draws a fixed number of sentence pairs, adds what the last window left over, and packs them into steps. It is a
-function of (seed, window, cursors, leftovers), so the position of the stream is a small record, independent of the
-number of processes, and resuming repacks at most one window.
+A window draws about as many sentence pairs as its steps hold, adds what the last window left over, and packs them into
+steps. It is a function of (seed, position), and the position is a small record, independent of the number of processes;
+resuming repacks at most one window. A window ends where a phase of the curriculum does.
 """
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.batch.config import BatchConfig, GroupShape
+from pipeline.batch.config import BatchConfig
+from pipeline.batch.lengths import PairLengths, sentence_lengths, units_of
 from pipeline.batch.packing import Ints, Step, pack_steps
+from pipeline.batch.proportions import NEVER, Phase, phases
+from pipeline.batch.shuffle import shuffled
+
+STREAM = 2  # of positions: another version would make other steps of the same one
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairLengths:
-    """Token counts of one pair's training sentences, with tag and end: int arrays [n]."""
+class Position:
+    """Where a window begins. step: its first, counted from 1. cursors: sentences drawn of each unit so far. leftover:
+    [n, 2], drawn but in no step yet."""
 
-    source: npt.NDArray[Any]
-    target: npt.NDArray[Any]
-
-
-def temperature_weights(counts: Sequence[int], temperature: float) -> npt.NDArray[np.float64]:
-    """Sampling probability of each pair: n^(1/T), normalised (T=1: proportional)."""
-    weights: npt.NDArray[np.float64] = np.asarray(counts, dtype=np.float64) ** (1.0 / temperature)
-    weights /= weights.sum()
-    return weights
-
-
-def fit_targets(config: BatchConfig, lengths: Sequence[PairLengths]) -> BatchConfig:
-    """The same shapes, with every target of 0 set to the ratio of target to source tokens in the mixture.
-
-    Rounded up to a multiple of 4 and no longer than the last shape's. Rows then fill on both sides at once.
-    """
-    weights = temperature_weights([len(pair.source) for pair in lengths], config.temperature)
-    source = float(np.dot(weights, [pair.source.mean() for pair in lengths]))
-    target = float(np.dot(weights, [pair.target.mean() for pair in lengths]))
-
-    def fit(shape: GroupShape) -> GroupShape:
-        length = math.ceil(shape.source * target / source / 4) * 4
-        return shape if shape.target else replace(shape, target=min(length, config.max_target))
-
-    return replace(config, shapes=[fit(shape) for shape in config.shapes])
+    step: int
+    window: int
+    cursors: Ints
+    leftover: Ints
 
 
 class Mixture:
@@ -53,79 +37,121 @@ class Mixture:
 
     def __init__(self, config: BatchConfig, lengths: Sequence[PairLengths], *, seed: int) -> None:
         self.config, self.lengths, self.seed = config, lengths, seed
-        self.weights = temperature_weights([len(pair.source) for pair in lengths], config.temperature)
-        mean_target = float(np.dot(self.weights, [pair.target.mean() for pair in lengths]))
-        step_tokens = config.groups_per_step * config.shapes[0].rows * config.shapes[0].target
-        self.window_sentences = max(1, int(config.window_steps * step_tokens / mean_target))
-        self._window = 0
+        self.units = units_of(lengths)
+        self.phases = phases(config.mixture, [pair.name for pair in lengths], self.units)
+        self._mean_targets = np.array(
+            [lengths[u.pair].target[u.begin : u.end].sum() / max(u.rows, 1) for u in self.units]
+        )
         self._offset = 0
-        self._cursors = [0] * len(lengths)
-        self._leftover: Ints = np.zeros((0, 2), dtype=np.int64)
+        self._position = Position(
+            step=1,
+            window=0,
+            cursors=np.zeros(len(self.units), dtype=np.int64),
+            leftover=np.zeros((0, 2), dtype=np.int64),
+        )
 
     def state(self) -> dict[str, Any]:
         """Position of the next step, JSON-serialisable."""
+        position = self._position
         return {
-            "window": self._window,
+            "stream": STREAM,
+            "step": position.step,
+            "window": position.window,
             "offset": self._offset,
-            "cursors": list(self._cursors),
-            "leftover": self._leftover.tolist(),
+            "cursors": position.cursors.tolist(),
+            "leftover": position.leftover.tolist(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        if len(state["cursors"]) != len(self.lengths):
-            raise ValueError(f"saved position has {len(state['cursors'])} pairs, this run has {len(self.lengths)}")
-        self._window, self._offset = state["window"], state["offset"]
-        self._cursors = list(state["cursors"])
-        self._leftover = np.asarray(state["leftover"], dtype=np.int64).reshape(-1, 2)
+        """Raises ValueError if the position is of another stream."""
+        if (found := state.get("stream", 1)) != STREAM:
+            raise ValueError(
+                f"the checkpoint's position in the data is of version {found}, this program reads {STREAM}, which "
+                "packs other steps: go on with the version that wrote it, or start anew from its weights by "
+                "train.initialize_from"
+            )
+        if len(state["cursors"]) != len(self.units):
+            raise ValueError(
+                f"the checkpoint's position in the data has {len(state['cursors'])} sources of pairs, this run has "
+                f"{len(self.units)}: the corpus has changed; start anew from its weights by train.initialize_from"
+            )
+        self._offset = state["offset"]
+        self._position = Position(
+            step=state["step"],
+            window=state["window"],
+            cursors=np.asarray(state["cursors"], dtype=np.int64),
+            leftover=np.asarray(state["leftover"], dtype=np.int64).reshape(-1, 2),
+        )
 
     def __iter__(self) -> Iterator[Step]:
         while True:
-            rng = np.random.default_rng([self.seed, self._window])
-            drawn, cursors = self._draw(rng)
-            sentences = np.concatenate((self._leftover, drawn))
-            source, target = self._lengths_of(sentences)
-            config = self.config
-            steps, leftover = pack_steps(
-                sentences,
-                source,
-                target,
-                shapes=config.shapes,
-                groups_per_step=config.groups_per_step,
-                rng=rng,
-            )
+            steps, following = self._window(self._position)
             while self._offset < len(steps):
                 step = steps[self._offset]
                 self._offset += 1
                 yield step
-            self._window, self._offset = self._window + 1, 0
-            self._cursors, self._leftover = cursors, leftover
+            self._position, self._offset = following, 0
 
-    def _draw(self, rng: np.random.Generator) -> tuple[Ints, list[int]]:
-        """Sentences of a window, each pair going through its own permutations one after the other."""
-        counts = rng.multinomial(self.window_sentences, self.weights)
-        drawn, cursors = [], []
-        for pair, count in enumerate(counts):
-            begin = self._cursors[pair]
-            indices = self._sequence(pair, begin, begin + int(count))
-            drawn.append(np.stack((np.full(len(indices), pair, dtype=np.int64), indices), axis=1))
-            cursors.append(begin + int(count))
-        return np.concatenate(drawn), cursors
+    def table(self) -> list[dict[str, Any]]:
+        """What is drawn in each phase, for people. repeats: times that each row is drawn while as many sentences are
+        drawn as the phase has rows."""
+        return [{"from_step": phase.from_step, "sources": self._shares(phase)} for phase in self.phases]
 
-    def _sequence(self, pair: int, begin: int, end: int) -> Ints:
-        size = len(self.lengths[pair].source)
-        if begin == end:
-            return np.zeros(0, dtype=np.int64)
-        epochs = range(begin // size, (end - 1) // size + 1)
-        orders = [np.random.default_rng([self.seed, 1 + pair, epoch]).permutation(size) for epoch in epochs]
-        start = epochs[0] * size
-        return np.concatenate(orders).astype(np.int64)[begin - start : end - start]
+    def _shares(self, phase: Phase) -> list[dict[str, Any]]:
+        drawn = [(u, float(p)) for u, p in zip(self.units, phase.probabilities, strict=True) if p]
+        rows = sum(unit.rows for unit, _ in drawn)
+        return [
+            {
+                "pair": self.lengths[unit.pair].name,
+                "source": unit.source,
+                "rows": unit.rows,
+                "share": share,
+                "repeats": share * rows / unit.rows,
+            }
+            for unit, share in drawn
+        ]
 
-    def _lengths_of(self, sentences: Ints) -> tuple[Ints, Ints]:
-        source, target = np.zeros(len(sentences), np.int64), np.zeros(len(sentences), np.int64)
-        for pair, lengths in enumerate(self.lengths):
-            mine = sentences[:, 0] == pair
-            source[mine], target[mine] = (
-                lengths.source[sentences[mine, 1]],
-                lengths.target[sentences[mine, 1]],
-            )
-        return source, target
+    def _window(self, position: Position) -> tuple[list[Step], Position]:
+        """Steps of the window that begins here, possibly none, and where the next one begins."""
+        rng = np.random.default_rng([self.seed, 0, position.window])
+        phase, end = self._phase(position.step)
+        counts = rng.multinomial(self._window_sentences(phase, end - position.step), phase.probabilities)
+        sentences = np.concatenate((position.leftover, self._draw(position.cursors, counts)))
+        sentences = sentences[rng.permutation(len(sentences))]
+        steps, leftover = pack_steps(
+            sentences,
+            sentence_lengths(sentences, self.lengths),
+            shapes=self.config.shapes,
+            groups_per_step=self.config.groups_per_step,
+            rng=rng,
+        )
+        steps = steps[: end - position.step]
+        step = position.step + len(steps)
+        return steps, Position(
+            step=step,
+            window=position.window + 1,
+            cursors=position.cursors + counts,
+            leftover=leftover if step < end else leftover[:0],  # the next phase begins anew
+        )
+
+    def _phase(self, step: int) -> tuple[Phase, int]:
+        """The phase of a step, and the first step after it."""
+        index = sum(1 for phase in self.phases if phase.from_step <= step) - 1
+        return self.phases[index], next((phase.from_step for phase in self.phases[index + 1 :]), NEVER)
+
+    def _window_sentences(self, phase: Phase, steps_left: int) -> int:
+        first = self.config.shapes[0]
+        step_tokens = self.config.groups_per_step * first.rows * first.target
+        steps = min(self.config.window_steps, steps_left)
+        return max(1, int(steps * step_tokens / float(phase.probabilities @ self._mean_targets)))
+
+    def _draw(self, cursors: Ints, counts: npt.NDArray[np.int64]) -> Ints:
+        """So many sentences of each unit, which goes through its rows in one shuffled order after the other."""
+        drawn = [np.zeros((0, 2), dtype=np.int64)]
+        for index in np.flatnonzero(counts):
+            unit = self.units[index]
+            epochs, positions = np.divmod(np.arange(cursors[index], cursors[index] + counts[index]), unit.rows)
+            for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
+                rows = unit.begin + shuffled(positions[epochs == epoch], unit.rows, (self.seed, 1, int(index), epoch))
+                drawn.append(np.stack((np.full_like(rows, unit.pair), rows), axis=1))
+        return np.concatenate(drawn)

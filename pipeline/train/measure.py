@@ -6,7 +6,6 @@ import time
 import torch
 import torch.distributed as dist
 
-from pipeline.batch.mixture import PairLengths
 from pipeline.batch.packing import Step
 from pipeline.model.flops import TRAINING_FACTOR, Forward
 
@@ -39,23 +38,17 @@ def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:
     return float(total)
 
 
-def step_flops(step: Step, forward: Forward, lengths: list[PairLengths]) -> tuple[float, float]:
+def step_flops(step: Step, forward: Forward) -> tuple[float, float]:
     """(useful, executed) training FLOPs of one step over all its groups."""
-    useful = 0.0
-    for group in step.groups:
-        for row in group:
-            useful += forward.of_sentences(
-                [int(lengths[p].source[i]) for p, i in row], [int(lengths[p].target[i]) for p, i in row]
-            )
-    executed = len(step.groups) * forward.of_shape(step.shape)
+    useful = forward.of_sentences(step.lengths[:, 0], step.lengths[:, 1])
+    executed = step.num_groups * forward.of_shape(step.shape)
     return TRAINING_FACTOR * useful, TRAINING_FACTOR * executed
 
 
-def padding(step: Step, lengths: list[PairLengths]) -> float:
+def padding(step: Step) -> float:
     """Share of a step's slots, source and target, that no token takes."""
-    source = sum(int(lengths[p].source[i]) for group in step.groups for row in group for p, i in row)
-    slots = len(step.groups) * step.shape.rows * (step.shape.source + step.shape.target)
-    return 1 - (source + step.target_tokens) / slots
+    slots = step.num_groups * step.shape.rows * (step.shape.source + step.shape.target)
+    return 1 - int(step.lengths.sum()) / slots
 
 
 def peak_memory(device: torch.device) -> int:

@@ -18,8 +18,10 @@ from typing import Any
 import torch.distributed as dist
 
 from pipeline.batch.assembly import assemble
-from pipeline.batch.mixture import Mixture, PairLengths, fit_targets
+from pipeline.batch.lengths import read_lengths
+from pipeline.batch.mixture import Mixture
 from pipeline.batch.packing import Step
+from pipeline.batch.shapes import fit_targets
 from pipeline.model.compilation import compile_layers
 from pipeline.model.flops import count_parameters, forward_flops
 from pipeline.model.initialization import initialize
@@ -58,11 +60,11 @@ class Trainer:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.device = mesh.device
         self.data = [EncodedSplit.open(Path(d), "train") for d in job.encoded]
-        self.lengths = [PairLengths(source=d.source_lengths, target=d.target_lengths) for d in self.data]
-        self.job = job = replace(job, batch=fit_targets(job.batch, self.lengths))
+        lengths = read_lengths(job.pairs, job.encoded)
+        self.job = job = replace(job, batch=fit_targets(job.batch, lengths))
         dev = [EncodedSplit.open(Path(d), "dev") for d in job.encoded]
         self.validation = Validation(dev, job.batch, self.device)
-        self.mixture = Mixture(job.batch, self.lengths, seed=job.train.seed)
+        self.mixture = Mixture(job.batch, lengths, seed=job.train.seed)
         vocabulary = Vocabulary.load(Path(job.vocabulary))
         sizes = {"source_vocabulary": vocabulary.source_size, "target_vocabulary": vocabulary.target_size}
         positions = max(job.batch.max_source, job.batch.max_target)
@@ -92,6 +94,8 @@ class Trainer:
         t, progress = self.job.train, self.progress
         peak = matmul_peak(self.device, peak_dtype(self.device, t.precision))
         with self._records() as records, self.checkpoints:
+            if records is not None:
+                write_atomically(self.job.log / "mixture.json", json.dumps(self.mixture.table(), indent=1))
             steps = iter(self.mixture)
             while not progress.finished(t):
                 stop_asked = self._step(steps, records, peak)
@@ -143,9 +147,9 @@ class Trainer:
         rate = t.learning_rate_at(number)
         sums = StepSums(self.routing, len(self.data))
         self.engine.train()
-        for micro in range(self.rank, len(step.groups), self.world):
+        for micro in range(self.rank, step.num_groups, self.world):
             with self.window.data_wait:
-                batch = assemble(step.groups[micro], step.shape, self.data).to(self.device)
+                batch = assemble(step.group(micro), step.shape, self.data).to(self.device)
             seed_group(t.seed, number, micro)
             losses = self.engine(batch, label_smoothing=t.label_smoothing)
             if losses.statistics:
@@ -166,7 +170,7 @@ class Trainer:
             loss_scale=self.engine.loss_scale,
         )
         seconds = time.perf_counter() - began
-        useful, executed = step_flops(step, self.forward_flops, self.lengths)
+        useful, executed = step_flops(step, self.forward_flops)
         progress.add(step.target_tokens, seconds, useful, executed)
         if skipped is not None:
             sums.pairs_P2.zero_()  # they may be NaN
@@ -186,7 +190,7 @@ class Trainer:
                 "tokens_per_second": step.target_tokens / seconds,
                 "mfu": useful / seconds / peak,
                 "useful_flops": useful / executed,
-                "padding": padding(step, self.lengths),
+                "padding": padding(step),
                 **self.window.record(step.nonempty_groups),
             }
             if records is not None:

@@ -29,8 +29,8 @@ class Validation:
         engine.train(False)
         sums_P2 = torch.zeros(len(self.dev), 2, dtype=torch.float64, device=self.device)
         for step in self.steps:
-            for micro in range(dist.get_rank(), len(step.groups), dist.get_world_size()):
-                batch = assemble(step.groups[micro], step.shape, self.dev).to(self.device)
+            for micro in range(dist.get_rank(), step.num_groups, dist.get_world_size()):
+                batch = assemble(step.group(micro), step.shape, self.dev).to(self.device)
                 losses = engine(batch, label_smoothing=0.0)
                 sums_P2 += pair_sums(losses.nll_BT, batch, len(self.dev))
                 routing.add(losses.statistics)
@@ -41,10 +41,10 @@ class Validation:
 def validation_steps(dev: Sequence[EncodedSplit], batch: BatchConfig) -> list[Step]:
     """All development sentences, packed once."""
     named = [np.stack((np.full(len(d), p), np.arange(len(d))), axis=1) for p, d in enumerate(dev)]
+    lengths = [np.stack((d.source_lengths, d.target_lengths), axis=1) for d in dev]
     steps, _ = pack_steps(
         np.concatenate(named).astype(np.int64),
-        np.concatenate([d.source_lengths for d in dev]).astype(np.int64),
-        np.concatenate([d.target_lengths for d in dev]).astype(np.int64),
+        np.concatenate(lengths).astype(np.int64),
         shapes=batch.shapes,
         groups_per_step=batch.groups_per_step,
         rng=None,

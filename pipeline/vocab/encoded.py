@@ -34,7 +34,7 @@ class EncodedSplit:
         if split not in SPLITS:
             raise ValueError(f"split {split!r} is none of {', '.join(SPLITS)}; choose one of them")
         arrays = [
-            np.load(directory / f"{split}.{side}.{what}.npy", mmap_mode="r")
+            np.load(directory / f"{split}.{side}.{what}.npy", mmap_mode="r").view(np.ndarray)  # quicker to slice
             for side in _SIDES
             for what in ("tokens", "offsets")
         ]
@@ -59,12 +59,18 @@ class EncodedSplit:
     @property
     def source_lengths(self) -> NDArray[np.int32]:
         """Tokens of every source, tag and EOS included."""
-        return np.diff(self.source_offsets).astype(np.int32)
+        return _lengths(self.source_offsets)
 
     @property
     def target_lengths(self) -> NDArray[np.int32]:
         """Tokens of every target, EOS included."""
-        return np.diff(self.target_offsets).astype(np.int32)
+        return _lengths(self.target_offsets)
+
+
+def _lengths(offsets: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Of rows, without a copy of the offsets."""
+    lengths = np.empty(len(offsets) - 1, dtype=np.int32)
+    return np.subtract(offsets[1:], offsets[:-1], out=lengths, casting="unsafe")
 
 
 class SplitWriter:

@@ -13,6 +13,7 @@ import pytest
 from torch import Tensor
 
 from pipeline.batch.config import BatchConfig, GroupShape
+from pipeline.batch.mixture_config import MixtureConfig
 from pipeline.model.config import ModelConfig, MoEConfig
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.parallel.launch import launch, process_environment
@@ -130,7 +131,10 @@ def make_job(prepared: Any, out: Path, *, processes: int, ep: int, **changes: An
             moe=moe,
         ),
         batch=BatchConfig(
-            shapes=[GroupShape(rows=4, source=96, target=64)], groups_per_step=4, temperature=2.0, window_steps=4
+            shapes=[GroupShape(rows=4, source=96, target=64)],
+            groups_per_step=4,
+            mixture=MixtureConfig(temperature=2.0),
+            window_steps=4,
         ),
         train=TrainConfig(**{**train, **changes}),
         runtime=RuntimeConfig(

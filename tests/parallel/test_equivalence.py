@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from pipeline.batch.assembly import assemble
-from pipeline.batch.mixture import Mixture, PairLengths
+from pipeline.batch.lengths import read_lengths
+from pipeline.batch.mixture import Mixture
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
 from pipeline.model.transformer import Transformer
@@ -85,8 +86,7 @@ def reference_gradients(prepared):
     """One step on one device, without DeepSpeed, process groups or accumulation tricks."""
     job = make_job(prepared, Path("unused"), processes=1, ep=1)
     data = [EncodedSplit.open(Path(d), "train") for d in job.encoded]
-    lengths = [PairLengths(source=d.source_lengths, target=d.target_lengths) for d in data]
-    step = next(iter(Mixture(job.batch, lengths, seed=job.train.seed)))
+    step = next(iter(Mixture(job.batch, read_lengths(job.pairs, job.encoded), seed=job.train.seed)))
     vocabulary = Vocabulary.load(Path(job.vocabulary))
     model = Transformer(
         job.model,

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from pipeline.batch.assembly import assemble
-from pipeline.batch.mixture import Mixture, PairLengths
+from pipeline.batch.lengths import read_lengths
+from pipeline.batch.mixture import Mixture
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
 from pipeline.model.transformer import Transformer
@@ -138,12 +139,15 @@ def reference_step(prepared, number):
     """Cross-entropy and gradient norm of a step with the weights before training, in float32 on one device."""
     job = make_job(prepared, Path("unused"), processes=1, ep=1)
     data = [EncodedSplit.open(Path(d), "train") for d in job.encoded]
-    lengths = [PairLengths(source=d.source_lengths, target=d.target_lengths) for d in data]
     vocabulary = Vocabulary.load(Path(job.vocabulary))
     sizes = {"source_vocabulary": vocabulary.source_size, "target_vocabulary": vocabulary.target_size}
     model = Transformer(job.model, **sizes, shared=False, max_positions=96)
     initialize(model, job.train.seed)
-    step = next(itertools.islice(Mixture(job.batch, lengths, seed=job.train.seed), number - 1, None))
+    step = next(
+        itertools.islice(
+            Mixture(job.batch, read_lengths(job.pairs, job.encoded), seed=job.train.seed), number - 1, None
+        )
+    )
     total = 0.0
     for index, group in enumerate(step.groups):
         seed_group(job.train.seed, number, index)

@@ -5,18 +5,21 @@ import pytest
 import torch
 
 from pipeline.batch.config import GroupShape
-from pipeline.batch.mixture import PairLengths
 from pipeline.batch.packing import Step
 from pipeline.train.measure import padding, peak_memory
 
 
 def test_padding_counts_both_sides_and_empty_groups():
     """2 groups of 2 rows of 8 + 4 slots; 6 + 3 and 5 + 2 tokens in one row, 4 + 4 in another."""
-    lengths = [PairLengths(source=np.array([6, 5]), target=np.array([3, 2])), PairLengths(source=[4], target=[4])]
     step = Step(
-        shape=GroupShape(rows=2, source=8, target=4), groups=[[[(0, 0), (0, 1)], [(1, 0)]], []], target_tokens=9
+        shape=GroupShape(rows=2, source=8, target=4),
+        num_groups=2,
+        sentences=np.array([[0, 0], [0, 1], [1, 0]]),
+        lengths=np.array([[6, 3], [5, 2], [4, 4]]),
+        ends=np.array([2, 3]),
     )
-    assert padding(step, lengths) == pytest.approx(1 - (15 + 9) / 48)
+    assert step.groups == [[[(0, 0), (0, 1)], [(1, 0)]], []]
+    assert padding(step) == pytest.approx(1 - (15 + 9) / 48)
 
 
 def test_peak_memory_is_in_bytes_and_never_falls():

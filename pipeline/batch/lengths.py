@@ -1,0 +1,78 @@
+"""How long the training sentences of each pair are, and where they come from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.batch.mixture_config import MixtureConfig
+from pipeline.batch.proportions import Unit, phases
+from pipeline.vocab.encode import encoded_counts
+from pipeline.vocab.encoded import EncodedSplit
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairLengths:
+    """Token counts of one pair's training sentences, with tag and end: int arrays [n]. sources: rows of each source;
+    they follow each other in this order. name: of the pair."""
+
+    name: str
+    source: npt.NDArray[Any]
+    target: npt.NDArray[Any]
+    sources: Mapping[str, int]
+
+
+def read_lengths(pairs: Sequence[str], directories: Sequence[str]) -> list[PairLengths]:
+    """Of encoded pairs, in the same order."""
+    return [_read(pair, Path(directory)) for pair, directory in zip(pairs, directories, strict=True)]
+
+
+def units_of(lengths: Sequence[PairLengths]) -> list[Unit]:
+    """Of every pair and source, in order."""
+    for pair in lengths:
+        rows = sum(pair.sources.values())
+        assert rows == len(pair.source) == len(pair.target), (pair.name, rows, len(pair.source), len(pair.target))
+    return _units([pair.sources for pair in lengths])
+
+
+def sentence_lengths(sentences: npt.NDArray[np.int64], lengths: Sequence[PairLengths]) -> npt.NDArray[np.int64]:
+    """[n, 2], tokens of source and target, of sentences named by (pair, index), [n, 2]."""
+    found = np.empty_like(sentences)
+    order = np.argsort(sentences[:, 0], kind="stable")
+    ends = np.searchsorted(sentences[order, 0], np.arange(1, len(lengths) + 1))
+    for pair, mine in zip(lengths, np.split(order, ends[:-1]), strict=True):
+        rows = sentences[mine, 1]
+        found[mine, 0], found[mine, 1] = pair.source[rows], pair.target[rows]
+    return found
+
+
+def check_mixture(config: MixtureConfig, encoded: Mapping[str, Path]) -> None:
+    """Raise ValueError where a mixture cannot be drawn from encoded pairs, directories by name."""
+    units = _units([sources_of(directory) for directory in encoded.values()])
+    phases(config, list(encoded), units)
+
+
+def sources_of(directory: Path) -> dict[str, int]:
+    """Training rows of each source of an encoded pair, in their order."""
+    content = encoded_counts(directory)
+    sources = content.get("sources", [{"name": "", "rows": content["splits"]["train"]["rows"]}])
+    return {source["name"]: source["rows"] for source in sources}
+
+
+def _units(pairs: Sequence[Mapping[str, int]]) -> list[Unit]:
+    units = []
+    for index, sources in enumerate(pairs):
+        end = 0
+        for source, rows in sources.items():
+            units.append(Unit(pair=index, source=source, begin=end, end=end + rows))
+            end += rows
+    return units
+
+
+def _read(pair: str, directory: Path) -> PairLengths:
+    split = EncodedSplit.open(directory, "train")
+    source, target = split.source_lengths, split.target_lengths
+    return PairLengths(name=pair, source=source, target=target, sources=sources_of(directory))

@@ -1,0 +1,83 @@
+"""docs/mixing.md: its tables are what its settings give, its mistakes are errors."""
+
+import re
+
+import numpy as np
+import pytest
+import yaml
+
+from pipeline.batch.config import BatchConfig
+from pipeline.batch.lengths import PairLengths
+from pipeline.batch.mixture import Mixture
+from pipeline.batch.mixture_config import MixtureConfig
+from pipeline.config import ROOT, load_config
+from pipeline.schema import build
+from tests.unit.batch.streams import LONG, SHORT
+
+TEXT = (ROOT / "docs" / "mixing.md").read_text(encoding="utf-8")
+
+
+def cells(table):
+    """Rows of a table without its head."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+
+
+TABLES = re.findall(r"(?m)(?:^\|.*\n)+", TEXT)
+CORPUS, MISTAKES = cells(TABLES[0]), cells(TABLES[-1])
+CASES = re.findall(r"```yaml\n([^`]*)```\n\n((?:\|[^\n]*\n)+)", TEXT)
+
+
+def mixture(settings):
+    """The documented corpus, mixed by these settings."""
+    sources = {}
+    for pair, source, rows in CORPUS:
+        sources.setdefault(pair, {})[source] = int(rows)
+    lengths = [
+        PairLengths(name=pair, source=np.full(n, 9, np.int8), target=np.full(n, 9, np.int8), sources=of)
+        for pair, of in sources.items()
+        for n in [sum(of.values())]
+    ]
+    config = build(MixtureConfig, yaml.safe_load(settings), "batch.mixture")
+    return Mixture(BatchConfig(shapes=[SHORT, LONG], groups_per_step=1, mixture=config), lengths, seed=1)
+
+
+@pytest.mark.parametrize(("settings", "table"), CASES, ids=[case[0].splitlines()[-1].strip() for case in CASES])
+def test_tables_are_what_the_settings_give(settings, table):
+    phases = mixture(settings).table()
+    found = [
+        [str(phase["from_step"]), s["pair"], s["source"], f"{s['share']:.1%}".replace("%", " %"), f"{s['repeats']:.2g}"]
+        for phase in phases
+        for s in phase["sources"]
+    ]
+    shown = [row if len(row) == 5 else ["1", *row] for row in cells(table)]
+    assert [row[:-1] for row in found] == [row[:-1] for row in shown]
+    assert [float(row[-1]) for row in found] == [float(row[-1]) for row in shown]
+
+
+def test_there_are_tables_for_every_setting():
+    assert len(CASES) == 5
+    for field in (
+        "temperature",
+        "cap",
+        "max_repeats",
+        "groups",
+        "sources",
+        "share",
+        "weight",
+        "from_step",
+        "until_step",
+    ):
+        assert any(field in settings for settings, _ in CASES), field
+
+
+@pytest.mark.parametrize(("settings", "message"), MISTAKES)
+def test_mistakes_are_errors(settings, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        mixture("{" + settings.strip("`") + "}")
+    assert str(error.value).startswith("batch.mixture")
+
+
+def test_the_command_composes():
+    (arguments,) = re.findall(r'make train ARGS="(.*?)"', TEXT, re.DOTALL)
+    groups = load_config(arguments.split()).batch.mixture.groups
+    assert (groups["rare"].pairs, groups["rare"].share) == (["de-tr"], 0.1)
