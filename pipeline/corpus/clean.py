@@ -23,9 +23,12 @@ from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.duplicates import KeyWriter, find_duplicates, num_partitions
 from pipeline.corpus.fetched import FetchedTable
 from pipeline.corpus.held_out import HeldOut
+from pipeline.corpus.language_id import unjudged
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
-from pipeline.corpus.rules import EMPTY, judge, row_rules
+from pipeline.corpus.min_hash import signatures
+from pipeline.corpus.near_duplicates import SignatureWriter, near_duplicates
+from pipeline.corpus.rules import EMPTY, LANGUAGE, judge, row_rules
 from pipeline.corpus.tables import group_rows, read_batches, small_batches
 from pipeline.corpus.tally import Tally
 from pipeline.tasks import run_once
@@ -33,8 +36,8 @@ from pipeline.tasks import run_once
 FUNNEL = "funnel.json"
 REMOVED = "removed.tsv.gz"
 FEW_ROWS = 100
-DUPLICATE = "duplicate"
-_SHARDS = "shards"
+HELD_OUT, DUPLICATE, NEAR_DUPLICATE = "held_out", "duplicate", "near_duplicate"
+_SHARDS, _NEAR = "shards", "near"
 
 _log = logging.getLogger(__name__)
 
@@ -84,20 +87,24 @@ def clean(
     _check(pair, tallies)
     content: dict[str, Any] = {"pair": pair.name}
     for split, tally in tallies.items():
-        removed = {rule: tally.removed[rule] for rule in (_rule_names(config.rules) if split == "train" else [EMPTY])}
+        removed = {
+            rule: tally.removed[rule] for rule in (_rule_names(config.rules, pair) if split == "train" else [EMPTY])
+        }
         content[split] = {"read": tally.read.total(), "removed": removed, "kept": tally.kept.total()}
     content["examples"] = tallies["train"].examples
     content["sources"] = [
         {**table.about(), "read": tallies["train"].read[number], "kept": tallies["train"].kept[number]}
         for number, table in enumerate(train)
     ]
+    content["not_judged"] = _not_judged(config.rules, pair)
     (out / FUNNEL).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     shutil.rmtree(out / _SHARDS)
 
 
 def funnel(directory: Path) -> dict[str, Any]:
     """Content of `funnel.json`: pair; per split read, removed by rule and kept; examples by rule; sources, each with
-    name, tag, licence, citation, read and kept, in the order of the training rows."""
+    name, tag, licence, citation, read and kept, in the order of the training rows; not_judged: why the language rule
+    does not apply to a side."""
     content: dict[str, Any] = json.loads((directory / FUNNEL).read_text(encoding="utf-8"))
     return content
 
@@ -111,11 +118,13 @@ def clean_shard(shard: Shard) -> Tally:
 
 
 def _clean_shard(shard: Shard, out: Path) -> Tally:
-    rules = row_rules(shard.rules, HeldOut.load(Path(shard.held_out)) if shard.held_out else None)
+    rules = row_rules(shard.rules, shard.pair, HeldOut.load(Path(shard.held_out)) if shard.held_out else None)
     names, tally = list(rules), Tally()
     with ExitStack() as stack:
         writer = stack.enter_context(BitextWriter(out / "rows.arrow"))
         keys = stack.enter_context(KeyWriter(out, shard.partitions))
+        near = shard.rules.near_duplicates
+        likeness = stack.enter_context(SignatureWriter(out / _NEAR, near)) if near else None
         removed = stack.enter_context((out / "removed.tsv").open("wb")) if shard.keep_removed else None
         for source, path, groups in shard.parts:
             for src, tgt in _texts(Path(path), shard.pair, groups):
@@ -128,6 +137,8 @@ def _clean_shard(shard: Shard, out: Path) -> Tally:
                 tally.kept[source] += int(left.sum())
                 writer.write(rows.filter(pa.array(left)))
                 keys.write((mix(src.hashes) + tgt.hashes)[left])
+                if near is not None and likeness is not None:
+                    likeness.add(signatures(src.folded, tgt.folded, near)[left])
     return tally
 
 
@@ -182,10 +193,7 @@ def _merge(shards: Sequence[Shard], tallies: Sequence[Tally], keep_removed: bool
     if not shards:
         write_bitext(out / "train.arrow", [])
         return total
-    rows = [tally.kept.total() for tally in tallies]
-    repeated = np.zeros(sum(rows), dtype=bool)
-    if shards[0].rules.duplicates:
-        repeated = find_duplicates([(Path(s.out), n) for s, n in zip(shards, rows, strict=True)], shards[0].partitions)
+    repeats = _repeats(shards, [tally.kept.total() for tally in tallies])
     with ExitStack() as stack:
         writer = stack.enter_context(BitextWriter(out / "train.arrow"))
         removed = stack.enter_context(gzip.GzipFile(out / REMOVED, "wb", mtime=0)) if keep_removed else None
@@ -196,14 +204,29 @@ def _merge(shards: Sequence[Shard], tallies: Sequence[Tally], keep_removed: bool
         at = 0
         for shard in shards:
             for batch in iter_bitext(Path(shard.out), "rows"):
-                mask = repeated[at : at + batch.num_rows]
+                kept = np.ones(batch.num_rows, dtype=bool)
+                for rule, repeated in repeats.items():
+                    mask = repeated[at : at + batch.num_rows]
+                    total.remove(rule, batch.filter(pa.array(mask)), removed)
+                    kept &= ~mask
                 at += batch.num_rows
-                if mask.any():
-                    total.remove(DUPLICATE, batch.filter(pa.array(mask)), removed)
-                    batch = batch.filter(pa.array(~mask))
-                writer.write(batch)
-    _subtract(total, tallies, repeated)
+                writer.write(batch.filter(pa.array(kept)))
+    for repeated in repeats.values():
+        _subtract(total, tallies, repeated)
     return total
+
+
+def _repeats(shards: Sequence[Shard], rows: Sequence[int]) -> dict[str, Bools]:
+    """By rule, which of the rows that the shards kept are to go because an earlier one is like them."""
+    rules, found = shards[0].rules, {}
+    if rules.duplicates:
+        parts = [(Path(shard.out), n) for shard, n in zip(shards, rows, strict=True)]
+        found[DUPLICATE] = find_duplicates(parts, shards[0].partitions)
+    if rules.near_duplicates is not None:
+        alike = np.zeros(sum(rows), dtype=bool)
+        alike[near_duplicates([Path(shard.out, _NEAR) for shard in shards], rules.near_duplicates)] = True
+        found[NEAR_DUPLICATE] = alike & ~found[DUPLICATE] if DUPLICATE in found else alike
+    return found
 
 
 def _subtract(total: Tally, tallies: Sequence[Tally], repeated: Bools) -> None:
@@ -216,10 +239,20 @@ def _subtract(total: Tally, tallies: Sequence[Tally], repeated: Bools) -> None:
             at = end
 
 
-def _rule_names(rules: Rules) -> list[str]:
+def _rule_names(rules: Rules, pair: LangPair) -> list[str]:
     """Every rule that is on, in the order of the funnel."""
-    held_out = ["held_out"] if rules.held_out else []
-    return [*row_rules(rules, None), *held_out, *([DUPLICATE] if rules.duplicates else [])]
+    names = [name for name in row_rules(rules, pair, None) if name != LANGUAGE]
+    later = {HELD_OUT: rules.held_out, LANGUAGE: rules.language, DUPLICATE: rules.duplicates}
+    return [*names, *(name for name, rule in {**later, NEAR_DUPLICATE: rules.near_duplicates}.items() if rule)]
+
+
+def _not_judged(rules: Rules, pair: LangPair) -> dict[str, str]:
+    """Sides whose language cannot be told, and why."""
+    reasons = {code: unjudged(code) for code in (pair.src, pair.tgt)} if rules.language else {}
+    known = {code: reason for code, reason in reasons.items() if reason is not None}
+    for code, reason in known.items():
+        _log.warning("pair %s: the language of %s is not checked: %s", pair, code, reason)
+    return known
 
 
 def _write_held_out(pair: LangPair, tables: Sequence[FetchedTable], split: str, out: Path) -> Tally:
@@ -249,6 +282,6 @@ def _check(pair: LangPair, tallies: dict[str, Tally]) -> None:
             )
         if tally.kept.total() < FEW_ROWS:
             _log.warning("pair %s: only %d %s rows (kept of read: %s)", pair, tally.kept.total(), name, counts)
-    leaked = tallies["train"].removed["held_out"]
+    leaked = tallies["train"].removed[HELD_OUT]
     if leaked:
         _log.warning("pair %s: %d training rows share text with a dev or test set and are removed", pair, leaked)

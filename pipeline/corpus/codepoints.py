@@ -52,6 +52,11 @@ class Texts:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def select(self, chosen: Bools) -> "Texts":
+        """The chosen texts. chosen: [N]."""
+        codes = self.codes[np.repeat(chosen, self.lengths)]
+        return Texts(self.array.filter(pa.array(chosen)), codes, np.append(0, np.cumsum(self.lengths[chosen])))
+
     @cached_property
     def flags(self) -> npt.NDArray[np.uint8]:
         """Bits of each code point, as in `pipeline.corpus.characters`: [L]."""

@@ -73,10 +73,10 @@ class Rules:
     max_length_ratio: float | None = 6.0
     identical: bool = True
     min_letters: float | None = 0.25
-    min_digit_overlap: float | None = None
-    max_end_difference: int | None = None
-    min_script: float | None = None
-    language: LanguageRule | None = None
+    min_digit_overlap: float | None = 0.5
+    max_end_difference: int | None = 3
+    min_script: float | None = 0.5
+    language: LanguageRule | None = field(default_factory=LanguageRule)
     held_out: HeldOutRule | None = field(default_factory=HeldOutRule)
     duplicates: bool = True
     near_duplicates: NearDuplicateRule | None = None

@@ -4,6 +4,7 @@ N rows; a rule gives True for those that it removes.
 """
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,12 @@ from pipeline.corpus.characters import DIGIT, PUNCTUATION, SENTENCE_END, SPACE, 
 from pipeline.corpus.codepoints import Bools, Ints, Texts
 from pipeline.corpus.config import Rules
 from pipeline.corpus.held_out import HeldOut
+from pipeline.corpus.language_id import wrong_language
+from pipeline.corpus.languages import LangPair
+from pipeline.corpus.scripts import wrong_script
 
 Rule = Callable[[Texts, Texts], Bools]
-EMPTY = "empty_side"
+EMPTY, LANGUAGE = "empty_side", "language"
 _FEW_DIGITS = 3
 
 
@@ -23,7 +27,7 @@ def empty_side(src: Texts, tgt: Texts) -> Bools:
     return removed
 
 
-def row_rules(rules: Rules, held_out: HeldOut | None) -> dict[str, Rule]:
+def row_rules(rules: Rules, pair: LangPair, held_out: HeldOut | None) -> dict[str, Rule]:
     """Rules by name, in the order in which they apply. held_out: the index of what is held out, if that is a rule."""
     chosen: dict[str, Rule] = {EMPTY: empty_side}
     if (most := rules.max_chars) is not None:
@@ -38,16 +42,29 @@ def row_rules(rules: Rules, held_out: HeldOut | None) -> dict[str, Rule]:
         chosen["digits"] = lambda src, tgt: digit_overlap(src, tgt) < overlap
     if (difference := rules.max_end_difference) is not None:
         chosen["sentence_ends"] = lambda src, tgt: np.abs(sentence_ends(src) - sentence_ends(tgt)) > difference
+    if (share := rules.min_script) is not None:
+        chosen["script"] = lambda src, tgt: (
+            wrong_script(src, pair.src, min_share=share) | wrong_script(tgt, pair.tgt, min_share=share)
+        )
     if held_out is not None:
         chosen["held_out"] = lambda src, tgt: held_out.shares(src) | held_out.shares(tgt)
+    if (language := rules.language) is not None:
+        limits = asdict(language)
+        chosen[LANGUAGE] = lambda src, tgt: (
+            wrong_language(src, pair.src, **limits) | wrong_language(tgt, pair.tgt, **limits)
+        )
     return chosen
 
 
 def judge(chosen: dict[str, Rule], src: Texts, tgt: Texts) -> Any:
     """Number of the first rule that removes each row, -1 where none does: int8 [N]."""
     verdict = np.full(len(src), -1, dtype=np.int8)
-    for number, rule in enumerate(chosen.values()):
-        verdict[rule(src, tgt) & (verdict < 0)] = number
+    for number, (name, rule) in enumerate(chosen.items()):
+        left = verdict < 0
+        if name == LANGUAGE and not left.all():  # slow: only of what the others left
+            verdict[np.flatnonzero(left)[rule(src.select(left), tgt.select(left))]] = number
+        else:
+            verdict[rule(src, tgt) & left] = number
     return verdict
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.corpora import prepare_corpus
 from pipeline.corpus.clean import clean, funnel
-from pipeline.corpus.config import CorpusConfig, Rules
+from pipeline.corpus.config import CorpusConfig, NearDuplicateRule, Rules
 from pipeline.corpus.languages import LangPair
 from pipeline.stage import Store
 from pipeline.tasks import DataConfig
@@ -38,6 +38,12 @@ TRAIN = [
     ("Test nur auf Englisch", "This is, only ENGLISH"),
     ("e\u0301tude", "study"),
     ("Eine Frage", "A question"),
+    ("Von 1914 bis 1918", "The years of war"),
+    ("Ja. Nein. Ja. Nein.", "Yes and no"),
+    ("Ein deutscher Satz", "это по-русски"),
+    ("This is plainly English, not German", "Das sollte auf Deutsch sein"),
+    ("wir gingen am Abend an den Fluss und sahen", "It was late"),
+    ("Eine Frage!", "A question"),
 ]
 HELD = "de\ten\nHallo, Welt\tHello world\n\tThis is only English.\n…\t?!\n"
 
@@ -52,12 +58,14 @@ def corpus(make_corpus: Make) -> Path:
             "train.de-en.en": target,
             "dev.tsv": HELD,
             "test.tsv": "de\ten\n Tag \tday\n",
+            "dev.fr-de.fr": "Tard\n",
+            "dev.fr-de.de": "Am Abend: wir gingen am Abend an den Fluss und schwiegen\n",
         }
     )
 
 
 def test_every_rule_removes_its_row_and_counts_it(corpus: Path, tmp_path: Path) -> None:
-    out = cleaned(corpus, tmp_path, max_chars=50)
+    out = cleaned(corpus, tmp_path, max_chars=50, near_duplicates=NearDuplicateRule())
     assert bitext_rows(out, "train") == [
         ("Guten Morgen allen", "Good morning all"),
         ("étude", "study"),
@@ -68,15 +76,20 @@ def test_every_rule_removes_its_row_and_counts_it(corpus: Path, tmp_path: Path) 
     result = funnel(out)
     assert result["pair"] == "de-en"
     assert result["train"] == {
-        "read": 12,
+        "read": 18,
         "removed": {
             "empty_side": 1,
             "too_long": 1,
             "length_ratio": 1,
             "identical": 1,
             "few_letters": 1,
-            "held_out": 3,
+            "digits": 1,
+            "sentence_ends": 1,
+            "script": 1,
+            "held_out": 4,
+            "language": 1,
             "duplicate": 1,
+            "near_duplicate": 1,
         },
         "kept": 3,
     }
@@ -86,7 +99,7 @@ def test_every_rule_removes_its_row_and_counts_it(corpus: Path, tmp_path: Path) 
 
 def test_decontamination_can_be_switched_off(corpus: Path, tmp_path: Path) -> None:
     result = funnel(cleaned(corpus, tmp_path, max_chars=50, held_out=None))
-    assert result["train"]["kept"] == 6
+    assert result["train"]["kept"] == 8
     assert "held_out" not in result["train"]["removed"]
 
 
@@ -133,7 +146,7 @@ def test_empty_split_is_an_error_with_counts(
 def test_few_rows_are_a_warning(corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         cleaned(corpus, tmp_path)
-    assert "pair de-en: only 4 train rows (kept of read: train 4 of 12, dev 2 of 2, test 1 of 1)" in caplog.text
+    assert "pair de-en: only 5 train rows (kept of read: train 5 of 18, dev 2 of 2, test 1 of 1)" in caplog.text
 
 
 def test_nothing_is_written_outside_the_output(corpus: Path, tmp_path: Path) -> None:
@@ -151,7 +164,7 @@ def test_nothing_is_written_outside_the_output(corpus: Path, tmp_path: Path) -> 
     command = [sys.executable, "-c", program, str(corpus), str(tmp_path / "store")]
     root = Path(__file__).parents[3]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "4\n"
+    assert done.stdout == "5\n"
     assert not list(home.rglob("*"))
     (artifact,) = (path for path in (tmp_path / "store" / "clean").iterdir() if path.is_dir())
     names = ["dev.arrow", "funnel.json", "manifest.json", "test.arrow", "train.arrow"]
