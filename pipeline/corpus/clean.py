@@ -25,7 +25,9 @@ from pipeline.corpus.fetched import FetchedTable
 from pipeline.corpus.held_out import HeldOut
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
-from pipeline.corpus.rules import EMPTY, judge, row_rules
+from pipeline.corpus.min_hash import signatures
+from pipeline.corpus.near_duplicates import SignatureWriter, near_duplicates
+from pipeline.corpus.rules import EMPTY, judge, not_judged, row_rules
 from pipeline.corpus.tables import group_rows, read_batches, small_batches
 from pipeline.corpus.tally import Tally
 from pipeline.tasks import run_once
@@ -34,6 +36,7 @@ FUNNEL = "funnel.json"
 REMOVED = "removed.tsv.gz"
 FEW_ROWS = 100
 DUPLICATE = "duplicate"
+NEAR_DUPLICATE = "near_duplicate"
 _SHARDS = "shards"
 
 _log = logging.getLogger(__name__)
@@ -84,9 +87,12 @@ def clean(
     _check(pair, tallies)
     content: dict[str, Any] = {"pair": pair.name}
     for split, tally in tallies.items():
-        removed = {rule: tally.removed[rule] for rule in (_rule_names(config.rules) if split == "train" else [EMPTY])}
+        removed = {
+            rule: tally.removed[rule] for rule in (_rule_names(config.rules, pair) if split == "train" else [EMPTY])
+        }
         content[split] = {"read": tally.read.total(), "removed": removed, "kept": tally.kept.total()}
     content["examples"] = tallies["train"].examples
+    content["not_judged"] = not_judged(config.rules, pair)
     content["sources"] = [
         {**table.about(), "read": tallies["train"].read[number], "kept": tallies["train"].kept[number]}
         for number, table in enumerate(train)
@@ -111,11 +117,13 @@ def clean_shard(shard: Shard) -> Tally:
 
 
 def _clean_shard(shard: Shard, out: Path) -> Tally:
-    rules = row_rules(shard.rules, HeldOut.load(Path(shard.held_out)) if shard.held_out else None)
+    rules = row_rules(shard.rules, shard.pair, HeldOut.load(Path(shard.held_out)) if shard.held_out else None)
     names, tally = list(rules), Tally()
     with ExitStack() as stack:
         writer = stack.enter_context(BitextWriter(out / "rows.arrow"))
         keys = stack.enter_context(KeyWriter(out, shard.partitions))
+        near = shard.rules.near_duplicates
+        similar = stack.enter_context(SignatureWriter(out, near)) if near else None
         removed = stack.enter_context((out / "removed.tsv").open("wb")) if shard.keep_removed else None
         for source, path, groups in shard.parts:
             for src, tgt in _texts(Path(path), shard.pair, groups):
@@ -128,6 +136,8 @@ def _clean_shard(shard: Shard, out: Path) -> Tally:
                 tally.kept[source] += int(left.sum())
                 writer.write(rows.filter(pa.array(left)))
                 keys.write((mix(src.hashes) + tgt.hashes)[left])
+                if near and similar:
+                    similar.add(signatures(src.folded, tgt.folded, near)[left])
     return tally
 
 
@@ -175,7 +185,7 @@ def _plan(
 
 
 def _merge(shards: Sequence[Shard], tallies: Sequence[Tally], keep_removed: bool, out: Path) -> Tally:
-    """Write the rows of all shards that repeat none before them."""
+    """Write the rows of all shards that repeat none before them, nor nearly."""
     total = Tally()
     for tally in tallies:
         total.add(tally)
@@ -186,6 +196,10 @@ def _merge(shards: Sequence[Shard], tallies: Sequence[Tally], keep_removed: bool
     repeated = np.zeros(sum(rows), dtype=bool)
     if shards[0].rules.duplicates:
         repeated = find_duplicates([(Path(s.out), n) for s, n in zip(shards, rows, strict=True)], shards[0].partitions)
+    similar = np.zeros(len(repeated), dtype=bool)
+    if near := shards[0].rules.near_duplicates:
+        similar[near_duplicates([Path(shard.out) for shard in shards], near)] = True
+        similar &= ~repeated
     with ExitStack() as stack:
         writer = stack.enter_context(BitextWriter(out / "train.arrow"))
         removed = stack.enter_context(gzip.GzipFile(out / REMOVED, "wb", mtime=0)) if keep_removed else None
@@ -193,17 +207,24 @@ def _merge(shards: Sequence[Shard], tallies: Sequence[Tally], keep_removed: bool
             for shard in shards:
                 with Path(shard.out, "removed.tsv").open("rb") as file:
                     shutil.copyfileobj(file, removed)
-        at = 0
-        for shard in shards:
-            for batch in iter_bitext(Path(shard.out), "rows"):
-                mask = repeated[at : at + batch.num_rows]
-                at += batch.num_rows
-                if mask.any():
-                    total.remove(DUPLICATE, batch.filter(pa.array(mask)), removed)
-                    batch = batch.filter(pa.array(~mask))
-                writer.write(batch)
-    _subtract(total, tallies, repeated)
+        for rule, mask in ((DUPLICATE, repeated), (NEAR_DUPLICATE, similar)):
+            if mask.any():
+                for rows_again in _rows(shards, mask):
+                    total.remove(rule, rows_again, removed)
+        for batch in _rows(shards, ~(repeated | similar)):
+            writer.write(batch)
+    _subtract(total, tallies, repeated | similar)
     return total
+
+
+def _rows(shards: Sequence[Shard], chosen: Bools) -> Iterator[pa.RecordBatch]:
+    """Chosen rows of all shards, in order."""
+    at = 0
+    for shard in shards:
+        for batch in iter_bitext(Path(shard.out), "rows"):
+            mask = chosen[at : at + batch.num_rows]
+            at += batch.num_rows
+            yield batch if mask.all() else batch.filter(pa.array(mask))
 
 
 def _subtract(total: Tally, tallies: Sequence[Tally], repeated: Bools) -> None:
@@ -216,10 +237,11 @@ def _subtract(total: Tally, tallies: Sequence[Tally], repeated: Bools) -> None:
             at = end
 
 
-def _rule_names(rules: Rules) -> list[str]:
+def _rule_names(rules: Rules, pair: LangPair) -> list[str]:
     """Every rule that is on, in the order of the funnel."""
     held_out = ["held_out"] if rules.held_out else []
-    return [*row_rules(rules, None), *held_out, *([DUPLICATE] if rules.duplicates else [])]
+    again = {DUPLICATE: rules.duplicates, NEAR_DUPLICATE: rules.near_duplicates is not None}
+    return [*row_rules(rules, pair, None), *held_out, *(rule for rule, on in again.items() if on)]
 
 
 def _write_held_out(pair: LangPair, tables: Sequence[FetchedTable], split: str, out: Path) -> Tally:

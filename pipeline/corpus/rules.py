@@ -12,6 +12,9 @@ from pipeline.corpus.characters import DIGIT, PUNCTUATION, SENTENCE_END, SPACE, 
 from pipeline.corpus.codepoints import Bools, Ints, Texts
 from pipeline.corpus.config import Rules
 from pipeline.corpus.held_out import HeldOut
+from pipeline.corpus.language_id import unjudged, wrong_language
+from pipeline.corpus.languages import LangPair
+from pipeline.corpus.scripts import scripts_of, wrong_script
 
 Rule = Callable[[Texts, Texts], Bools]
 EMPTY = "empty_side"
@@ -23,7 +26,7 @@ def empty_side(src: Texts, tgt: Texts) -> Bools:
     return removed
 
 
-def row_rules(rules: Rules, held_out: HeldOut | None) -> dict[str, Rule]:
+def row_rules(rules: Rules, pair: LangPair, held_out: HeldOut | None) -> dict[str, Rule]:
     """Rules by name, in the order in which they apply. held_out: the index of what is held out, if that is a rule."""
     chosen: dict[str, Rule] = {EMPTY: empty_side}
     if (most := rules.max_chars) is not None:
@@ -38,9 +41,30 @@ def row_rules(rules: Rules, held_out: HeldOut | None) -> dict[str, Rule]:
         chosen["digits"] = lambda src, tgt: digit_overlap(src, tgt) < overlap
     if (difference := rules.max_end_difference) is not None:
         chosen["sentence_ends"] = lambda src, tgt: np.abs(sentence_ends(src) - sentence_ends(tgt)) > difference
+    if (share := rules.min_script) is not None:
+        chosen["wrong_script"] = lambda src, tgt: (
+            wrong_script(src, pair.src, min_share=share) | wrong_script(tgt, pair.tgt, min_share=share)
+        )
+    if (language := rules.language) is not None:
+        sure, few = language.min_probability, language.min_letters
+        chosen["wrong_language"] = lambda src, tgt: (
+            wrong_language(src, pair.src, min_probability=sure, min_letters=few)
+            | wrong_language(tgt, pair.tgt, min_probability=sure, min_letters=few)
+        )
     if held_out is not None:
         chosen["held_out"] = lambda src, tgt: held_out.shares(src) | held_out.shares(tgt)
     return chosen
+
+
+def not_judged(rules: Rules, pair: LangPair) -> list[str]:
+    """Which sides of a pair some rule that is on cannot judge, and why."""
+    reasons = []
+    for code in (pair.src, pair.tgt):
+        if rules.min_script is not None and not scripts_of(code):
+            reasons.append(f"wrong_script: no script of {code} is known")
+        if rules.language is not None and (reason := unjudged(code)):
+            reasons.append(f"wrong_language: {reason}")
+    return reasons
 
 
 def judge(chosen: dict[str, Rule], src: Texts, tgt: Texts) -> Any:
