@@ -23,12 +23,11 @@ from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.duplicates import KeyWriter, find_duplicates, num_partitions
 from pipeline.corpus.fetched import FetchedTable
 from pipeline.corpus.held_out import HeldOut
-from pipeline.corpus.language_id import unjudged
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
 from pipeline.corpus.min_hash import signatures
 from pipeline.corpus.near_duplicates import SignatureWriter, near_duplicates
-from pipeline.corpus.rules import EMPTY, LANGUAGE, judge, row_rules
+from pipeline.corpus.rules import EMPTY, LANGUAGE, judge, not_judged, row_rules
 from pipeline.corpus.tables import group_rows, read_batches, small_batches
 from pipeline.corpus.tally import Tally
 from pipeline.tasks import run_once
@@ -96,15 +95,17 @@ def clean(
         {**table.about(), "read": tallies["train"].read[number], "kept": tallies["train"].kept[number]}
         for number, table in enumerate(train)
     ]
-    content["not_judged"] = _not_judged(config.rules, pair)
+    content["not_judged"] = not_judged(config.rules, pair)
+    for reason in content["not_judged"]:
+        _log.warning("pair %s: not checked: %s", pair, reason)
     (out / FUNNEL).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     shutil.rmtree(out / _SHARDS)
 
 
 def funnel(directory: Path) -> dict[str, Any]:
     """Content of `funnel.json`: pair; per split read, removed by rule and kept; examples by rule; sources, each with
-    name, tag, licence, citation, read and kept, in the order of the training rows; not_judged: why the language rule
-    does not apply to a side."""
+    name, tag, licence, citation, read and kept, in the order of the training rows; not_judged: why a rule does not
+    apply to a side."""
     content: dict[str, Any] = json.loads((directory / FUNNEL).read_text(encoding="utf-8"))
     return content
 
@@ -244,15 +245,6 @@ def _rule_names(rules: Rules, pair: LangPair) -> list[str]:
     names = [name for name in row_rules(rules, pair, None) if name != LANGUAGE]
     later = {HELD_OUT: rules.held_out, LANGUAGE: rules.language, DUPLICATE: rules.duplicates}
     return [*names, *(name for name, rule in {**later, NEAR_DUPLICATE: rules.near_duplicates}.items() if rule)]
-
-
-def _not_judged(rules: Rules, pair: LangPair) -> dict[str, str]:
-    """Sides whose language cannot be told, and why."""
-    reasons = {code: unjudged(code) for code in (pair.src, pair.tgt)} if rules.language else {}
-    known = {code: reason for code, reason in reasons.items() if reason is not None}
-    for code, reason in known.items():
-        _log.warning("pair %s: the language of %s is not checked: %s", pair, code, reason)
-    return known
 
 
 def _write_held_out(pair: LangPair, tables: Sequence[FetchedTable], split: str, out: Path) -> Tally:

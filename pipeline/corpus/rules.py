@@ -13,9 +13,9 @@ from pipeline.corpus.characters import DIGIT, PUNCTUATION, SENTENCE_END, SPACE, 
 from pipeline.corpus.codepoints import Bools, Ints, Texts
 from pipeline.corpus.config import Rules
 from pipeline.corpus.held_out import HeldOut
-from pipeline.corpus.language_id import wrong_language
+from pipeline.corpus.language_id import unjudged, wrong_language
 from pipeline.corpus.languages import LangPair
-from pipeline.corpus.scripts import wrong_script
+from pipeline.corpus.scripts import scripts_of, wrong_script
 
 Rule = Callable[[Texts, Texts], Bools]
 EMPTY, LANGUAGE = "empty_side", "language"
@@ -54,6 +54,17 @@ def row_rules(rules: Rules, pair: LangPair, held_out: HeldOut | None) -> dict[st
             wrong_language(src, pair.src, **limits) | wrong_language(tgt, pair.tgt, **limits)
         )
     return chosen
+
+
+def not_judged(rules: Rules, pair: LangPair) -> list[str]:
+    """Which rules cannot judge which side of a pair, and why."""
+    reasons = []
+    for code in (pair.src, pair.tgt):
+        if rules.min_script is not None and not scripts_of(code):
+            reasons.append(f"script: no script of {code} is known")
+        if rules.language is not None and (reason := unjudged(code)):
+            reasons.append(f"{LANGUAGE}: {reason}")
+    return reasons
 
 
 def judge(chosen: dict[str, Rule], src: Texts, tgt: Texts) -> Any:
