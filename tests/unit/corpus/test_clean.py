@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pipeline.corpora import prepare_corpus
+from pipeline.corpus import tables
 from pipeline.corpus.clean import clean, funnel
 from pipeline.corpus.config import CorpusConfig, NearDuplicateRule, Rules
 from pipeline.corpus.languages import LangPair
@@ -181,30 +182,33 @@ def test_removed_rows_can_be_kept(corpus: Path, tmp_path: Path) -> None:
     assert len(removed) == sum(counts.values())
 
 
-def test_any_number_of_shards_gives_the_same_files(make_corpus: Make, tmp_path: Path) -> None:
+def test_any_number_of_shards_gives_the_same_files(
+    make_corpus: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Several sources of several row groups, with duplicates across their borders."""
+    monkeypatch.setattr(tables, "_GROUP_ROWS", 4000)
     sample = [
-        line.split("\t")[:2] for line in Path("data/sample/train.tsv").read_text(encoding="utf-8").split("\n")[1:4001]
+        line.split("\t")[:2] for line in Path("data/sample/train.tsv").read_text(encoding="utf-8").split("\n")[1:1001]
     ]
     rows = [(de or "", en) for en, de in sample] + [
-        (f"Zeile {i % 40_000} von vielen", f"Line {i % 40_000} of many") for i in range(70_000)
+        (f"Zeile {i % 4_000} von vielen", f"Line {i % 4_000} of many") for i in range(6_400)
     ]
-    text = "".join(f"{de}\t{en}\n" for de, en in rows)
+    lines = [f"{de}\t{en}\n" for de, en in rows]
     entry = "{split: train, path: %s.tsv, format: tsv, pair: de-en, name: %s}"
     files = {
         "manifest.yaml": f"name: x\nfiles: [{entry % ('a', 'a')}, {entry % ('b', 'b')}]\n",
-        "a.tsv": text,
-        "b.tsv": text[: len(text) // 2],
+        "a.tsv": "".join(lines),
+        "b.tsv": "".join(lines[: len(lines) // 2]),
     }
     source = make_corpus(files)
     config = CorpusConfig(path=str(source), keep_removed=True)
     corpus = prepare_corpus(config, ["de-en"], Store(tmp_path / "store"), DataConfig())
     assert corpus.held_out is not None
     found = {}
-    for shard_rows in (20_000, 60_000, 10_000_000):
+    for shard_rows in (1_500, 6_000, 1_000_000):
         out = tmp_path / str(shard_rows)
         out.mkdir()
-        tables = [table for table, _ in corpus.tables]
+        fetched = [table for table, _ in corpus.tables]
         shards: list[int] = []
 
         def run(function: Any, payloads: Any, shards: list[int] = shards) -> Any:
@@ -214,7 +218,7 @@ def test_any_number_of_shards_gives_the_same_files(make_corpus: Make, tmp_path: 
         clean(
             config,
             LangPair("de", "en"),
-            tables=tables,
+            tables=fetched,
             held_out=corpus.held_out.path,
             out=out,
             shard_rows=shard_rows,
@@ -224,7 +228,7 @@ def test_any_number_of_shards_gives_the_same_files(make_corpus: Make, tmp_path: 
     assert sorted(found) == [1, 2, 3]
     assert found[1] == found[2] == found[3]
     result = json.loads(found[1]["funnel.json"])
-    assert result["train"]["removed"]["duplicate"] > 40_000
+    assert result["train"]["removed"]["duplicate"] > 4_000
     assert [s["name"] for s in result["sources"]] == ["a", "b"]
     assert sum(s["kept"] for s in result["sources"]) == result["train"]["kept"]
     assert result["sources"][1]["kept"] < result["sources"][0]["kept"]
