@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
-from pipeline.corpus.manifest import FileEntry
+from pipeline.corpus.manifest import FileEntry, is_url
 from pipeline.corpus.sources.archives import extract
 from pipeline.corpus.sources.download import Patience, download, file_sha256
 
@@ -39,15 +39,8 @@ def locate(entry: FileEntry, files: Path, cache: Path, *, patience: Patience | N
     return paths
 
 
-def is_url(path: str) -> bool:
-    return bool(urlsplit(path).scheme)
-
-
 def _local(path: str, files: Path, cache: Path, digest: str, patience: Patience | None) -> Path:
     if not is_url(path):
-        pure = PurePosixPath(path)
-        if pure.is_absolute() or ".." in pure.parts:
-            raise ValueError(f"files: {path} leaves the corpus directory; move the file into it")
         return _existing(files / path)
     url = urlsplit(path)
     name = PurePosixPath(unquote(url.path)).name
@@ -55,10 +48,6 @@ def _local(path: str, files: Path, cache: Path, digest: str, patience: Patience 
         if url.netloc not in ("", "localhost"):
             raise ValueError(f"files: {path} names the host {url.netloc}; write three slashes, as file:///data/de.txt")
         return _existing(Path(url2pathname(url.path)))
-    if url.scheme not in ("http", "https"):
-        raise ValueError(
-            f"files: {path}: nothing here reads {url.scheme}; give https, http or file, or fetch it and name it by path"
-        )
     if not url.netloc or not name:
         raise ValueError(f"files: {path} names no file of a server; correct it")
     if (files / name).is_file():

@@ -9,27 +9,21 @@ Rows are the same whichever way they are translated, so both directions of a pai
 manifest's default target where it takes part, or else the second in the alphabet.
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pipeline.corpus.fetched import DOCUMENT
 from pipeline.corpus.languages import LangPair, normalize_code, split_pair
-from pipeline.corpus.manifest import FileEntry, Manifest
+from pipeline.corpus.manifest import PLACEHOLDER, FileEntry, Manifest
 from pipeline.corpus.sources.codes import is_language, own_code
 
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_NAMES = ("src", "tgt", "pair", "sorted", "first", "second")
+_SCHEME = "bcp47"
 _SORTED = ("sorted", "first", "second")
-_DOCUMENT = "document"  # pipeline.corpus.tables has it too, and is slow to import
-
-
-def is_template(entry: FileEntry) -> bool:
-    return any(_PLACEHOLDER.search(text) for text in _texts(entry))
 
 
 def has_templates(manifest: Manifest) -> bool:
-    return any(is_template(entry) for entry in manifest.files)
+    return any(entry.template for entry in manifest.files)
 
 
 def expand(manifest: Manifest, pairs: Sequence[LangPair]) -> Manifest:
@@ -45,7 +39,7 @@ def expand(manifest: Manifest, pairs: Sequence[LangPair]) -> Manifest:
     canonical = list(dict.fromkeys(_canonical(pair, manifest) for pair in pairs))
     entries: list[FileEntry] = []
     for entry in manifest.files:
-        if is_template(entry):
+        if entry.template:
             entries += _merge(_fill(entry, pair, manifest) for pair in canonical)
         else:
             entries.append(entry)
@@ -94,7 +88,7 @@ class _Filling:
 
     def name(self, match: re.Match[str]) -> str:
         """The corpus' own code or codes for a placeholder."""
-        what, scheme = self._parse(match[1])
+        what, scheme = match[1], match[2] or _SCHEME
         own = [own_code(code, scheme, self.renames) for code in self._order(what, scheme)]
         if what in ("pair", "sorted"):
             return "-".join(own)
@@ -102,10 +96,10 @@ class _Filling:
 
     def code(self, text: str) -> str:
         """BCP-47 code, or `document`, of the value of a column."""
-        match = _PLACEHOLDER.fullmatch(text)
+        match = PLACEHOLDER.fullmatch(text)
         if match is None:
             return text
-        what, scheme = self._parse(match[1])
+        what, scheme = match[1], match[2] or _SCHEME
         if what in ("pair", "sorted"):
             raise ValueError(f"{text} is two languages; a column is {{src}}, {{tgt}}, {{first}} or {{second}}")
         return self._order(what, scheme)[0 if what in ("src", "first") else 1]
@@ -113,8 +107,8 @@ class _Filling:
     def ordered_pair(self, texts: Iterable[str]) -> LangPair:
         """Pair in the order in which the names of the template have it."""
         for text in texts:
-            for match in _PLACEHOLDER.finditer(text):
-                what, scheme = self._parse(match[1])
+            for match in PLACEHOLDER.finditer(text):
+                what, scheme = match[1], match[2] or _SCHEME
                 if what in _SORTED:
                     return LangPair(*self._order(what, scheme))
         return self.pair
@@ -125,26 +119,17 @@ class _Filling:
             codes.sort(key=lambda code: own_code(code, scheme, self.renames))
         return codes
 
-    def _parse(self, text: str) -> tuple[str, str]:
-        what, _, scheme = text.partition(":")
-        if what not in _NAMES:
-            near = difflib.get_close_matches(what, _NAMES, n=1)
-            hint = f"; did you mean {{{near[0]}}}?" if near else ""
-            listed = ", ".join(f"{{{name}}}" for name in _NAMES)
-            raise ValueError(f"files: placeholder {{{text}}} is unknown{hint} (there are {listed})")
-        return what, scheme or "bcp47"
-
 
 def _fill(entry: FileEntry, pair: LangPair, manifest: Manifest) -> FileEntry:
     filling = _Filling(pair, manifest.codes)
 
     def filled(text: str) -> str:
-        return _PLACEHOLDER.sub(filling.name, text)
+        return PLACEHOLDER.sub(filling.name, text)
 
     columns = {filled(field): filling.code(code) for field, code in entry.columns.items()}
-    codes = {code for code in columns.values() if code != _DOCUMENT}
+    codes = {code for code in columns.values() if code != DOCUMENT}
     if codes and not {pair.src, pair.tgt} <= codes:
-        only = ", ".join(sorted(code for code in entry.columns.values() if code != _DOCUMENT and "{" not in code))
+        only = ", ".join(sorted(code for code in entry.columns.values() if code != DOCUMENT and "{" not in code))
         raise ValueError(
             f"pair {pair}: corpus {manifest.name} has only pairs with {only}; choose one of them, or another corpus"
         )

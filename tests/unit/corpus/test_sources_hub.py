@@ -122,7 +122,7 @@ def test_a_part_of_a_data_set_is_enough(tmp_path: Path) -> None:
     (directory / ".cache").mkdir()
     (directory / ".cache" / "test-1.parquet").write_text("not this one")
     assert len(rows(open_dataset(entry(part="test"), tmp_path, tmp_path / "cache", {}))) == 3
-    with pytest.raises(ValueError, match=r"maker/corpus: de-en/train-\* of its configuration de-en is missing"):
+    with pytest.raises(ValueError, match=r"maker/corpus: de-en/train-\* of its configuration de-en is not there; add"):
         open_dataset(entry(), tmp_path, tmp_path / "cache", {})
 
 

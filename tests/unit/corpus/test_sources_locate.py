@@ -101,7 +101,6 @@ def test_urls(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("s3://bucket/a.tsv", "nothing here reads s3"),
         ("file://elsewhere/a.tsv", "names the host elsewhere"),
         ("https://example.org/", "names no file"),
     ],
@@ -210,8 +209,6 @@ def test_no_archive_at_all(tmp_path: Path) -> None:
         locate(entry("a.de", archive="a.tar"), tmp_path, tmp_path / "cache")
     with pytest.raises(ValueError, match=r"archive a.tar without a path"):
         locate(entry(archive="a.tar"), tmp_path, tmp_path / "cache")
-    with pytest.raises(ValueError, match=r"\.\./a.tar leaves the corpus directory"):
-        locate(entry("a.de", archive="../a.tar"), tmp_path, tmp_path / "cache")
 
 
 def test_an_encrypted_zip(tmp_path: Path) -> None:
