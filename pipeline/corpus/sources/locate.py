@@ -23,12 +23,12 @@ def locate(entry: FileEntry, files: Path, cache: Path, *, patience: Patience | N
     if entry.archive:
         if not entry.paths:
             raise ValueError(f"files: archive {entry.archive} without a path; name the files that it holds")
-        archive = _local(entry.archive, files, cache, "", patience)
+        archive = local_path(entry.archive, files, cache, patience=patience)
         paths = extract(archive, entry.paths, cache / "unpacked" / _identity(archive))
         where = f"{archive}: member "
     else:
         pairs = zip(entry.paths, digests, strict=True)
-        paths = [_local(path, files, cache, digest, patience) for path, digest in pairs]
+        paths = [local_path(path, files, cache, sha256=digest, patience=patience) for path, digest in pairs]
         where = ""
     for name, path, digest in zip(entry.paths, paths, digests, strict=True):
         if digest and (actual := file_sha256(path)) != digest:
@@ -39,22 +39,28 @@ def locate(entry: FileEntry, files: Path, cache: Path, *, patience: Patience | N
     return paths
 
 
-def _local(path: str, files: Path, cache: Path, digest: str, patience: Patience | None) -> Path:
+def local_path(
+    path: str, files: Path, cache: Path, *, name: str = "", sha256: str = "", patience: Patience | None = None
+) -> Path:
+    """File of a path below `files` or of a URL, which is downloaded once. name: of the copy, by default as in the URL.
+
+    Raises ValueError if it is not there, or a server does not give it.
+    """
     if not is_url(path):
         return _existing(files / path)
     url = urlsplit(path)
-    name = PurePosixPath(unquote(url.path)).name
+    last = PurePosixPath(unquote(url.path)).name
     if url.scheme == "file":
         if url.netloc not in ("", "localhost"):
             raise ValueError(f"files: {path} names the host {url.netloc}; write three slashes, as file:///data/de.txt")
         return _existing(Path(url2pathname(url.path)))
-    if not url.netloc or not name:
+    if not url.netloc or not last:
         raise ValueError(f"files: {path} names no file of a server; correct it")
-    if (files / name).is_file():
-        return files / name
-    target = cache / "downloads" / hashlib.sha256(path.encode()).hexdigest()[:16] / name
-    advice = f"where there is no network, fetch the file elsewhere and put it at {files / name}"
-    return download(path, target, sha256=digest, patience=patience, advice=advice)
+    if (files / last).is_file():
+        return files / last
+    target = cache / "downloads" / hashlib.sha256(path.encode()).hexdigest()[:16] / (name or last)
+    advice = f"where there is no network, fetch the file elsewhere and put it at {files / last}"
+    return download(path, target, sha256=sha256, patience=patience, advice=advice)
 
 
 def _existing(path: Path) -> Path:
