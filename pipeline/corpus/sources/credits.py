@@ -17,7 +17,7 @@ class Credit:
 
 
 def credit(entry: FileEntry, manifest: Manifest, files: Path, cache: Path) -> Credit:
-    """What to say of an entry's rows: what the entry says, or its manifest, or else the card of the data set, or mtdata.
+    """What the entry says of its rows, or its manifest, or else the card of the data set or mtdata's index.
 
     To be asked after the rows are read: the card is then on this machine. Raises ValueError as the reader of the entry.
     """
