@@ -29,7 +29,7 @@ _SOURCE = re.compile(r"[A-Za-z0-9._-]+")
 _TAG = re.compile(r"[a-z0-9]+")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://")
 _SCHEMES = ("https", "http", "file")
-_PLACEHOLDER = re.compile(r"\{(src|tgt|pair|sorted)\}")
+PLACEHOLDER = re.compile(r"\{(src|tgt|pair|sorted|first|second)(?::([a-z0-9-]+))?\}")  # of sources/templates.py
 _COLUMNS_ADVICE = 'write them as {german: "de", english: "en"}, or by number from 0 for a tsv'
 
 
@@ -86,7 +86,7 @@ class FileEntry:
     def template(self) -> bool:
         """Whether the entry stands for several, one a pair, by placeholders such as {src}."""
         texts = (*self.paths, *self.columns, *self.columns.values(), self.archive, self.dataset, self.config, self.part)
-        return any(_PLACEHOLDER.search(text) for text in texts)
+        return any(PLACEHOLDER.search(text) for text in texts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +105,10 @@ class Manifest:
 def read_manifest(directory: Path, path: Path | None = None) -> Manifest:
     """Manifest of the corpus in `directory`, inferred from the names of its files where it has none.
 
-    path: where the manifest is, by default in the directory.
-
+    path: where the manifest is, by default in the directory, which may be missing if all files are elsewhere.
     Raises ValueError if the directory is missing, the manifest is wrong or the names say nothing.
     """
-    if not directory.is_dir():
+    if path is None and not directory.is_dir():
         raise ValueError(f"corpus.path={directory} is not a directory; give one that holds a corpus")
     if path is None and not (directory / MANIFEST).exists():
         from pipeline.corpus.inference import infer_manifest
@@ -224,7 +223,7 @@ def _columns(value: Any, name: str, renames: Mapping[str, str]) -> dict[str, str
     for key, code in fields.items():
         field_name = str(key) if isinstance(key, int) and not isinstance(key, bool) else _text(key, "files.columns")
         text = _text(code, f"files.columns.{field_name}")
-        column = text if text == DOCUMENT or _PLACEHOLDER.search(text) else to_bcp47(text, renames)
+        column = text if text == DOCUMENT or PLACEHOLDER.search(text) else to_bcp47(text, renames)
         if column in columns.values():
             raise ValueError(f"files.columns: several fields are {column}; keep one of them")
         columns[field_name] = column

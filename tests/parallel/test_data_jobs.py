@@ -61,6 +61,13 @@ def queued():
     ).stdout.split()
 
 
+def wait_until_none_is_queued():
+    deadline = time.monotonic() + 60
+    while queued():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 def test_an_array_gives_what_this_process_does_and_a_lost_job_is_queued_again(run, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     died = str(tmp_path / "died")
@@ -88,6 +95,7 @@ def test_a_single_job_from_within_a_job_of_an_array(run, monkeypatch):
 
 
 def test_what_the_cluster_refuses_is_said(run):
+    wait_until_none_is_queued()  # of the test before
     config = DataConfig(launcher="submitit", jobs=JobConfig(partition="none"))
     with pytest.raises(TaskFailed, match=r"refuses the jobs: sbatch: error: invalid partition .*; change runtime.data"):
         run(work.place, [0], config=config)
@@ -114,7 +122,4 @@ def test_jobs_end_with_their_command_or_with_the_next(run, tmp_path, number):
         assert len(queued()) == 3
         assert len(run(work.place, [0, 1], title="waiting")) == 2
     assert all(gone(job, within=20) for job in jobs)
-    deadline = time.monotonic() + 60
-    while queued():
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    wait_until_none_is_queued()

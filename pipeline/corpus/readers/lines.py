@@ -54,7 +54,7 @@ def read_blocks(path: Path) -> Iterator[Block]:
         try:
             chunk = next(chunks, b"")
         except StreamError as error:
-            raise ValueError(f"{path}: line {number}: {error}") from error
+            raise ValueError(f"{path}: from line {number} on: {error}") from error
         held += chunk
         stop = held.rfind(b"\n") + 1 if chunk else len(held)
         raw, held = held[:stop], held[stop:]

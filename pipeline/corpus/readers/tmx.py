@@ -22,7 +22,7 @@ _GAP_BYTES = 8 << 20  # most bytes without the end of a unit, which are held in 
 _BATCH_CHARS = 8 << 20
 _CACHED = 1000
 
-Unit = tuple[str | None, ...]  # a text a language
+Unit = list[str | None]  # a text a language
 
 
 def read_tmx(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
@@ -38,7 +38,7 @@ def read_tmx(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]
         size = 0
         for unit in _units(path, _Languages(codes, renames)):
             rows.append(unit)
-            size += sum(len(text) for text in unit if text)
+            size += len("".join(filter(None, unit)))
             if len(rows) == BATCH_ROWS or size > _BATCH_CHARS:
                 yield _batch(rows, codes)
                 rows, size = [], 0
@@ -57,9 +57,14 @@ class _Languages:
         self.found: set[int] = set()
 
     def match(self, name: str) -> tuple[int, int] | None:
-        if name not in self.known and len(self.known) < _CACHED:
-            self.known[name] = self._match(name)
-        return self.known[name] if name in self.known else self._match(name)
+        """How well a language of the file matches, 0 exactly or 1 but for its region, and which column."""
+        try:
+            return self.known[name]
+        except KeyError:
+            match = self._match(name)
+            if len(self.known) < _CACHED:
+                self.known[name] = match
+            return match
 
     def _match(self, name: str) -> tuple[int, int] | None:
         try:
@@ -104,13 +109,13 @@ def _units(path: Path, languages: _Languages) -> Iterator[Unit]:
                 gap = 0
                 unit = _unit(path, element, languages)
                 _forget(element)
-                if any(text is not None for text in unit):
+                if unit.count(None) < len(unit):
                     yield unit
             if gap > _GAP_BYTES:
                 raise ValueError(f"{path}: line {line}: {_GAP_BYTES} bytes without the end of a <tu>; is it a TMX?")
         parser.close()
     except StreamError as error:
-        raise ValueError(f"{path}: line {line}: {error}") from error
+        raise ValueError(f"{path}: from line {line} on: {error}") from error
     except etree.LxmlError as error:
         where, what = getattr(error, "lineno", None) or line, getattr(error, "msg", None) or str(error)
         raise ValueError(f"{path}: line {where}: malformed XML ({what[:200]}); correct the file") from error
@@ -124,24 +129,27 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 
 def _unit(path: Path, element: Any, languages: _Languages) -> Unit:
-    best: dict[int, tuple[int, str]] = {}
+    texts: list[str | None] = [None] * len(languages.codes)
+    ranks: dict[int, int] = {}
     for variant in element.iterchildren("{*}tuv"):
-        match = languages.match(_language(path, variant))
-        if match is None or (match[1] in best and best[match[1]][0] <= match[0]):
+        match = languages.match(variant.get(_LANG) or _language(path, variant))
+        if match is None or ranks.get(match[1], 2) <= match[0]:
             continue
+        rank, column = match
         segment = next(variant.iterchildren("{*}seg"), None)
         if segment is None:
             raise ValueError(f"{path}: line {variant.sourceline}: <tuv> without <seg>; add its text")
-        text = _text(path, segment)
+        text = _text(path, segment) if len(segment) else segment.text or ""
         if len(text) > MAX_LINE_BYTES:
             raise ValueError(f"{path}: line {segment.sourceline}: longer than {MAX_LINE_BYTES} characters; cut it")
-        best[match[1]] = match[0], text
-    languages.found.update(best)
-    return tuple(best[column][1] if column in best else None for column in range(len(languages.codes)))
+        texts[column], ranks[column] = text, rank
+    languages.found.update(ranks)
+    return texts
 
 
 def _language(path: Path, variant: Any) -> str:
-    name = variant.get(_LANG) or variant.get("lang")
+    """Language of a variant in the spelling of TMX 1.1."""
+    name = variant.get("lang")
     if not name:
         raise ValueError(f'{path}: line {variant.sourceline}: <tuv> without its language; add xml:lang="de", say')
     return str(name)
@@ -150,8 +158,6 @@ def _language(path: Path, variant: Any) -> str:
 def _text(path: Path, element: Any) -> str:
     """Text of an element, with that of its highlighted parts and without the codes of another format."""
     parts = [element.text or ""]
-    if not len(element):
-        return parts[0]
     for child in element:
         if child.tag is etree.Entity:
             raise ValueError(f"{path}: line {child.sourceline}: entity {child.text} is not expanded; write its text")

@@ -1,0 +1,173 @@
+"""Files taken out of an archive that may mean harm: tar, plain or by gzip, bzip2, xz or zstd, and zip."""
+
+import bz2
+import difflib
+import gzip
+import lzma
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, cast
+
+import pyarrow as pa
+from filelock import FileLock
+
+_RATIO = 200  # most bytes of content to a byte of archive; text packed by xz has less than 30
+_SMALL = 256 << 20  # content that is never too much
+_CHUNK = 1 << 20
+_FAULTS = (
+    EOFError,
+    OSError,
+    RuntimeError,  # of an encrypted zip
+    NotImplementedError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    pa.ArrowException,
+)
+
+
+def extract(archive: Path, members: Sequence[str], out: Path) -> list[Path]:
+    """Files of these names from `archive`, below `out`; a file that is there already is not extracted again.
+
+    Nothing else is written, and no file is seen before it is whole.
+    Raises ValueError, naming archive and member, for a member with an absolute path or `..`, one asked for that is
+    missing, a link or a device, content out of proportion to the archive, and an archive that is damaged or none.
+    """
+    targets = {_plain(name): out / _plain(name) for name in members}
+    out.mkdir(parents=True, exist_ok=True)
+    with FileLock(out.with_name(out.name + ".lock")):
+        if not all(target.is_file() for target in targets.values()):
+            try:
+                _extract(archive, targets)
+            except _FAULTS as error:
+                reason = f"{type(error).__name__}: {error}"
+                raise ValueError(
+                    f"{archive}: damaged, or no tar or zip that can be read here ({reason}); fetch it again"
+                ) from error
+    return [targets[_plain(name)] for name in members]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Member:
+    name: str
+    size: int  # bytes, as the archive says
+    regular: bool  # a file, neither link nor device
+    directory: bool
+    open: Callable[[], IO[bytes]]
+
+
+def _extract(archive: Path, targets: dict[str, Path]) -> None:
+    limit, size = max(_SMALL, _RATIO * archive.stat().st_size), 0
+    names: list[str] = []
+    for member in _members(archive):
+        path = PurePosixPath(member.name.replace("\\", "/"))
+        if path.is_absolute() or ".." in path.parts:
+            raise ValueError(f"{archive}: member {member.name!r} leaves the directory; do not trust this archive")
+        size += member.size
+        if size > limit:
+            raise ValueError(
+                f"{archive}: {archive.stat().st_size:,} bytes that unpack to more than {limit:,}, up to member "
+                f"{member.name!r}; this is no text: do not trust this archive, or unpack it by hand"
+            )
+        name = _plain(member.name)
+        if not member.directory:
+            names.append(name)
+        if name in targets:
+            if not member.regular:
+                raise ValueError(f"{archive}: member {member.name!r} is no file but a link or a device; name a file")
+            _write(archive, member, targets[name])
+    for name in targets:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=3, cutoff=0.3) or names[:3]
+            raise ValueError(
+                f"{archive}: has no member {name!r}; did you mean {' or '.join(near) or 'another archive'}? "
+                f"(it holds {len(names)} files)"
+            )
+
+
+def _write(archive: Path, member: _Member, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if member.size > (free := shutil.disk_usage(target.parent).free):
+        raise ValueError(f"{archive}: {member.name!r} has {member.size:,} bytes, {free:,} are free; free some space")
+    temporary = target.with_name(target.name + ".partial")
+    written = 0
+    with member.open() as source, temporary.open("wb") as file:
+        while chunk := source.read(_CHUNK):
+            written += len(chunk)
+            if written > member.size:
+                raise ValueError(
+                    f"{archive}: member {member.name!r} is larger than the {member.size:,} bytes that it says; "
+                    "do not trust this archive"
+                )
+            file.write(chunk)
+    temporary.replace(target)
+
+
+def _plain(name: str) -> str:
+    """Name without `./`, which some archivers write before every name."""
+    return str(PurePosixPath(name))
+
+
+def _members(archive: Path) -> Iterator[_Member]:
+    """Members in their order; one can be read until the next is asked for."""
+    if zipfile.is_zipfile(archive):
+        yield from _zip_members(archive)
+    else:
+        yield from _tar_members(archive)
+
+
+def _zip_members(archive: Path) -> Iterator[_Member]:
+    with zipfile.ZipFile(archive) as file:
+        for info in file.infolist():
+            kind = info.external_attr >> 28  # of the Unix mode; 0 where the archive is from elsewhere
+            yield _Member(
+                name=info.filename,
+                size=info.file_size,
+                regular=not info.is_dir() and kind in (0, 8),
+                directory=info.is_dir(),
+                open=lambda info=info: file.open(info),  # type: ignore[misc]
+            )
+
+
+def _tar_members(archive: Path) -> Iterator[_Member]:
+    """Members of a tar, read once from its start to its end."""
+    with ExitStack() as stack:
+        plain = stack.enter_context(_decompressed(archive))
+        file = stack.enter_context(tarfile.open(fileobj=plain, mode="r|"))
+        for info in file:
+            yield _Member(
+                name=info.name,
+                size=info.size if info.isreg() else 0,
+                regular=info.isreg(),
+                directory=info.isdir(),
+                open=lambda info=info: _content(file, info),  # type: ignore[misc]
+            )
+
+
+def _content(file: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
+    content = file.extractfile(info)
+    assert content is not None  # a regular file has one
+    return content
+
+
+def _decompressed(archive: Path) -> IO[bytes]:
+    """Content of a file that may be compressed, as its first bytes say."""
+    with archive.open("rb") as file:
+        magic = file.read(6)
+    if magic.startswith(b"\x1f\x8b"):
+        return cast(IO[bytes], gzip.open(archive, "rb"))
+    if magic.startswith(b"BZh"):
+        return bz2.open(archive, "rb")
+    if magic == b"\xfd7zXZ\x00":
+        return lzma.open(archive, "rb")
+    if magic.startswith(b"\x28\xb5\x2f\xfd"):
+        stream: IO[bytes] = pa.CompressedInputStream(pa.OSFile(str(archive), "rb"), "zstd")
+        return stream
+    return archive.open("rb")

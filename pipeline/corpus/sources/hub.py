@@ -1,0 +1,240 @@
+"""Copies of data sets of a hub, or of those parts of them that an entry needs."""
+
+import fnmatch
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from huggingface_hub import HfApi, constants, hf_hub_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # its client, whichever it is
+
+from pipeline.corpus.manifest import FileEntry
+from pipeline.corpus.sources.cards import CARD, Card, read_card
+from pipeline.corpus.sources.download import Patience
+
+PARTS = {"train": "train", "dev": "validation", "test": "test"}  # what hubs call the splits
+DATA = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt", ".arrow", ".gz", ".xz", ".bz2", ".zst")
+_Result = TypeVar("_Result")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFiles:
+    """Files of an entry's configuration and part: local paths, or hf:// addresses of what is to be streamed.
+
+    commit: of a hub's data set, empty for a directory that somebody put there.
+    """
+
+    files: tuple[str, ...]
+    card: Card
+    commit: str = ""
+
+
+def data_files(entry: FileEntry, files: Path, cache: Path, *, patience: Patience | None = None) -> DataFiles:
+    """What an entry needs of its data set: of the directory of that name below `files`, or else of the hub's.
+
+    A hub's files are kept below `cache` and found there again, also without a network; of an entry that is to be
+    streamed, the card alone. A directory may be a part of the data set, as long as the entry's files are there.
+    Several configurations, separated by `|`, mean the first that the data set has; where its card lists none, a
+    configuration is a directory, and the names of files say which part they are of.
+    Raises ValueError if the data set, its revision, configuration or part does not exist, needs a login, or if the hub
+    does not answer.
+    """
+    if not entry.dataset:
+        raise ValueError("files: format huggingface without a dataset; name one, as Helsinki-NLP/opus-100")
+    directory = files / entry.dataset
+    if directory.is_dir():
+        card = read_card(directory)
+        names = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+        return DataFiles(files=tuple(str(directory / name) for name in _wanted(entry, card, names)), card=card)
+    keep_below(cache)
+    return _HubCopy(entry, files, cache, patience or Patience(attempts=4)).get()
+
+
+def keep_below(cache: Path) -> None:
+    """Let the hub's libraries write below `cache`, and not at home, unless the user has told them where."""
+    if "HF_HOME" not in os.environ:
+        os.environ.setdefault("HF_XET_CACHE", str(cache / "hub" / "xet"))
+        if "HF_HUB_CACHE" not in os.environ:
+            constants.HF_HUB_CACHE = str(cache / "hub")  # read at every call
+
+
+def _choose(entry: FileEntry, card: Card, directories: list[str]) -> str:
+    wanted = entry.config.split("|")
+    for name in wanted:
+        if name in card.configs or name in directories or (not card.configs and name in ("", "default")):
+            return name
+    if not entry.config and "default" in card.configs:
+        return "default"
+    named = f"{' or '.join(wanted)} is none of its configurations" if entry.config else "name a configuration"
+    raise ValueError(
+        f"data set {entry.dataset}: {named}; it has {', '.join(sorted(card.configs) or directories) or 'none'}"
+    )
+
+
+class _HubCopy:
+    """Fetches an entry's files from the hub that HF_ENDPOINT names, or the usual one."""
+
+    def __init__(self, entry: FileEntry, files: Path, cache: Path, patience: Patience) -> None:
+        self.entry, self.patience = entry, patience
+        self.place = files / entry.dataset
+        self.endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT)
+        self.hub = Path(constants.HF_HUB_CACHE)
+        what = [entry.dataset, entry.revision, entry.config, entry.part or PARTS[entry.split], entry.streaming]
+        key = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
+        self.record = cache / "hub" / f"{key}.json"  # written when all files are there
+
+    def get(self) -> DataFiles:
+        if constants.is_offline_mode():
+            found = self._recorded()
+            if found is None:
+                raise ValueError(f"data set {self.entry.dataset}: HF_HUB_OFFLINE is set; {self._advice()}")
+            return found
+        try:
+            return self._fetch()
+        except _SilentError as error:
+            found = self._recorded()
+            if found is None:
+                raise ValueError(
+                    f"data set {self.entry.dataset}: the hub at {self.endpoint} does not answer ({error}, tried "
+                    f"{self.patience.attempts} times); {self._advice()}"
+                ) from error
+            _log.warning("%s does not answer (%s); taking its commit %s", self.endpoint, error, found.commit)
+            return found
+
+    def _fetch(self) -> DataFiles:
+        api = HfApi(endpoint=self.endpoint)
+        info = self._ask(
+            lambda: api.dataset_info(
+                self.entry.dataset, revision=self.entry.revision or None, timeout=self.patience.timeout
+            )
+        )
+        commit, names = info.sha, [sibling.rfilename for sibling in info.siblings or []]
+        assert commit is not None
+        script = f"{self.entry.dataset.rpartition('/')[2]}.py"
+        if script in names:
+            raise ValueError(
+                f"data set {self.entry.dataset} is made by a program, {script}, which is not run here; the hub's own "
+                "conversion may be there, as revision: refs/convert/parquet, or choose another data set"
+            )
+        directory = self.hub / f"datasets--{self.entry.dataset.replace('/', '--')}" / "snapshots" / commit
+        card = Card()
+        if CARD in names:
+            self._download(CARD, commit)
+            card = read_card(directory)
+        wanted = _wanted(self.entry, card, names)
+        if self.entry.streaming:
+            base = f"hf://datasets/{self.entry.dataset}@{commit}"
+            return DataFiles(files=tuple(f"{base}/{name}" for name in wanted), card=card, commit=commit)
+        _log.info("data set %s at commit %s: %d files", self.entry.dataset, commit, len(wanted))
+        for name in wanted:
+            self._download(name, commit)
+        content = {"directory": str(directory), "commit": commit, "files": wanted}
+        temporary = self.record.with_suffix(".new")
+        self.record.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(content), encoding="utf-8")
+        temporary.replace(self.record)
+        return DataFiles(files=tuple(str(directory / name) for name in wanted), card=card, commit=commit)
+
+    def _download(self, name: str, commit: str) -> None:
+        self._ask(
+            lambda: hf_hub_download(
+                self.entry.dataset,
+                name,
+                repo_type="dataset",
+                revision=commit,
+                cache_dir=self.hub,
+                endpoint=self.endpoint,
+                etag_timeout=self.patience.timeout,
+            )
+        )
+
+    def _recorded(self) -> DataFiles | None:
+        """What an earlier call has fetched completely."""
+        if not self.record.is_file():
+            return None
+        content = json.loads(self.record.read_text(encoding="utf-8"))
+        directory = Path(content["directory"])
+        found = tuple(str(directory / name) for name in content["files"])
+        if not all(Path(path).exists() for path in found):
+            return None
+        return DataFiles(files=found, card=read_card(directory), commit=content["commit"])
+
+    def _ask(self, action: Callable[[], _Result]) -> _Result:
+        """Result of a request, tried with patience. Raises _SilentError if there is none, ValueError for a refusal."""
+        dataset, failures = self.entry.dataset, 0
+        while True:
+            try:
+                return action()
+            except GatedRepoError as error:
+                raise ValueError(
+                    f"data set {dataset} needs a login: ask for access on its page, then `hf auth login` (or HF_TOKEN)"
+                ) from error
+            except RevisionNotFoundError as error:
+                raise ValueError(f"data set {dataset} has no revision {self.entry.revision!r}; correct it") from error
+            except RepositoryNotFoundError as error:
+                raise ValueError(
+                    f"data set {dataset} is not on the hub at {self.endpoint}, or needs a login (`hf auth login`); "
+                    f"correct the name, or put a copy at {self.place}"
+                ) from error
+            except (HfHubHTTPError, httpx.HTTPError, LocalEntryNotFoundError, OSError) as error:
+                status = getattr(getattr(error, "response", None), "status_code", 0)
+                if 400 <= status < 500 and status not in (408, 429):
+                    raise ValueError(f"data set {dataset}: the hub answers {status} ({error})") from error
+                failures += 1
+                reason = str(error.__cause__ or error).splitlines()[0]
+                if isinstance(error, OfflineModeIsEnabled) or failures >= self.patience.attempts:
+                    raise _SilentError(reason) from error
+                _log.warning("data set %s: %s; trying again", dataset, reason)
+                self.patience.wait(failures)
+
+    def _advice(self) -> str:
+        revision = f" --revision {self.entry.revision}" if self.entry.revision else ""
+        return (
+            f"where there is a network, `hf download {self.entry.dataset} --repo-type dataset{revision} --local-dir "
+            f"DIR`, and put DIR at {self.place}"
+        )
+
+
+class _SilentError(Exception):
+    """The hub does not answer."""
+
+
+def _wanted(entry: FileEntry, card: Card, names: list[str]) -> list[str]:
+    """Names of the files of an entry's configuration and part. Raises ValueError if there are none."""
+    part, where = entry.part or PARTS[entry.split], f"data set {entry.dataset}"
+    data = [name for name in names if name.endswith(DATA) and not name.startswith(".")]
+    config = _choose(entry, card, sorted({name.partition("/")[0] for name in data if "/" in name}))
+    if config in card.configs:
+        splits = card.configs[config]
+        patterns = [pattern for split in (part, "*") for pattern in splits.get(split, ())]
+        if not patterns:
+            raise ValueError(f"{where}: configuration {config} has no part {part!r}; it has {', '.join(splits)}")
+        found = [name for name in data if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+        if not found:
+            raise ValueError(
+                f"{where}: {', '.join(patterns)} of its configuration {config} is not there; add the files"
+            )
+        return found
+    if config not in ("", "default"):
+        data = [name for name in data if name.startswith(f"{config}/")]
+    # no card says which part a file is of: its name may, or else all is for training
+    named = [name for name in data if re.search(rf"(^|[^a-z0-9]){re.escape(part)}([^a-z0-9]|$)", name)]
+    if not named and (part != "train" or not data):
+        raise ValueError(f"{where}: no name of a file says {part}; it has {', '.join(data[:10]) or 'no data'}")
+    return named or data

@@ -1,0 +1,80 @@
+"""Local files of an entry of a manifest, wherever they are at first."""
+
+import difflib
+import hashlib
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+from pipeline.corpus.manifest import FileEntry, is_url
+from pipeline.corpus.sources.archives import extract
+from pipeline.corpus.sources.download import Patience, download, file_sha256
+
+
+def locate(entry: FileEntry, files: Path, cache: Path, *, patience: Patience | None = None) -> list[Path]:
+    """Paths of the files of an entry, in its order, each checked against its sha256 where that is given.
+
+    files: where relative paths start, and where a file with the name of a URL's is taken instead of the URL.
+    cache: keeps what is downloaded and what is taken out of archives.
+    Raises ValueError for a file that is missing or another one than the checksum says, for a server that does not
+    answer, and for an archive that cannot be read or trusted.
+    """
+    digests = entry.sha256 or ("",) * len(entry.paths)
+    if entry.archive:
+        if not entry.paths:
+            raise ValueError(f"files: archive {entry.archive} without a path; name the files that it holds")
+        archive = local_path(entry.archive, files, cache, patience=patience)
+        paths = extract(archive, entry.paths, cache / "unpacked" / _identity(archive))
+        where = f"{archive}: member "
+    else:
+        pairs = zip(entry.paths, digests, strict=True)
+        paths = [local_path(path, files, cache, sha256=digest, patience=patience) for path, digest in pairs]
+        where = ""
+    for name, path, digest in zip(entry.paths, paths, digests, strict=True):
+        if digest and (actual := file_sha256(path)) != digest:
+            raise ValueError(
+                f"{where}{name if where else path}: sha256 is {actual} where the manifest says {digest}; "
+                "fetch the file again, or correct the manifest if the change is meant"
+            )
+    return paths
+
+
+def local_path(
+    path: str, files: Path, cache: Path, *, name: str = "", sha256: str = "", patience: Patience | None = None
+) -> Path:
+    """File of a path below `files` or of a URL, which is downloaded once. name: of the copy, by default as in the URL.
+
+    Raises ValueError if it is not there, or a server does not give it.
+    """
+    if not is_url(path):
+        return _existing(files / path)
+    url = urlsplit(path)
+    last = PurePosixPath(unquote(url.path)).name
+    if url.scheme == "file":
+        if url.netloc not in ("", "localhost"):
+            raise ValueError(f"files: {path} names the host {url.netloc}; write three slashes, as file:///data/de.txt")
+        return _existing(Path(url2pathname(url.path)))
+    if not url.netloc or not last:
+        raise ValueError(f"files: {path} names no file of a server; correct it")
+    if (files / last).is_file():
+        return files / last
+    target = cache / "downloads" / hashlib.sha256(path.encode()).hexdigest()[:16] / (name or last)
+    advice = f"where there is no network, fetch the file elsewhere and put it at {files / last}"
+    return download(path, target, sha256=sha256, patience=patience, advice=advice)
+
+
+def _existing(path: Path) -> Path:
+    if path.is_file():
+        return path
+    what = "is a directory" if path.is_dir() else "does not exist"
+    names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, names, n=1)
+    hint = f"did you mean {near[0]}? " if near and near[0] != path.name else ""
+    raise ValueError(f"{path} {what}; {hint}put the file there or take it out of the manifest")
+
+
+def _identity(archive: Path) -> str:
+    """Name for what comes out of this archive; another one when it is replaced."""
+    stat = archive.stat()
+    text = f"{archive.resolve()}\n{stat.st_size}\n{stat.st_mtime_ns}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

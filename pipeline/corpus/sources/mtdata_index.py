@@ -1,0 +1,179 @@
+"""Data sets of mtdata's index (OPUS, WMT, and some hundred thousand more), by its optional package."""
+
+import difflib
+import importlib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.corpus.languages import LangPair
+from pipeline.corpus.manifest import FileEntry
+from pipeline.corpus.sources.codes import from_iso639_3, own_code
+from pipeline.corpus.sources.download import Patience
+from pipeline.corpus.sources.locate import local_path
+from pipeline.corpus.tables import BATCH_ROWS, Table
+
+_BATCH_CHARS = 8 << 20  # of text; 4 bytes a character at most
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What the index says of a data set. record: its entry there. citation: BibTeX."""
+
+    name: str
+    record: Any
+    languages: tuple[str, str]  # as the index writes them: ISO 639-3, with script or country
+    citation: str
+
+
+def find_recipe(entry: FileEntry, cache: Path) -> Recipe:
+    """The index' record of an entry's data set, with its languages in the order that is asked for or the other one.
+
+    Raises ValueError if the package is not installed, or the index has no such data set of two languages.
+    """
+    if not entry.dataset:
+        raise ValueError("files: format mtdata without a dataset; name one, as Statmt-news_commentary-16-deu-eng")
+    index, model = _index(cache), importlib.import_module("mtdata.entry")
+    *name, first, second = entry.dataset.split("-") if entry.dataset.count("-") == 4 else ("", "", "")
+    for languages in ((first, second), (second, first)):
+        try:
+            identity = model.DatasetId.parse("-".join([*name, *languages]))
+        except Exception as error:
+            raise ValueError(
+                f"data set {entry.dataset} is not of the form Group-name-version-deu-eng ({error}); "
+                "`mtdata list` shows them"
+            ) from error
+        if identity in index:
+            record = index[identity]
+            citation = "\n\n".join(index.ref_db.get_bibtex(key).strip() for key in record.cite or ())
+            pair = tuple(str(language) for language in identity.langs)
+            return Recipe(name=str(identity), record=record, languages=(pair[0], pair[1]), citation=citation)
+    near = [str(i) for i in index.entries if i.name == name[1] and i.group == name[0]]
+    near = difflib.get_close_matches(entry.dataset, near or map(str, index.entries), n=3)
+    raise ValueError(
+        f"data set {entry.dataset} is not in mtdata's index; did you mean {' or '.join(near) or 'another'}? "
+        "`mtdata list` shows them"
+    )
+
+
+def open_mtdata(
+    entry: FileEntry, files: Path, cache: Path, renames: Mapping[str, str], *, patience: Patience | None = None
+) -> Table:
+    """Rows of a data set of mtdata's index, downloaded as other files are and read by mtdata's parsers.
+
+    Languages are those of the entry's pair or columns (`{deu: de}`), or else the index' own in BCP-47. Rows that the
+    index knows as noise are left out, such as those with an empty side.
+    Raises ValueError as `find_recipe` and `local_path` do, and for files that cannot be parsed.
+    """
+    recipe = find_recipe(entry, cache)
+    codes = _codes(entry, recipe, renames)
+    paths = _paths(recipe, files, cache, patience)
+    return Table(columns=codes, batches=_batches(recipe, paths, codes))
+
+
+def _index(cache: Path) -> Any:
+    """The index, which the package makes at its first use, in half a minute, and keeps below `cache`."""
+    os.environ.setdefault("MTDATA", str(cache / "mtdata"))
+    disabled = logging.root.manager.disable
+    logging.disable(logging.INFO)  # it lists all of the index
+    try:
+        Path(os.environ["MTDATA"]).mkdir(parents=True, exist_ok=True)
+        return importlib.import_module("mtdata.index").INDEX
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"format mtdata needs the package mtdata, which is not installed ({error}); "
+            "install it, as .venv/bin/pip install 'mtdata==0.5.1'"
+        ) from error
+    finally:
+        logging.disable(disabled)
+
+
+def _codes(entry: FileEntry, recipe: Recipe, renames: Mapping[str, str]) -> tuple[str, str]:
+    named = {**renames, **entry.columns}
+    if not entry.columns and entry.pair is not None:
+        named |= _sides(entry.pair, recipe)
+    first, second = (named.get(code) or from_iso639_3(code) for code in recipe.languages)
+    if first == second:
+        raise ValueError(f"data set {recipe.name}: both sides are {first}; correct columns")
+    return first, second
+
+
+def _sides(pair: LangPair, recipe: Recipe) -> dict[str, str]:
+    """The codes of a pair by those of the index. Raises ValueError if they are other languages."""
+    sides: dict[str, str] = {}
+    for code in recipe.languages:
+        tag = from_iso639_3(code)
+        alike = [c for c in (pair.src, pair.tgt) if own_code(c, "iso639-3", {}) == own_code(tag, "iso639-3", {})]
+        sides[code] = tag if tag in alike else next(iter(alike), "")
+    if set(sides.values()) != {pair.src, pair.tgt}:
+        raise ValueError(
+            f"data set {recipe.name} holds {' and '.join(recipe.languages)}, not the pair {pair}; correct either, or "
+            f"say which is which, as columns: {{{recipe.languages[0]}: {pair.src}, {recipe.languages[1]}: {pair.tgt}}}"
+        )
+    return sides
+
+
+def _paths(recipe: Recipe, files: Path, cache: Path, patience: Patience | None) -> list[Any]:
+    record = recipe.record
+    if record.ext == "hfds":
+        meta = record.meta
+        raise ValueError(
+            f"data set {recipe.name} is on a hub; read it as format: huggingface, dataset: {meta['orig_id']}, "
+            f"config: {meta.get('config')}, part: {meta.get('split')}"
+        )
+    if record.in_ext == "opus_xces":
+        names = [(record.url, ""), *((url, "") for url in record.in_paths)]
+    elif isinstance(record.url, str):
+        names = [(record.url, record.filename)]
+    else:
+        names = [(url, "") for url in record.url]
+    paths = [local_path(url, files, cache, name=name, patience=patience) for url, name in names]
+    if not record.is_archive:
+        return list(paths)
+    try:
+        members = importlib.import_module("mtdata.cache").Cache(cache / "mtdata").get_local_in_paths(paths[0], record)
+    except Exception as error:
+        raise ValueError(f"data set {recipe.name}: {paths[0]}: {error}; fetch it again") from error
+    return list(members)
+
+
+def _batches(recipe: Recipe, paths: list[Any], codes: tuple[str, str]) -> Iterator[pa.RecordBatch]:
+    held: tuple[list[str], list[str]] = ([], [])
+    size = 0
+    for first, second in _rows(recipe, paths):
+        held[0].append(first)
+        held[1].append(second)
+        size += len(first) + len(second)
+        if len(held[0]) == BATCH_ROWS or size >= _BATCH_CHARS:
+            yield pa.RecordBatch.from_arrays([pa.array(side, pa.string()) for side in held], names=list(codes))
+            held, size = ([], []), 0
+    if held[0]:
+        yield pa.RecordBatch.from_arrays([pa.array(side, pa.string()) for side in held], names=list(codes))
+
+
+def _rows(recipe: Recipe, paths: list[Any]) -> Iterator[tuple[str, str]]:
+    parser = importlib.import_module("mtdata.parser").Parser
+    number = noise = 0
+    try:
+        for row in parser(paths, ext=recipe.record.in_ext or recipe.record.ext, ent=recipe.record).read_segs(False):
+            number += 1
+            if recipe.record.is_noisy(seg1=row[0], seg2=row[1]):
+                noise += 1
+            else:
+                yield row[0], row[1]
+    except GeneratorExit:
+        raise
+    except Exception as error:
+        where = ", ".join(map(str, paths))
+        raise ValueError(
+            f"data set {recipe.name}: cannot be read after row {number} of {where} ({type(error).__name__}: {error}); "
+            "fetch it again"
+        ) from error
+    _log.info("data set %s: %d rows, %d of them noise", recipe.name, number, noise)

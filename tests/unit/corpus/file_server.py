@@ -1,0 +1,95 @@
+"""A real HTTP server for tests of what fetches files: it serves a directory of bytes and misbehaves on request."""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class Site:
+    """Files by path, what a request does instead of being answered, and the headers of every request so far.
+
+    faults: path -> what the next requests of it meet, first first: a status, `cut` (half of the answer, then the
+    connection closes), `silence`. validators: which headers say by what the file is known again.
+    """
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    faults: dict[str, list[int | str]] = field(default_factory=dict)
+    validators: tuple[str, ...] = ("ETag",)
+    ranges: bool = True
+    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    after_cut: Callable[[], None] = lambda: None
+    retry_after: str = ""
+    claimed: int = 0  # bytes that it says are to come
+    url: str = ""
+
+    def ranges_asked(self) -> list[str]:
+        return [headers.get("Range", "") for _, headers in self.requests]
+
+
+@contextmanager
+def serve(site: Site) -> Iterator[Site]:
+    over = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            site.requests.append((self.path, dict(self.headers)))
+            faults = site.faults.get(self.path, [])
+            fault = faults.pop(0) if faults else None
+            if fault == "silence":
+                over.wait(30)
+                return
+            if isinstance(fault, int) or self.path not in site.files:
+                self.send_response(fault if isinstance(fault, int) else 404)
+                if site.retry_after:
+                    self.send_header("Retry-After", site.retry_after)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            self._send(site.files[self.path], cut=fault == "cut")
+
+        def _send(self, content: bytes, *, cut: bool) -> None:
+            known = {"ETag": f'"{hashlib.md5(content).hexdigest()}"', "Last-Modified": formatdate(len(content))}
+            known = {name: known[name] for name in site.validators}
+            span, start = self.headers.get("Range", ""), 0
+            if site.ranges and span and self.headers.get("If-Range", "") in known.values():
+                start = int(span.removeprefix("bytes=").rstrip("-"))
+            self.send_response(206 if start else 200)
+            for name, value in known.items():
+                self.send_header(name, value)
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            self.send_header("Content-Length", str(site.claimed or len(content) - start))
+            self.end_headers()
+            body = content[start:]
+            self.wfile.write(body[: len(body) // 2] if cut else body)
+            if cut:
+                site.after_cut()
+                self.wfile.flush()
+                self.close_connection = True
+
+        def log_message(self, *args: object) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    site.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield site
+    finally:
+        over.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        return int(server.server_address[1])
