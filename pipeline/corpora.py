@@ -9,9 +9,10 @@ from typing import Any
 
 from pipeline.config import ROOT
 from pipeline.corpus.config import CorpusConfig
-from pipeline.corpus.fetched import FetchedTable, read_tables
+from pipeline.corpus.fetched import DOCUMENT, FetchedTable, read_tables
 from pipeline.corpus.languages import LangPair, parse_pairs
 from pipeline.corpus.manifest import NOTICE, FileEntry, Manifest, read_manifest
+from pipeline.corpus.sources.templates import expand, has_templates, named_pairs
 from pipeline.stage import Artifact, Stage, Store, file_sha256
 from pipeline.tasks import DataConfig, shard_runner, side_by_side
 
@@ -46,6 +47,10 @@ def prepare_corpus(config: CorpusConfig, pairs: Sequence[str], store: Store, dat
     """
     files = ROOT / config.path
     manifest = read_manifest(files, ROOT / config.manifest if config.manifest else None)
+    if has_templates(manifest):
+        if list(pairs) == [ALL]:
+            raise ValueError(f"corpus {manifest.name} has an entry for each pair: name pairs, as pairs=[de-en,fr-en]")
+        manifest = expand(manifest, named_pairs(pairs))
     fetched = _Fetched(store, manifest, files)
     parsed = _pairs(pairs, manifest, fetched)
     needed = [
@@ -101,24 +106,33 @@ class _Fetched:
         """Languages of an entry, without reading it where its description says them."""
         if entry.pair is not None:
             return (entry.pair.src, entry.pair.tgt)
+        if entry.columns:
+            return [code for code in entry.columns.values() if code != DOCUMENT]
         return [code for table, _ in self.tables(entry) for code in table.codes]
 
     def tables(self, entry: FileEntry) -> list[tuple[FetchedTable, Artifact]]:
         def run(out: Path) -> None:
             from pipeline.corpus.fetch import fetch
 
-            fetch(entry, self.manifest, files=self.files, out=out)
+            fetch(entry, self.manifest, files=self.files, cache=self.store.root / "downloads", out=out)
 
         described = {key: value for key, value in asdict(entry).items() if value}
         about = {key: getattr(self.manifest, key) for key in ("name", "licence", "citation")}
         slice_ = {
             "entry": described,
             "manifest": {**about, "codes": dict(self.manifest.codes)},
-            "sha256": [file_sha256(self.files / name) for name in entry.paths if (self.files / name).is_file()],
+            "sha256": [file_sha256(path) for path in self._local(entry)],
         }
         label = f"{self.manifest.name} {entry.split} {entry.pair.name if entry.pair else ''}".strip()
         artifact = self.store.get(Stage(name="fetch", version=2, config=slice_, run=run, label=label))
         return [(table, artifact) for table in read_tables(artifact.path)]
+
+    def _local(self, entry: FileEntry) -> list[Path]:
+        """Files of an entry that are on this machine already, and may change."""
+        named = [self.files / name for name in (*entry.paths, entry.archive) if name]
+        if entry.dataset and (self.files / entry.dataset).is_dir():
+            named += sorted((self.files / entry.dataset).rglob("*"))
+        return [path for path in named if path.is_file()]
 
 
 def _pairs(pairs: Sequence[str], manifest: Manifest, fetched: _Fetched) -> tuple[LangPair, ...]:

@@ -24,6 +24,7 @@ class FetchedTable:
     tag: str
     licence: str
     citation: str
+    commit: str = ""  # of a hub's data set
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -31,7 +32,13 @@ class FetchedTable:
 
     def about(self) -> dict[str, str]:
         """What a record says of the source."""
-        return {"name": self.source, "tag": self.tag, "licence": self.licence, "citation": self.citation}
+        return {
+            "name": self.source,
+            "tag": self.tag,
+            "licence": self.licence,
+            "citation": self.citation,
+            "commit": self.commit,
+        }
 
 
 def write_tables(tables: Sequence[FetchedTable], out: Path) -> None:
