@@ -1,0 +1,90 @@
+"""No training row of any pair shares a sentence or a run of words with any dev or test text, by a check of its own."""
+
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.corpus.config import HeldOutRule, Rules
+from pipeline.corpus.held_out import HashSet
+from tests.corpora import bitext_rows, clean_pair
+
+SPACED = ("de", "fr", "es", "ru", "tr", "ko", "el", "vi", "eu", "hi", "en")
+
+
+def words(text: str) -> list[str]:
+    """Not by the product's own tables."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return "".join(" " if unicodedata.category(char)[0] in "PZC" else char for char in folded).split()
+
+
+def runs(text: str, size: int) -> set[str]:
+    found = words(text)
+    return {" ".join(found[i : i + size]) for i in range(len(found) - size + 1)}
+
+
+def columns(sample: Path, split: str) -> dict[str, list[str]]:
+    lines = (sample / f"{split}.tsv").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    cells = [line.split("\t") for line in lines]
+    return {code: [row[place] for row in cells[1:]] for place, code in enumerate(cells[0])}
+
+
+@pytest.fixture(scope="module")
+def held(request: pytest.FixtureRequest) -> tuple[set[str], set[str]]:
+    sample = Path(__file__).parents[3] / "data" / "sample"
+    texts = [
+        (code, text)
+        for split in ("dev", "test")
+        for code, column in columns(sample, split).items()
+        for text in column
+        if text
+    ]
+    sentences = {"".join(words(text)) for _, text in texts}
+    return sentences, {run for code, text in texts if code in SPACED for run in runs(text, 8)}
+
+
+@pytest.mark.parametrize("code", ["fr", "es", "ru", "ja", "hi"])
+def test_the_sample_has_no_leak(sample: Path, tmp_path: Path, held: tuple[set[str], set[str]], code: str) -> None:
+    sentences, held_runs = held
+    pair = f"{code}-en"
+
+    def leaks(directory: Path) -> int:
+        rows = bitext_rows(directory, "train")
+        return sum(
+            "".join(words(side)) in sentences or not held_runs.isdisjoint(runs(side, 8)) for row in rows for side in row
+        )
+
+    unchecked = clean_pair(sample, pair, tmp_path, rules=Rules(held_out=None, language=None)).path
+    assert leaks(clean_pair(sample, pair, tmp_path, rules=Rules(language=None)).path) == 0
+    if code == "fr":
+        assert leaks(unchecked) > 20  # so that the check itself is seen to find some
+        sentences_alone = Rules(held_out=HeldOutRule(shingle_words=0), language=None)
+        assert leaks(clean_pair(sample, pair, tmp_path, rules=sentences_alone).path) == leaks(unchecked)
+
+
+def test_a_test_set_among_the_training_text_is_removed_and_said(
+    sample: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for split in ("train", "dev", "test"):
+        (corpus / f"{split}.tsv").write_text((sample / f"{split}.tsv").read_text(encoding="utf-8"), encoding="utf-8")
+    with (corpus / "train.tsv").open("a", encoding="utf-8") as file:
+        file.writelines((sample / "test.tsv").read_text(encoding="utf-8").splitlines(keepends=True)[1:])
+    before = bitext_rows(clean_pair(sample, "tr-en", tmp_path / "a", rules=Rules(language=None)).path, "train")
+    caplog.clear()
+    after = bitext_rows(clean_pair(corpus, "tr-en", tmp_path / "b", rules=Rules(language=None)).path, "train")
+    assert before == after
+    assert (
+        "pair tr-en: 298 training rows share text with a dev or test set and are removed" in caplog.text
+    )  # 2 fall to other rules
+
+
+def test_a_set_of_hashes_knows_its_own() -> None:
+    rng = np.random.default_rng(1)
+    values = np.unique(rng.integers(0, 1 << 63, size=5000, dtype=np.uint64))
+    inside = HashSet(values[::2])
+    asked = rng.permutation(values)
+    assert inside.contains(asked).tolist() == np.isin(asked, values[::2]).tolist()
+    assert not HashSet(values[:0]).contains(asked).any()

@@ -1,0 +1,85 @@
+"""Dev and test sets out of training text."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.corpus.config import SplitConfig
+from pipeline.corpus.fetched import FetchedTable
+from tests.corpora import bitext_rows, clean_pair, prepare, table_rows
+
+Make = Callable[..., Path]
+TSV = "name: x\nfiles: [{split: train, path: t.tsv, format: tsv, columns: [de, en, document]}]\n"
+
+
+def tables(source: Path, store: Path, **split: int | float) -> dict[str, FetchedTable]:
+    corpus = prepare(source, "de-en", store, split=SplitConfig(**split))  # type: ignore[arg-type]
+    return {table.split: table for table, _ in corpus.tables}
+
+
+def by_document(num_documents: int, rows: int) -> dict[str, str]:
+    lines = [f"Satz {d} {r}\tSentence {d} {r}\tdoc{d}\n" for d in range(num_documents) for r in range(rows)]
+    return {"manifest.yaml": TSV, "t.tsv": "".join(lines)}
+
+
+def test_whole_documents_are_held_out(make_corpus: Make, tmp_path: Path) -> None:
+    found = tables(make_corpus(by_document(100, 7)), tmp_path / "store", dev=30, test=65, max_share=0.1)
+    assert {split: table.rows for split, table in found.items()} == {"train": 609, "dev": 28, "test": 63}
+    documents = {split: {row[0] for row in table_rows(table, "document")} for split, table in found.items()}
+    assert len(documents["dev"]) == 4
+    assert len(documents["test"]) == 9
+    assert sum(map(len, documents.values())) == 100, "no document is in two splits"
+    rows = [row for table in found.values() for row in table_rows(table, "de", "en")]
+    assert len(set(rows)) == 700, "no row is lost"
+
+
+def test_the_choice_follows_the_seed_and_not_the_place(make_corpus: Make, tmp_path: Path) -> None:
+    files = by_document(50, 5)
+    backwards = {**files, "t.tsv": "".join(reversed(files["t.tsv"].splitlines(keepends=True)))}
+    sizes = {"dev": 20, "test": 20}
+
+    def dev(files: dict[str, str], name: str, seed: int) -> set[tuple[str | None, ...]]:
+        found = tables(make_corpus(files, name), tmp_path / f"{name}-{seed}", seed=seed, **sizes)
+        return set(table_rows(found["dev"], "de", "en"))
+
+    first = dev(files, "a", 1)
+    assert first == dev(backwards, "b", 1)
+    assert first != dev(files, "c", 2)
+
+
+def test_blocks_of_rows_stand_for_documents_that_nobody_names(make_corpus: Make, tmp_path: Path) -> None:
+    lines = "".join(f"Satz {r}\tSentence {r}\n" for r in range(1000))
+    found = tables(make_corpus({"de-en.tsv": lines}), tmp_path / "store", dev=40, test=60, block=20)
+    assert (found["dev"].rows, found["test"].rows) == (40, 60)
+    numbers = [int(str(row[0]).split()[1]) for row in table_rows(found["dev"], "de")]
+    assert all(number + 1 in numbers for number in numbers if number % 20 != 19)
+
+
+def test_only_what_is_missing_is_split_off(make_corpus: Make, tmp_path: Path) -> None:
+    files = by_document(40, 5)
+    files["manifest.yaml"] = TSV.replace("]}]", "]}, {split: test, path: test.tsv, format: tsv, pair: de-en}]")
+    files["test.tsv"] = "Ein Test\tA test\n"
+    corpus = prepare(make_corpus(files), "de-en", tmp_path / "store", split=SplitConfig(dev=10, test=10))
+    sizes = {(table.split, table.rows) for table, _ in corpus.tables}
+    assert sizes == {("train", 190), ("dev", 10), ("test", 1)}
+
+
+def test_what_is_split_off_is_in_no_training_text(make_corpus: Make, tmp_path: Path) -> None:
+    files = by_document(60, 5)
+    files["t.tsv"] += "Satz 1 1\tSentence 1 1\tcopy\n" * 3
+    out = clean_pair(
+        make_corpus(files), "de-en", tmp_path / "store", split=SplitConfig(dev=150, test=150, max_share=0.4)
+    )
+    train, held = (
+        {row for split in splits for row in bitext_rows(out.path, split)} for splits in (["train"], ["dev", "test"])
+    )
+    assert held
+    assert not train & held
+
+
+def test_a_document_too_large_is_an_error(make_corpus: Make, tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"source x \(de, en\) has no dev set, and none of its documents is as small as the 30"
+    ):
+        tables(make_corpus(by_document(1, 300)), tmp_path / "store")
