@@ -202,19 +202,26 @@ def _merge(shards: Sequence[Shard], tallies: Sequence[Tally], keep_removed: bool
             for shard in shards:
                 with Path(shard.out, "removed.tsv").open("rb") as file:
                     shutil.copyfileobj(file, removed)
-        at = 0
-        for shard in shards:
-            for batch in iter_bitext(Path(shard.out), "rows"):
-                kept = np.ones(batch.num_rows, dtype=bool)
-                for rule, repeated in repeats.items():
-                    mask = repeated[at : at + batch.num_rows]
-                    total.remove(rule, batch.filter(pa.array(mask)), removed)
-                    kept &= ~mask
-                at += batch.num_rows
-                writer.write(batch.filter(pa.array(kept)))
+        kept = np.ones(total.kept.total(), dtype=bool)
+        for rule, repeated in repeats.items():  # one after the other: batches depend on shards, the order must not
+            kept &= ~repeated
+            for batch in _rows(shards, repeated) if repeated.any() else ():
+                total.remove(rule, batch, removed)
+        for batch in _rows(shards, kept):
+            writer.write(batch)
     for repeated in repeats.values():
         _subtract(total, tallies, repeated)
     return total
+
+
+def _rows(shards: Sequence[Shard], chosen: Bools) -> Iterator[pa.RecordBatch]:
+    """Chosen rows of all shards, in order."""
+    at = 0
+    for shard in shards:
+        for batch in iter_bitext(Path(shard.out), "rows"):
+            mask = chosen[at : at + batch.num_rows]
+            at += batch.num_rows
+            yield batch if mask.all() else batch.filter(pa.array(mask))
 
 
 def _repeats(shards: Sequence[Shard], rows: Sequence[int]) -> dict[str, Bools]:

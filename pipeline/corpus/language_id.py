@@ -21,12 +21,11 @@ GROUPS = (
     ("bg", "mk", "sr"),  # 3 % of Serbian in Cyrillic
     ("bg", "ru"),  # 0.7 %
     ("cs", "sk"),  # 2 %
-    ("da", "no", "nn"),  # 0.8 % of Danish
-    ("nn", "no", "sv"),
+    ("da", "nn", "no"),  # 0.8 % of Danish
     ("gom", "hi", "mr", "ne", "sa"),  # 1.5 % of Marathi; words that all of them took from Sanskrit
     ("as", "bn"),  # 1 %
     ("gl", "pt"),  # 0.9 % of Portuguese
-    ("an", "es", "ext", "gl"),  # 0.7 % of Spanish
+    ("an", "es", "ext", "gl"),  # 0.5 % of Spanish
     ("ca", "ext", "oc"),  # 0.4 %
     ("lv", "ltg"),  # 0.6 %; Latgalian is close to a dialect
     ("af", "fy", "nl"),  # 0.6 %

@@ -1,0 +1,52 @@
+"""Cleaning in shards, with duplicates and near duplicates in turn."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.corpora import prepare_corpus
+from pipeline.corpus import tables
+from pipeline.corpus.clean import REMOVED, clean
+from pipeline.corpus.config import CorpusConfig, NearDuplicateRule, Rules
+from pipeline.corpus.languages import LangPair
+from pipeline.stage import Store
+from pipeline.tasks import DataConfig
+
+RULES = Rules(near_duplicates=NearDuplicateRule(), language=None, held_out=None)
+
+
+def test_any_number_of_shards_removes_the_same_rows_in_the_same_order(
+    make_corpus: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_GROUP_ROWS", 100)
+    words = [f"{a}{b}" for a in "bdfgklmn" for b in ("ato", "eti", "oku", "ira", "usa")]
+    rows = [" ".join(words[(7 * i + i * k) % 40] + str(i // 40) for k in range(9)) for i in range(300)]
+    rows = [
+        text for i, row in enumerate(rows) for text in ([row, rows[i // 2], f"{rows[i // 3]}!"] if i % 2 else [row])
+    ]
+    content = "de\ten\n" + "".join(f"{text}\t{text[::-1]}\n" for text in rows)
+    source = make_corpus({"train.tsv": content, "dev.tsv": "de\ten\nja\tyes\n", "test.tsv": "de\ten\nja\tyes\n"})
+    config = CorpusConfig(path=str(source), keep_removed=True, rules=RULES)
+    corpus = prepare_corpus(config, ["de-en"], Store(tmp_path / "store"), DataConfig())
+    found: dict[int, dict[str, bytes]] = {}
+    for shard_rows in (100, 250, 10_000):
+        out = tmp_path / str(shard_rows)
+        out.mkdir()
+
+        def run(function: Any, shards: Any, results: Any = found) -> Any:
+            results[len(shards)] = {}
+            return [function(shard) for shard in shards]
+
+        arguments = {"tables": [table for table, _ in corpus.tables], "held_out": None, "out": out}
+        clean(config, LangPair("de", "en"), **arguments, shard_rows=shard_rows, run_shards=run)
+        found[next(reversed(found))] = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert sorted(found) == [1, 2, 6]
+    removed = json.loads(found[1]["funnel.json"])["train"]["removed"]
+    assert min(removed["duplicate"], removed["near_duplicate"]) > 50
+    for number in (2, 6):
+        assert found[number].keys() == found[1].keys() > {REMOVED}
+        for name, content_of_one in found[1].items():
+            assert found[number][name] == content_of_one, (number, name)
