@@ -9,12 +9,15 @@ from pathlib import Path
 from pipeline.corpus.languages import LangPair, normalize_code, split_pair
 from pipeline.corpus.manifest import MANIFEST, FileEntry, Manifest
 
-_IGNORED = re.compile(r"\..*|(NOTICE|README|LICEN[CS]E|COPYING|CITATION|SHA256SUMS|MD5SUMS).*", re.IGNORECASE)
+_IGNORED = re.compile(
+    r"\..*|(NOTICE|README|LICEN[CS]E|COPYING|CITATION|SHA256SUMS|MD5SUMS).*|.*\.(xml|ids)(\.gz)?",  # alignments of OPUS
+    re.IGNORECASE,
+)
 _SPLITS = {"train": "train", "dev": "dev", "valid": "dev", "validation": "dev", "test": "test", "devtest": "devtest"}
 _HELD_OUT = re.compile(r"(news)?(test|tst|dev|valid|eval)[-_]?[0-9]*")  # newstest2014, dev2010
 _TABLES = ("tsv", "tmx", "jsonl", "parquet")
 _COMPRESSIONS = (".gz", ".xz", ".zst")
-_SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")  # train-00000-of-00002.parquet
+_SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}(-[0-9a-f]{16})?$")  # train-00000-of-00002.parquet
 _USUAL_CASE = re.compile(r"[a-z]{2,3}([-_][A-Z][a-z]{3})?([-_]([A-Z]{2}|[0-9]{3}))?(@[a-z]+)?")  # of a code
 _UNNAMED = re.compile(r"[^A-Za-z0-9._-]+")  # what no name of a source has
 _DEPTH = 3  # directories below that of the corpus

@@ -196,14 +196,16 @@ def _entry_from(item: Mapping[Any, Any], renames: Mapping[str, str]) -> FileEntr
 
 def _paths(item: Mapping[Any, Any], name: str) -> tuple[str, ...]:
     """Files of an entry: `path`, one or a list, or `source` and `target`."""
+    sides = [key for key in ("source", "target") if key in item]
     if "path" in item:
-        if "target" in item:
+        if sides:
             raise ValueError(
-                f"files: {item['path']!r}: path and target do not go together; write path: [source, target]"
+                f"files: {item['path']!r}: path and {sides[0]} do not go together; write path: [source, target], and "
+                "name for what to call these rows"
             )
         return _texts(item["path"], "files.path")
     needs = NEEDS.get(name)
-    if "target" not in item and needs is None:
+    if needs is None and not sides:
         return ()
     for key in ("source", "target") if needs is None or needs.num_paths == 2 else ("path",):
         if key not in item:
@@ -216,7 +218,11 @@ def _columns(value: Any, name: str, renames: Mapping[str, str]) -> dict[str, str
     fields = value
     if isinstance(value, list):
         numbered = name in NEEDS and NEEDS[name].numbered
-        fields = {index if numbered else code: code for index, code in enumerate(value) if code is not None}
+        fields = {
+            index if numbered else _text(code, "files.columns"): code
+            for index, code in enumerate(value)
+            if code is not None
+        }
     if not isinstance(fields, dict) or not fields:
         raise ValueError(f"files.columns: {value!r} names no fields; {_COLUMNS_ADVICE}")
     columns: dict[str, str] = {}

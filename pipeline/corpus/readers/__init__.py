@@ -1,6 +1,7 @@
 """Readers of the formats that a corpus may have; a format is one function and one line of FORMATS."""
 
 import difflib
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -37,8 +38,18 @@ def open_table(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, st
         raise ValueError(f"files: format {entry.format!r} is unknown{hint} (the formats are {', '.join(FORMATS)})")
     check_entry(entry)
     for path in paths:
-        if path.is_dir():
-            raise ValueError(f"{path} is a directory; name the file in it")
-        if not path.is_file():
-            raise ValueError(f"{path} does not exist; put the file there or take it out of the manifest")
+        _check_file(path)
     return FORMATS[entry.format](paths, entry, renames)
+
+
+def _check_file(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ValueError(f"{path} does not exist; put the file there or take it out of the manifest") from error
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}); check its name and its permissions") from error
+    if stat.S_ISDIR(mode):
+        raise ValueError(f"{path} is a directory; name the file in it")
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"{path} is no file but a device or a pipe; write its content to a file")

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pipeline.corpus.manifest import FileEntry
 from pipeline.corpus.readers.fields import listed, named_fields
 from pipeline.corpus.readers.lines import MAX_LINE_BYTES
-from pipeline.corpus.readers.streams import FREE_BYTES, MAX_RATIO
+from pipeline.corpus.readers.streams import FREE_BYTES, MAX_RATIO, is_compressed
 from pipeline.corpus.tables import DOCUMENT, Table
 
 _READ_ROWS = 200
@@ -22,6 +22,8 @@ _DAMAGE = (pa.ArrowException, OSError, UnicodeError, OverflowError)
 def read_parquet(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
     """Table of text columns; `columns` names them, with dots into structs; null means no translation."""
     (path,) = paths
+    if is_compressed(path.name):
+        raise ValueError(f"{path}: Parquet is compressed inside; expand the file, and end its name in .parquet")
     try:
         with _open(path) as file:
             types = dict(_flattened(file.schema_arrow))

@@ -28,10 +28,9 @@ class StreamError(Exception):
     """What is wrong with the bytes of a file, and the remedy; whoever reads it knows the line."""
 
 
-def without_compression(name: str) -> str:
-    """Name of a file without the suffix that says how it is compressed."""
-    stem, dot, suffix = name.rpartition(".")
-    return stem if stem and dot + suffix in _SUFFIXES else name
+def is_compressed(name: str) -> bool:
+    """Whether the name of a file says that it is compressed."""
+    return name.endswith(tuple(_SUFFIXES))
 
 
 def read_chunks(path: Path, *, max_ratio: float = MAX_RATIO, free_bytes: int = FREE_BYTES) -> Iterator[bytes]:

@@ -31,7 +31,9 @@ def read_tmx(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]
     A region may be left out of what the pair says: EN-US serves en. Of several variants in one unit the first counts.
     """
     (path,) = paths
-    codes = (entry.pair.src, entry.pair.tgt) if entry.pair else tuple(entry.columns.values())
+    codes = tuple(entry.columns.values())
+    if entry.pair and not codes:
+        codes = (entry.pair.src, entry.pair.tgt)
 
     def batches() -> Iterator[pa.RecordBatch]:
         rows: list[Unit] = []

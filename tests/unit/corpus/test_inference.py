@@ -18,7 +18,7 @@ def test_manifest_is_inferred_from_names(make_corpus: Make, caplog: pytest.LogCa
         "test.pt_BR-zh_CN.zh_CN",
         "test.pt_BR-zh_CN.pt_BR",
     ]
-    ignored = ["README.md", "NOTICE", ".git", "LICENSE.txt", "SHA256SUMS"]
+    ignored = ["README.md", "NOTICE", ".git", "LICENSE.txt", "SHA256SUMS", "a.de-en.xml", "a.de-en.ids.gz"]
     with caplog.at_level(logging.INFO):
         manifest = read_manifest(make_corpus(dict.fromkeys([*names, *ignored], "x"), "mine"))
     assert manifest.name == "mine"
@@ -49,6 +49,7 @@ def test_manifest_is_inferred_from_names(make_corpus: Make, caplog: pytest.LogCa
         (["sr@latin-en.jsonl"], "train", "jsonl", "sr-Latn-en", ""),
         (["pt-BR-en.jsonl"], "train", "jsonl", "pt-BR-en", ""),
         (["de-en/test-00000-of-00001.parquet"], "test", "parquet", "de-en", ""),
+        (["de-en/dev-00000-of-00001-0123456789abcdef.parquet"], "dev", "parquet", "de-en", ""),
         (["de-en.de", "de-en.en"], "train", "aligned", "de-en", ""),
         (["en-fr.en.gz", "en-fr.fr.gz"], "train", "aligned", "en-fr", ""),
         (["Europarl.de-en.de", "Europarl.de-en.en"], "train", "aligned", "de-en", "Europarl"),

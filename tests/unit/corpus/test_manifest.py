@@ -1,8 +1,14 @@
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from pipeline.corpus.formats import NEEDS
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import FileEntry, is_url, read_manifest
 from pipeline.corpus.readers import open_table
@@ -63,6 +69,12 @@ def test_manifest_of_the_sample(sample: Path) -> None:
         (entry("source: a, target: b, format: tsv, pair: de-en"), "an entry has no path"),
         (entry("path: a, format: aligned, pair: de-en"), "a: format aligned takes source and target, not 1 files"),
         (entry("path: a, target: b, format: aligned, pair: de-en"), r"together; write path: \[source, target\]"),
+        (
+            entry("path: a, source: web, format: tsv, pair: de-en"),
+            "path and source do not go together; .* name for what",
+        ),
+        (entry("source: a, format: elsewhere"), "an entry has no target"),
+        (entry("path: a, format: jsonl, columns: [[de], en]"), r"files.columns: \['de'\] is no text"),
         (entry("source: a, target: b, format: aligned"), "a, b: format aligned needs the pair of its files; add one"),
         (entry("path: [a, b], format: aligned, pair: de-en, columns: [de, en]"), "aligned takes no columns; remove"),
         (entry("path: a, format: multiway_tsv, pair: de-en"), "multiway_tsv takes no pair; remove it, the first line"),
@@ -91,6 +103,35 @@ def test_wrong_manifest_names_file_field_and_remedy(make_corpus: Make, text: str
     with pytest.raises(ValueError, match=r"manifest\.yaml: .*") as caught:
         read_manifest(make_corpus({"manifest.yaml": text}))
     caught.match(message)
+
+
+_ANY = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.dates(), st.text(max_size=4),
+              st.sampled_from(["de", "en", "de-en", "train", "tsv", "aligned", "document", "a", "{src}", "no"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3),
+    max_leaves=4,
+)  # fmt: skip
+_FIELDS = ("split", "format", "path", "source", "target", "pair", "columns", "name", "sha256", "rows", "streaming",
+           "tag", "archive", "dataset", "revision")  # fmt: skip
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(["codes", "title", "default_target"]), _ANY, max_size=1),
+    st.fixed_dictionaries({"split": st.just("dev"), "format": st.sampled_from([*NEEDS, "elsewhere"])})
+    .flatmap(lambda fixed: st.dictionaries(st.sampled_from(_FIELDS), _ANY, max_size=5).map(lambda d: {**fixed, **d})),
+)  # fmt: skip
+def test_any_entry_is_read_or_is_an_error_that_names_the_manifest(more: dict[str, Any], item: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "manifest.yaml"
+        path.write_text(yaml.safe_dump({"name": "x", "files": [item], **more}), encoding="utf-8")
+        try:
+            manifest = read_manifest(Path(directory))
+        except ValueError as error:
+            message = str(error)
+        else:
+            message = str(path) if len(manifest.files) == 1 else ""
+    assert str(path) in message
 
 
 def test_pair_of_a_manifest_uses_its_codes(make_corpus: Make) -> None:

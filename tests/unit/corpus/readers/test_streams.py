@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.corpus.readers.streams import CHUNK_BYTES, StreamError, read_chunks
-from tests.unit.corpus.readers.written import COMPRESSIONS, rows_of, tsv, xz, zstd
+from tests.unit.corpus.readers.written import COMPRESSIONS, parquet, rows_of, tsv, xz, zstd
 
 LONG = b"".join(b"%d\tx\n" % number for number in range(130_000))
 
@@ -35,6 +35,14 @@ def test_several_streams_in_one_file_are_read_as_one(tmp_path: Path, suffix: str
     compress = COMPRESSIONS[suffix]
     path.write_bytes(compress(LONG) + compress(b"more\n") + compress(LONG))
     assert expanded(path) == LONG + b"more\n" + LONG
+
+
+def test_frames_that_zstd_skips_are_skipped(tmp_path: Path) -> None:
+    """Tools that compress in parallel write them."""
+    path = tmp_path / "a.zst"
+    skipped = b"\x50\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"xyz"
+    path.write_bytes(skipped + zstd(b"a") + skipped + zstd(b"b"))
+    assert expanded(path) == b"ab"
 
 
 def test_padding_between_xz_streams_is_skipped(tmp_path: Path) -> None:
@@ -114,6 +122,14 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         rows_of(tmp_path, "tsv")
     with pytest.raises(ValueError, match=r"nowhere\.tsv does not exist; put the file there"):
         rows_of(tmp_path / "nowhere.tsv", "tsv")
+    with pytest.raises(ValueError, match=r"a{300}\.tsv cannot be read \(.*\); check its name and its permissions"):
+        rows_of(tmp_path / f"{'a' * 300}.tsv", "tsv")
+    os.mkfifo(tmp_path / "pipe.tsv")
+    with pytest.raises(ValueError, match=r"pipe\.tsv is no file but a device or a pipe; write its content to a file"):
+        rows_of(tmp_path / "pipe.tsv", "tsv")
+    (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(parquet([("a", "b")])))
+    with pytest.raises(ValueError, match=r"a\.parquet\.gz: Parquet is compressed inside; expand the file"):
+        rows_of(tmp_path / "a.parquet.gz", "parquet")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the file is one of Linux")
