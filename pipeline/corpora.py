@@ -12,6 +12,7 @@ from pipeline.corpus.config import CorpusConfig
 from pipeline.corpus.fetched import DOCUMENT, FetchedTable, read_tables
 from pipeline.corpus.languages import LangPair, parse_pairs
 from pipeline.corpus.manifest import NOTICE, FileEntry, Manifest, read_manifest
+from pipeline.corpus.sources.copies import copied_files
 from pipeline.corpus.sources.templates import expand, has_templates, named_pairs
 from pipeline.stage import Artifact, Stage, Store, file_sha256
 from pipeline.tasks import DataConfig, shard_runner, side_by_side
@@ -130,9 +131,8 @@ class _Fetched:
     def _local(self, entry: FileEntry) -> list[Path]:
         """Files of an entry that are on this machine already, and may change."""
         named = [self.files / name for name in (*entry.paths, entry.archive) if name]
-        if entry.dataset and (self.files / entry.dataset).is_dir():
-            named += sorted((self.files / entry.dataset).rglob("*"))
-        return [path for path in named if path.is_file()]
+        copied = copied_files(entry, self.files) if entry.format == "huggingface" else None
+        return [path for path in (*named, *(copied or [])) if path.is_file()]
 
 
 def _pairs(pairs: Sequence[str], manifest: Manifest, fetched: _Fetched) -> tuple[LangPair, ...]:

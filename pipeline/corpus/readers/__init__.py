@@ -24,6 +24,7 @@ FORMATS: dict[str, Reader] = {
     "jsonl": read_jsonl,
     "parquet": read_parquet,
 }
+_ELSEWHERE = ("huggingface", "mtdata")  # of pipeline.corpus.sources
 
 
 def open_table(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
@@ -33,9 +34,10 @@ def open_table(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, st
     ValueError, naming file and line, for every other fault.
     """
     if entry.format not in FORMATS:
-        nearest = difflib.get_close_matches(entry.format, FORMATS, n=1)
+        known = (*FORMATS, *_ELSEWHERE)
+        nearest = difflib.get_close_matches(entry.format, known, n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
-        raise ValueError(f"files: format {entry.format!r} is unknown{hint} (the formats are {', '.join(FORMATS)})")
+        raise ValueError(f"files: format {entry.format!r} is unknown{hint} (the formats are {', '.join(known)})")
     check_entry(entry)
     for path in paths:
         _check_file(path)

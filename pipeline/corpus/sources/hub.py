@@ -1,11 +1,9 @@
 """Copies of data sets of a hub, or of those parts of them that an entry needs."""
 
-import fnmatch
 import hashlib
 import json
 import logging
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +22,9 @@ from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # its cli
 
 from pipeline.corpus.manifest import FileEntry
 from pipeline.corpus.sources.cards import CARD, Card, read_card
+from pipeline.corpus.sources.copies import PARTS, copied_files, wanted_files
 from pipeline.corpus.sources.download import Patience
 
-PARTS = {"train": "train", "dev": "validation", "test": "test"}  # what hubs call the splits
-DATA = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt", ".arrow", ".gz", ".xz", ".bz2", ".zst")
 _Result = TypeVar("_Result")
 
 _log = logging.getLogger(__name__)
@@ -49,19 +46,17 @@ def data_files(entry: FileEntry, files: Path, cache: Path, *, patience: Patience
     """What an entry needs of its data set: of the directory of that name below `files`, or else of the hub's.
 
     A hub's files are kept below `cache` and found there again, also without a network; of an entry that is to be
-    streamed, the card alone. A directory may be a part of the data set, as long as the entry's files are there.
-    Several configurations, separated by `|`, mean the first that the data set has; where its card lists none, a
-    configuration is a directory, and the names of files say which part they are of.
+    streamed, the card alone. Which files they are: `wanted_files`.
     Raises ValueError if the data set, its revision, configuration or part does not exist, needs a login, or if the hub
     does not answer.
     """
-    if not entry.dataset:
-        raise ValueError("files: format huggingface without a dataset; name one, as Helsinki-NLP/opus-100")
-    directory = files / entry.dataset
-    if directory.is_dir():
-        card = read_card(directory)
-        names = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
-        return DataFiles(files=tuple(str(directory / name) for name in _wanted(entry, card, names)), card=card)
+    if not entry.dataset or entry.paths or entry.archive:
+        raise ValueError(
+            f"files: {entry.label}: format huggingface takes a dataset and no path; name one, as Helsinki-NLP/opus-100"
+        )
+    copied = copied_files(entry, files)
+    if copied is not None:
+        return DataFiles(files=tuple(map(str, copied)), card=read_card(files / entry.dataset))
     keep_below(cache)
     return _HubCopy(entry, files, cache, patience or Patience(attempts=4)).get()
 
@@ -72,19 +67,6 @@ def keep_below(cache: Path) -> None:
         os.environ.setdefault("HF_XET_CACHE", str(cache / "hub" / "xet"))
         if "HF_HUB_CACHE" not in os.environ:
             constants.HF_HUB_CACHE = str(cache / "hub")  # read at every call
-
-
-def _choose(entry: FileEntry, card: Card, directories: list[str]) -> str:
-    wanted = entry.config.split("|")
-    for name in wanted:
-        if name in card.configs or name in directories or (not card.configs and name in ("", "default")):
-            return name
-    if not entry.config and "default" in card.configs:
-        return "default"
-    named = f"{' or '.join(wanted)} is none of its configurations" if entry.config else "name a configuration"
-    raise ValueError(
-        f"data set {entry.dataset}: {named}; it has {', '.join(sorted(card.configs) or directories) or 'none'}"
-    )
 
 
 class _HubCopy:
@@ -137,7 +119,7 @@ class _HubCopy:
         if CARD in names:
             self._download(CARD, commit)
             card = read_card(directory)
-        wanted = _wanted(self.entry, card, names)
+        wanted = wanted_files(self.entry, card, names)
         if self.entry.streaming:
             base = f"hf://datasets/{self.entry.dataset}@{commit}"
             return DataFiles(files=tuple(f"{base}/{name}" for name in wanted), card=card, commit=commit)
@@ -213,28 +195,3 @@ class _HubCopy:
 
 class _SilentError(Exception):
     """The hub does not answer."""
-
-
-def _wanted(entry: FileEntry, card: Card, names: list[str]) -> list[str]:
-    """Names of the files of an entry's configuration and part. Raises ValueError if there are none."""
-    part, where = entry.part or PARTS[entry.split], f"data set {entry.dataset}"
-    data = [name for name in names if name.endswith(DATA) and not name.startswith(".")]
-    config = _choose(entry, card, sorted({name.partition("/")[0] for name in data if "/" in name}))
-    if config in card.configs:
-        splits = card.configs[config]
-        patterns = [pattern for split in (part, "*") for pattern in splits.get(split, ())]
-        if not patterns:
-            raise ValueError(f"{where}: configuration {config} has no part {part!r}; it has {', '.join(splits)}")
-        found = [name for name in data if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
-        if not found:
-            raise ValueError(
-                f"{where}: {', '.join(patterns)} of its configuration {config} is not there; add the files"
-            )
-        return found
-    if config not in ("", "default"):
-        data = [name for name in data if name.startswith(f"{config}/")]
-    # no card says which part a file is of: its name may, or else all is for training
-    named = [name for name in data if re.search(rf"(^|[^a-z0-9]){re.escape(part)}([^a-z0-9]|$)", name)]
-    if not named and (part != "train" or not data):
-        raise ValueError(f"{where}: no name of a file says {part}; it has {', '.join(data[:10]) or 'no data'}")
-    return named or data

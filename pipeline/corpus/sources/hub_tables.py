@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.corpus.manifest import FileEntry, to_bcp47
+from pipeline.corpus.sources.copies import PARTS
 from pipeline.corpus.sources.download import Patience
-from pipeline.corpus.sources.hub import PARTS, data_files
+from pipeline.corpus.sources.hub import data_files
 from pipeline.corpus.tables import BATCH_ROWS, Table
 
 _READ_ROWS = 1000  # at a time; rows may be long

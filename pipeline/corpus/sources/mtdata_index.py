@@ -38,8 +38,11 @@ def find_recipe(entry: FileEntry, cache: Path) -> Recipe:
 
     Raises ValueError if the package is not installed, or the index has no such data set of two languages.
     """
-    if not entry.dataset:
-        raise ValueError("files: format mtdata without a dataset; name one, as Statmt-news_commentary-16-deu-eng")
+    if not entry.dataset or entry.paths or entry.archive:
+        raise ValueError(
+            f"files: {entry.label}: format mtdata takes a dataset and no path; name one, as "
+            "Statmt-news_commentary-16-deu-eng"
+        )
     index, model = _index(cache), importlib.import_module("mtdata.entry")
     *name, first, second = entry.dataset.split("-") if entry.dataset.count("-") == 4 else ("", "", "")
     for languages in ((first, second), (second, first)):

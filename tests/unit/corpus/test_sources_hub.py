@@ -163,7 +163,8 @@ def test_long_rows_make_small_batches(tmp_path: Path) -> None:
         ({"columns": {"translation.xx": "de"}}, "no field 'translation.xx' in columns; it has translation.de"),
         ({"columns": {"translation": "de"}}, "field 'translation' is struct.*no text; the texts are translation.de"),
         ({"columns": {"translation.de": "de", "translation.en": "de"}}, "several columns are de"),
-        ({"dataset": ""}, "huggingface without a dataset"),
+        ({"dataset": ""}, "huggingface takes a dataset and no path"),
+        ({"paths": ("a",)}, "files: a: format huggingface takes a dataset and no path"),
     ],
 )
 def test_wrong_entries(tmp_path: Path, change: dict[str, object], message: str) -> None:

@@ -29,7 +29,7 @@ def test_the_package_is_optional(tmp_path: Path) -> None:
 
 
 def test_a_data_set_must_be_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="format mtdata without a dataset"):
+    with pytest.raises(ValueError, match="format mtdata takes a dataset and no path"):
         open_mtdata(entry(""), tmp_path, tmp_path / "cache", {})
 
 

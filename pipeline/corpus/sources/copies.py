@@ -1,0 +1,66 @@
+"""Which files of a data set an entry needs, and where they are if somebody has put a copy on this machine."""
+
+import fnmatch
+import re
+from pathlib import Path
+
+from pipeline.corpus.manifest import FileEntry
+from pipeline.corpus.sources.cards import Card, read_card
+
+PARTS = {"train": "train", "dev": "validation", "test": "test"}  # what hubs call the splits
+_DATA = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt", ".arrow", ".gz", ".xz", ".bz2", ".zst")
+
+
+def copied_files(entry: FileEntry, files: Path) -> list[Path] | None:
+    """Files that an entry needs of the copy of its data set below `files`, None if there is none.
+
+    A copy may be a part of the data set, as long as the entry's files are there. Raises ValueError if they are not.
+    """
+    directory = files / entry.dataset
+    if not entry.dataset or not directory.is_dir():
+        return None
+    names = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+    return [directory / name for name in wanted_files(entry, read_card(directory), names)]
+
+
+def wanted_files(entry: FileEntry, card: Card, names: list[str]) -> list[str]:
+    """Names of the files of an entry's configuration and part.
+
+    Several configurations, separated by `|`, mean the first that the data set has; where its card lists none, a
+    configuration is a directory, and the names of files say which part they are of.
+    Raises ValueError, with what there is, if there are none.
+    """
+    part, where = entry.part or PARTS[entry.split], f"data set {entry.dataset}"
+    data = [name for name in names if name.endswith(_DATA) and not name.startswith(".")]
+    config = _choose(entry, card, sorted({name.partition("/")[0] for name in data if "/" in name}))
+    if config in card.configs:
+        splits = card.configs[config]
+        patterns = [pattern for split in (part, "*") for pattern in splits.get(split, ())]
+        if not patterns:
+            raise ValueError(f"{where}: configuration {config} has no part {part!r}; it has {', '.join(splits)}")
+        found = [name for name in data if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+        if not found:
+            raise ValueError(
+                f"{where}: {', '.join(patterns)} of its configuration {config} is not there; add the files"
+            )
+        return found
+    if config not in ("", "default"):
+        data = [name for name in data if name.startswith(f"{config}/")]
+    # no card says which part a file is of: its name may, or else all is for training
+    named = [name for name in data if re.search(rf"(^|[^a-z0-9]){re.escape(part)}([^a-z0-9]|$)", name)]
+    if not named and (part != "train" or not data):
+        raise ValueError(f"{where}: no name of a file says {part}; it has {', '.join(data[:10]) or 'no data'}")
+    return named or data
+
+
+def _choose(entry: FileEntry, card: Card, directories: list[str]) -> str:
+    wanted = entry.config.split("|")
+    for name in wanted:
+        if name in card.configs or name in directories or (not card.configs and name in ("", "default")):
+            return name
+    if not entry.config and "default" in card.configs:
+        return "default"
+    named = f"{' or '.join(wanted)} is none of its configurations" if entry.config else "name a configuration"
+    raise ValueError(
+        f"data set {entry.dataset}: {named}; it has {', '.join(sorted(card.configs) or directories) or 'none'}"
+    )
