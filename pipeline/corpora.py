@@ -40,6 +40,11 @@ class Corpus:
             if {pair.src, pair.tgt} <= set(table.codes) and split in (None, table.split)
         ]
 
+    def sources_of(self, pair: LangPair) -> list[tuple[str, int]]:
+        """Name of each training table of a pair, and at most so many rows as it has of the pair."""
+        tables = [table for table, _ in self.tables_of(pair, "train")]
+        return [(table.source, min(table.filled[pair.src], table.filled[pair.tgt])) for table in tables]
+
 
 def prepare_corpus(config: CorpusConfig, pairs: Sequence[str], store: Store, data: DataConfig) -> Corpus:
     """Fetch what the pairs need, and every dev and test set; split off what they lack; index what is held out.

@@ -33,10 +33,10 @@ def train_run(config: RunConfig) -> Path:
     check_writable(ROOT / config.runtime.runs, "runtime.runs")
     corpus = prepare_corpus(config.corpus, config.pairs, store, data)
     pairs = corpus.pairs
-    if config.batch.mixture.groups:
-        from pipeline.batch.proportions import groups_of
+    if config.batch.mixture.has_rules:  # their faults show before the hours of cleaning
+        from pipeline.batch.proportions import check_mixture
 
-        groups_of(config.batch.mixture, [pair.name for pair in pairs])  # before the hours of cleaning
+        check_mixture(config.batch.mixture, {pair.name: corpus.sources_of(pair) for pair in pairs})
     actions = [partial(clean, config.corpus, store, corpus, pair, data) for pair in pairs]
     cleaned = dict(zip(pairs, side_by_side(actions, at_once=data.stages_at_once), strict=True))
     rows = {pair: _train_rows(cleaned[pair]) for pair in pairs}

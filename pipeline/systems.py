@@ -111,11 +111,11 @@ def prepare(
     actions = [partial(encode, store, vocabulary, cleaned[pair], pair, system) for pair in system.pairs]
     found = side_by_side(actions, at_once=system.runtime.data.stages_at_once)
     encoded = dict(zip(system.pairs, found, strict=True))
-    mixture = system.batch.mixture
-    if mixture.groups or mixture.sources:
-        from pipeline.batch.lengths import check_mixture
+    if system.batch.mixture.has_rules:
+        from pipeline.batch.lengths import sources_of
+        from pipeline.batch.proportions import check_mixture
 
-        check_mixture(mixture, {pair.name: encoded[pair].path for pair in system.pairs})
+        check_mixture(system.batch.mixture, {pair.name: sources_of(encoded[pair].path) for pair in system.pairs})
     return vocabulary, encoded
 
 

@@ -1,6 +1,6 @@
 """How long the training sentences of each pair are, and where they come from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,21 +8,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.batch.mixture_config import MixtureConfig
-from pipeline.batch.proportions import Unit, phases
+from pipeline.batch.proportions import Sources, Unit, units
 from pipeline.vocab.encode import encoded_counts
 from pipeline.vocab.encoded import EncodedSplit
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairLengths:
-    """Token counts of one pair's training sentences, with tag and end: int arrays [n]. sources: rows of each source;
-    they follow each other in this order. name: of the pair."""
+    """Token counts of one pair's training sentences, with tag and end: int arrays [n]. sources: names and rows, which
+    follow each other in this order. name: of the pair."""
 
     name: str
     source: npt.NDArray[Any]
     target: npt.NDArray[Any]
-    sources: Mapping[str, int]
+    sources: Sources
 
 
 def read_lengths(pairs: Sequence[str], directories: Sequence[str]) -> list[PairLengths]:
@@ -33,9 +32,14 @@ def read_lengths(pairs: Sequence[str], directories: Sequence[str]) -> list[PairL
 def units_of(lengths: Sequence[PairLengths]) -> list[Unit]:
     """Of every pair and source, in order."""
     for pair in lengths:
-        rows = sum(pair.sources.values())
+        rows = sum(rows for _, rows in pair.sources)
         assert rows == len(pair.source) == len(pair.target), (pair.name, rows, len(pair.source), len(pair.target))
-    return _units([pair.sources for pair in lengths])
+    return units([pair.sources for pair in lengths])
+
+
+def sources_of(directory: Path) -> Sources:
+    """Training rows of each source of an encoded pair, in their order."""
+    return [(source["name"], source["rows"]) for source in encoded_counts(directory)["sources"]]
 
 
 def sentence_lengths(sentences: npt.NDArray[np.int64], lengths: Sequence[PairLengths]) -> npt.NDArray[np.int64]:
@@ -47,29 +51,6 @@ def sentence_lengths(sentences: npt.NDArray[np.int64], lengths: Sequence[PairLen
         rows = sentences[mine, 1]
         found[mine, 0], found[mine, 1] = pair.source[rows], pair.target[rows]
     return found
-
-
-def check_mixture(config: MixtureConfig, encoded: Mapping[str, Path]) -> None:
-    """Raise ValueError where a mixture cannot be drawn from encoded pairs, directories by name."""
-    units = _units([sources_of(directory) for directory in encoded.values()])
-    phases(config, list(encoded), units)
-
-
-def sources_of(directory: Path) -> dict[str, int]:
-    """Training rows of each source of an encoded pair, in their order."""
-    content = encoded_counts(directory)
-    sources = content.get("sources", [{"name": "", "rows": content["splits"]["train"]["rows"]}])
-    return {source["name"]: source["rows"] for source in sources}
-
-
-def _units(pairs: Sequence[Mapping[str, int]]) -> list[Unit]:
-    units = []
-    for index, sources in enumerate(pairs):
-        end = 0
-        for source, rows in sources.items():
-            units.append(Unit(pair=index, source=source, begin=end, end=end + rows))
-            end += rows
-    return units
 
 
 def _read(pair: str, directory: Path) -> PairLengths:

@@ -98,18 +98,15 @@ class Mixture:
         return [{"from_step": phase.from_step, "sources": self._shares(phase)} for phase in self.phases]
 
     def _shares(self, phase: Phase) -> list[dict[str, Any]]:
-        drawn = [(u, float(p)) for u, p in zip(self.units, phase.probabilities, strict=True) if p]
-        rows = sum(unit.rows for unit, _ in drawn)
-        return [
-            {
-                "pair": self.lengths[unit.pair].name,
-                "source": unit.source,
-                "rows": unit.rows,
-                "share": share,
-                "repeats": share * rows / unit.rows,
-            }
-            for unit, share in drawn
-        ]
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for unit, share in zip(self.units, phase.probabilities.tolist(), strict=True):
+            if share:
+                pair = self.lengths[unit.pair].name
+                empty = {"pair": pair, "source": unit.source, "rows": 0, "share": 0.0}
+                entry = found.setdefault((pair, unit.source), empty)
+                entry["rows"], entry["share"] = entry["rows"] + unit.rows, entry["share"] + share
+        rows = sum(entry["rows"] for entry in found.values())
+        return [{**entry, "repeats": entry["share"] * rows / entry["rows"]} for entry in found.values()]
 
     def _window(self, position: Position) -> tuple[list[Step], Position]:
         """Steps of the window that begins here, possibly none, and where the next one begins."""

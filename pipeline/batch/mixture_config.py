@@ -54,6 +54,11 @@ class MixtureConfig:
     groups: dict[str, PairGroup] = field(default_factory=dict)
     sources: dict[str, SourceRule] = field(default_factory=dict)
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether something names pairs or sources, which there may not be."""
+        return bool(self.groups or self.sources)
+
     def __post_init__(self) -> None:
         _check_temperature("batch.mixture.temperature", self.temperature)
         if self.max_repeats and not self.max_repeats >= 1:

@@ -1,6 +1,6 @@
 """How often each source of each pair is drawn, phase by phase of the curriculum (docs/mixing.md)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -11,6 +11,7 @@ from pipeline.batch.mixture_config import MixtureConfig, PairGroup, SourceRule
 from pipeline.schema import suggestion
 
 Floats = npt.NDArray[np.float64]
+Sources = Sequence[tuple[str, int]]  # names and rows, one after the other; a name may come again
 FULL = 1 - 1e-9  # shares that sum to 1 up to rounding
 
 
@@ -34,6 +35,22 @@ class Phase:
 
     from_step: int
     probabilities: Floats
+
+
+def units(pairs: Sequence[Sources]) -> list[Unit]:
+    """Of the sources of each pair, in order."""
+    found = []
+    for index, sources in enumerate(pairs):
+        end = 0
+        for source, rows in sources:
+            found.append(Unit(pair=index, source=source, begin=end, end=end + rows))
+            end += rows
+    return found
+
+
+def check_mixture(config: MixtureConfig, pairs: Mapping[str, Sources]) -> None:
+    """Raise ValueError where a mixture cannot be drawn from pairs with these sources."""
+    phases(config, list(pairs), units(list(pairs.values())))
 
 
 def groups_of(config: MixtureConfig, pairs: Sequence[str]) -> list[str]:

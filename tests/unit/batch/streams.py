@@ -16,7 +16,7 @@ def random_lengths(count, seed=0, longest=20, name="de-en", sources=None):
     rng = np.random.default_rng(seed)
     source = rng.integers(3, longest, size=count)
     target = np.clip((source * rng.uniform(0.5, 1.0, size=count)).astype(int), 2, None)
-    return PairLengths(name=name, source=source, target=target, sources=sources or {"web": count})
+    return PairLengths(name=name, source=source, target=target, sources=sources or [("web", count)])
 
 
 def config(mixture=None, **changes):

@@ -31,11 +31,11 @@ def mixture(settings):
     """The documented corpus, mixed by these settings."""
     sources = {}
     for pair, source, rows in CORPUS:
-        sources.setdefault(pair, {})[source] = int(rows)
+        sources.setdefault(pair, []).append((source, int(rows)))
     lengths = [
         PairLengths(name=pair, source=np.full(n, 9, np.int8), target=np.full(n, 9, np.int8), sources=of)
         for pair, of in sources.items()
-        for n in [sum(of.values())]
+        for n in [sum(rows for _, rows in of)]
     ]
     config = build(MixtureConfig, yaml.safe_load(settings), "batch.mixture")
     return Mixture(BatchConfig(shapes=[SHORT, LONG], groups_per_step=1, mixture=config), lengths, seed=1)

@@ -41,7 +41,7 @@ def curricula(draw):
         "sources": {"late": {"sources": ["b*"], "share": share if share != 1.0 else 0.9, **rules[2]}},
     }
     lengths = [
-        random_lengths(sizes[0] + sizes[1], 1, 30, "de-en", {"web": sizes[0], "bt": sizes[1]}),
+        random_lengths(sizes[0] + sizes[1], 1, 30, "de-en", [("web", sizes[0]), ("bt", sizes[1])]),
         random_lengths(sizes[2], 2, 30, "fr-en"),
         random_lengths(sizes[3], 3, 48, "en-tr"),
     ]
@@ -90,7 +90,7 @@ def test_a_phase_begins_with_what_is_new():
 
 def test_every_source_goes_through_all_its_rows_before_any_repeats():
     """Whole epochs, but for the window under way and what it left over."""
-    data = [random_lengths(200, 1, sources={"web": 150, "bt": 50})]
+    data = [random_lengths(200, 1, sources=[("web", 150), ("bt", 50)])]
     stream = Mixture(config({"temperature": 1.0}), data, seed=3)
     steps = []
     while stream.state()["cursors"][0] < 900:
@@ -133,7 +133,7 @@ def test_a_window_costs_no_more_in_a_large_corpus():
             name="de-en",
             source=np.full(3_000_000, 9, dtype=np.uint8),
             target=np.full(3_000_000, 6, dtype=np.uint8),
-            sources={"web": 3_000_000},
+            sources=[("web", 3_000_000)],
         )
     ]
     stream = Mixture(config(), data, seed=1)
@@ -147,20 +147,20 @@ def test_a_window_costs_no_more_in_a_large_corpus():
 def test_targets_of_zero_are_fitted_to_the_mixture():
     """Uniform mixture of mean lengths 10 -> 5 and 30 -> 15: half as many target tokens, 25 rounded up to 28."""
     data = [
-        PairLengths(name=name, source=np.full(9, s), target=np.full(9, s // 2), sources={"web": 9})
+        PairLengths(name=name, source=np.full(9, s), target=np.full(9, s // 2), sources=[("web", 9)])
         for name, s in (("de-en", 10), ("fr-en", 30))
     ]
     shapes = [GroupShape(rows=4, source=50, target=0), LONG]
     fitted = fit_targets(config(shapes=shapes), data)
     assert fitted.shapes == [GroupShape(rows=4, source=50, target=28), LONG]
-    equal = [PairLengths(name="de-en", source=np.full(9, 10), target=np.full(9, 20), sources={"web": 9})]
+    equal = [PairLengths(name="de-en", source=np.full(9, 10), target=np.full(9, 20), sources=[("web", 9)])]
     assert fit_targets(config(shapes=shapes), equal).shapes[0].target == LONG.target
 
 
 def test_targets_are_fitted_to_the_last_phase():
     """The first phase is 1 : 1, the last 2 : 1."""
     even, half = (
-        PairLengths(name=name, source=np.full(9, 20), target=np.full(9, t), sources={"web": 9})
+        PairLengths(name=name, source=np.full(9, 20), target=np.full(9, t), sources=[("web", 9)])
         for name, t in (("de-en", 20), ("fr-en", 10))
     )
     mixture = {"groups": {"early": {"pairs": ["de-en"], "until_step": 9}, "late": {"pairs": ["fr-en"], "from_step": 9}}}
@@ -181,6 +181,6 @@ def test_lengths_are_those_of_the_encoded_rows(prepared):
     lengths = read_lengths(prepared.pairs, prepared.encoded)
     assert [pair.name for pair in lengths] == prepared.pairs
     for pair in lengths:
-        assert sum(pair.sources.values()) == len(pair.source) == len(pair.target) > 0
+        assert sum(rows for _, rows in pair.sources) == len(pair.source) == len(pair.target) > 0
     steps = take(Mixture(config(shapes=[GroupShape(rows=4, source=96, target=64)]), lengths, seed=1), 3)
     assert {pair for pair, _ in sentences_of(steps).tolist()} == {0, 1}
