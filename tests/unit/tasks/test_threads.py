@@ -55,6 +55,8 @@ def test_the_first_error_is_raised_at_once_and_ends_the_others():
         side_by_side([waiting, waiting, failing, waiting], at_once=3)
     assert time.monotonic() - before < 30
     assert len(begun) <= 3
+    assert side_by_side([lambda: 1, lambda: 2], at_once=2) == [1, 2]
+    assert not stopping.is_set()
 
 
 def test_a_thread_that_reads_for_long_stops_with_the_others(tmp_path):
@@ -73,6 +75,16 @@ def test_a_thread_that_reads_for_long_stops_with_the_others(tmp_path):
 
     with pytest.raises(ValueError, match="the pair has no rows"):
         side_by_side([read, failing], at_once=2)
+
+
+def test_a_process_that_was_asked_to_stop_stays_so():
+    def asked():
+        stopping.set()
+        raise Stopped("asked")
+
+    with pytest.raises(Stopped):
+        side_by_side([asked, asked], at_once=2)
+    assert stopping.is_set()
 
 
 def test_a_store_serves_several_threads(tmp_path):
