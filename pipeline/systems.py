@@ -100,7 +100,8 @@ def encode(store: Store, vocabulary: Artifact, cleaned: Artifact, pair: LangPair
 
     inputs = {"vocabulary": vocabulary, "bitext": cleaned}
     slice_ = {"pair": pair.name, **limits}
-    return store.get(Stage(name="encode", version=2, config=slice_, inputs=inputs, run=run, label=pair.name))
+    stage = Stage(name="encode", version=2, config=slice_, inputs=inputs, run=run, label=pair.name, resumable=True)
+    return store.get(stage)
 
 
 def prepare(

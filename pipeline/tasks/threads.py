@@ -19,6 +19,16 @@ def side_by_side(
     """
     if at_once == 1:
         return [action() for action in actions]
+    asked = stopping.is_set()
+    try:
+        return _in_threads(actions, at_once, stop)
+    except Exception as error:
+        if stop == stopping.set and not asked and not isinstance(error, Stopped):
+            stopping.clear()  # it was for these actions alone, which have ended
+        raise
+
+
+def _in_threads(actions: Sequence[Callable[[], Result]], at_once: int, stop: Callable[[], None]) -> list[Result]:
     with ThreadPoolExecutor(at_once, thread_name_prefix="stage") as pool:
         try:
             futures = [pool.submit(action) for action in actions]

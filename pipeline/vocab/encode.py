@@ -17,6 +17,7 @@ from pipeline.corpus.clean import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
 from pipeline.stage import remove_tree
+from pipeline.tasks import run_once
 from pipeline.vocab.encoded import EncodedSplit, SplitWriter
 from pipeline.vocab.ragged import encode_texts
 from pipeline.vocab.symbols import UNK
@@ -181,11 +182,17 @@ def encoded_counts(directory: Path) -> dict[str, Any]:
     return content
 
 
+def _encode_once(shard: Shard) -> Counts:
+    """A shard with a directory of its own is not encoded again once that is done."""
+    if shard.out.parent.name != _SHARDS:
+        return encode_shard(shard)
+    counts: Counts = run_once(shard.out, lambda out: encode_shard(replace(shard, out=out)))
+    return counts
+
+
 def _run(shards: Sequence[Shard], run: Run, out: Path) -> dict[str, Counts]:
     """Encode all shards and merge them by split."""
-    for shard in shards:
-        shard.out.mkdir(parents=True, exist_ok=True)
-    done = list(zip(shards, run(encode_shard, shards), strict=True))
+    done = list(zip(shards, run(_encode_once, shards), strict=True))
     merged = {}
     for split in dict.fromkeys(shard.split for shard in shards):
         parts = [(shard.out, counts) for shard, counts in done if shard.split == split]
@@ -200,8 +207,8 @@ def _cut_up(whole: Shard, rows: int) -> Iterator[Shard]:
         yield whole
         return
     for start in range(0, whole.stop, rows):
-        out = whole.out / _SHARDS / f"{start:012d}"
-        yield replace(whole, start=start, stop=min(start + rows, whole.stop), out=out)
+        stop = min(start + rows, whole.stop)
+        yield replace(whole, start=start, stop=stop, out=whole.out / _SHARDS / f"{start:012d}-{stop:012d}")
 
 
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import pytest
 
+from pipeline.config import load_config
 from pipeline.tasks import DataConfig, JobConfig, TaskFailed, check_launcher, run_tasks
 from pipeline.tasks.jobs import parameters
 from tests.conftest import ROOT
@@ -90,6 +91,13 @@ def test_a_signal_cancels_the_jobs(tmp_path):
     assert process.returncode == 75, said
     assert "Traceback" not in said
     assert all(gone(job) for job in jobs)
+
+
+def test_settings_come_from_the_configuration():
+    words = ["runtime.data.launcher=submitit", 'runtime.data.jobs.options=["account=nlp",exclusive]']
+    config = load_config(words).runtime.data
+    assert config == DataConfig(workers=2, launcher="submitit", jobs=JobConfig(options=["account=nlp", "exclusive"]))
+    assert config.stages_at_once > load_config([]).runtime.data.stages_at_once == 2
 
 
 def test_what_sbatch_is_told():

@@ -4,8 +4,10 @@ import threading
 import time
 from functools import partial
 
+import pyarrow as pa
 import pytest
 
+from pipeline.corpus.bitext import SCHEMA, iter_bitext, write_bitext
 from pipeline.stage import Stage, Stopped, Store, stopping
 from pipeline.tasks import side_by_side
 
@@ -53,6 +55,36 @@ def test_the_first_error_is_raised_at_once_and_ends_the_others():
         side_by_side([waiting, waiting, failing, waiting], at_once=3)
     assert time.monotonic() - before < 30
     assert len(begun) <= 3
+    assert side_by_side([lambda: 1, lambda: 2], at_once=2) == [1, 2]
+    assert not stopping.is_set()
+
+
+def test_a_thread_that_reads_for_long_stops_with_the_others(tmp_path):
+    batch = pa.RecordBatch.from_pydict({"src": ["a"] * 1000, "tgt": ["b"] * 1000}, schema=SCHEMA)
+    write_bitext(tmp_path / "train.arrow", [batch] * 10)
+    reading = threading.Event()
+
+    def read():
+        while True:
+            for _ in iter_bitext(tmp_path, "train"):
+                reading.set()
+
+    def failing():
+        reading.wait()
+        raise ValueError("the pair has no rows")
+
+    with pytest.raises(ValueError, match="the pair has no rows"):
+        side_by_side([read, failing], at_once=2)
+
+
+def test_a_process_that_was_asked_to_stop_stays_so():
+    def asked():
+        stopping.set()
+        raise Stopped("asked")
+
+    with pytest.raises(Stopped):
+        side_by_side([asked, asked], at_once=2)
+    assert stopping.is_set()
 
 
 def test_a_store_serves_several_threads(tmp_path):

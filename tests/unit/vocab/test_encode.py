@@ -3,6 +3,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from pipeline.corpus.bitext import read_bitext
 from pipeline.corpus.clean import FUNNEL, funnel
 from pipeline.corpus.languages import LangPair
+from pipeline.stage import Stopped
 from pipeline.vocab import encode as module
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.encode import EncodedSplit, Shard, encode, encode_shard, encoded_counts, merge_shards
@@ -139,6 +141,36 @@ def test_no_number_of_shards_or_rows_of_a_chunk_changes_a_byte(
         assert digests(out) == whole
     monkeypatch.setattr(module, "_CHUNK_ROWS", 1)
     assert digests(encoded(separate, bitext, pair, tmp_path / "rows", (20, 15))) == whole
+
+
+def test_what_an_interrupted_attempt_encoded_is_kept(separate: Path, bitext_of: BitextOf, tmp_path: Path) -> None:
+    pair, bitext, out = LangPair("tr", "en"), bitext_of("tr:en"), tmp_path / "out"
+    whole = digests(encoded(separate, bitext, pair, tmp_path / "whole"))
+    out.mkdir()
+
+    def attempt(run: Callable[..., list[dict[str, list[int]]]], shards: int) -> None:
+        rows = -(-funnel(bitext)["train"]["kept"] // shards)
+        limits = {"max_source_tokens": 500, "max_target_tokens": 500}
+        encode(separate, bitext, pair, **limits, out=out, shard_rows=rows, run=run)
+
+    def stop_after_one(function: Callable[..., Any], shards: list[Shard]) -> list[dict[str, list[int]]]:
+        function(shards[0])
+        raise Stopped("encode")
+
+    def again(function: Callable[..., Any], shards: list[Shard]) -> list[dict[str, list[int]]]:
+        before = (shards[0].out / "train.src.tokens.npy").stat()
+        counts = [function(shard) for shard in shards]
+        assert (shards[0].out / "train.src.tokens.npy").stat() == before
+        return counts
+
+    with pytest.raises(Stopped):
+        attempt(stop_after_one, 2)
+    attempt(again, 2)
+    assert digests(out) == whole
+    with pytest.raises(Stopped):
+        attempt(stop_after_one, 3)
+    attempt(lambda function, shards: [function(shard) for shard in shards], 2)  # of other rows
+    assert digests(out) == whole
 
 
 def test_merging_is_associative(separate: Path, bitext_of: BitextOf, tmp_path: Path) -> None:
