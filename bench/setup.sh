@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Makes environments of peers beside everything that .venv has, torch above all: bench/setup.sh [moe|train].
+# Makes environments of peers beside everything that .venv has, torch above all: bench/setup.sh [moe|train|data].
 #   .venv-bench    transformers 4.57.1 (5.x runs only two experts of NLLB-MoE) with an older huggingface-hub and datasets
 #   .venv-joeynmt  joeynmt 2.3.0, which wants protobuf < 3.21
 #   .venv-eole     eole 0.6.4
+#   .venv-opusfilter  opusfilter 3.3.1
 # Packages are installed without dependencies, so all that training needs are named in bench/*.lock. A peer that cannot
 # be installed keeps its error in install.log, and the benchmark says so in its row.
 set -euo pipefail
@@ -23,8 +24,11 @@ environment() { # name, lock
 }
 
 environment bench requirements.lock
-if [[ ${1:-moe} == train ]]; then
-  for peer in joeynmt eole; do
-    (environment "$peer" "$peer.lock") || echo "warning: $peer could not be installed" >&2
-  done
-fi
+case ${1:-moe} in
+  train) peers=(joeynmt eole) ;;
+  data) peers=(opusfilter) ;;
+  *) peers=() ;;
+esac
+for peer in "${peers[@]}"; do
+  (environment "$peer" "$peer.lock") || echo "warning: $peer could not be installed" >&2
+done

@@ -13,23 +13,26 @@ from pipeline.config import ROOT, load_config
 from pipeline.corpora import clean, prepare_corpus
 from pipeline.stage import Store
 from pipeline.systems import System, encode, vocab
+from pipeline.tasks import end_workers
 
 STAGES = ("fetch", "clean", "vocab", "encode")
 
 
 def main(stage: str, overrides: list[str]) -> None:
     config = load_config(overrides)
-    store = Store(ROOT / config.runtime.artifacts)
-    corpus = prepare_corpus(config, store)
+    store, data = Store(ROOT / config.runtime.artifacts), config.runtime.data
+    corpus = prepare_corpus(config.corpus, config.pairs, store, data)
+    (pair,) = corpus.pairs
     if stage != "fetch":
-        (pair,) = corpus.pairs
-        cleaned = clean(config, store, corpus, pair)
+        cleaned = clean(config.corpus, store, corpus, pair, data)
     if stage in ("vocab", "encode"):
         parts = {"batch": config.batch, "model": config.model, "train": config.train, "runtime": config.runtime}
-        vocabulary = vocab(store, {pair: cleaned}, System(label="moe", pairs=[pair], vocab=config.vocab, **parts))
+        system = System(label="moe", pairs=[pair], vocab=config.vocab, **parts)
+        vocabulary = vocab(store, {pair: cleaned}, system)
     if stage == "encode":
-        encode(store, vocabulary, cleaned, pair, config.batch)
+        encode(store, vocabulary, cleaned, pair, system)
     assert any(title.startswith(stage) for title in store.ran), store.ran
+    end_workers()  # only processes that have ended are counted
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     seconds = sum(each.ru_utime + each.ru_stime for each in usage)
     print(json.dumps({"seconds": seconds, "bytes": max(own_peak(), 1024 * usage[1].ru_maxrss)}))

@@ -1,0 +1,117 @@
+"""Cleaning of one pair in one thread, and OpusFilter with the same rules on the same lines."""
+
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from bench.data.corpus import Text, fetched
+from bench.data.plan import EVERY_RULE, OURS, PEER, PEER_BARE, Scale
+from pipeline.config import ROOT
+from pipeline.corpora import Corpus
+from pipeline.corpus.bitext import iter_bitext
+from pipeline.corpus.clean import clean
+from pipeline.corpus.codepoints import Texts
+from pipeline.corpus.config import CorpusConfig, Rules
+from pipeline.corpus.languages import LangPair
+
+PEER_PYTHON = ROOT / ".venv-opusfilter" / "bin" / "python"
+SHARED = Rules(held_out=None)  # of the default rules, those that OpusFilter has
+
+Pairs = Counter[tuple[str, str]]
+
+
+def measure(text: Text, scale: Scale, directory: Path) -> Iterator[dict[str, Any]]:
+    """A row a round and contender. Seconds are the processor's: one thread works, and the machine may have others."""
+    config, corpus = fetched(text, directory)
+    variants = {OURS: replace(config, rules=SHARED), EVERY_RULE: config}
+    for number in range(scale.rounds):
+        kept: dict[str, Pairs] = {}
+        notes: dict[str, str] = {}
+        seconds: dict[str, float | None] = {}
+        for variant, cleaning in variants.items():
+            out = directory / f"{number} {variant}"
+            seconds[variant] = _ours(cleaning, corpus, text.pair, out)
+            kept[variant] = _bitext(out)
+        for variant in (PEER, PEER_BARE):
+            out = directory / f"{number} {variant}"
+            seconds[variant], notes[variant] = _opusfilter(
+                directory / "files", text.pair, out, normalise=variant == PEER
+            )
+            kept[variant] = _lines(out) if not notes[variant] else Counter()
+        for variant in seconds:
+            if not notes.get(variant):
+                notes[variant] = _difference(kept[OURS], kept[variant]) if variant in (PEER, PEER_BARE) else ""
+            yield {
+                "section": "cleaning",
+                "text": text.name,
+                "variant": variant,
+                "threads": 1,
+                "round": number,
+                "rows": text.train.num_rows,
+                "seconds": seconds[variant],
+                "kept": kept[variant].total() or None,
+                "note": notes[variant],
+            }
+
+
+def _ours(config: CorpusConfig, corpus: Corpus, pair: LangPair, out: Path) -> float:
+    out.mkdir()
+    began = time.process_time()
+    clean(
+        config,
+        pair,
+        tables=[table for table, _ in corpus.tables_of(pair)],
+        held_out=corpus.held_out.path if corpus.held_out else None,
+        out=out,
+    )
+    return time.process_time() - began
+
+
+def _opusfilter(files: Path, pair: LangPair, out: Path, *, normalise: bool) -> tuple[float | None, str]:
+    """Seconds, and why there are none."""
+    if not PEER_PYTHON.exists():
+        return None, "not installed: bench/setup.sh data"
+    out.mkdir()
+    job = {
+        "inputs": [str(files / f"train.{pair.src}-{pair.tgt}.{code}") for code in (pair.src, pair.tgt)],
+        "directory": str(out),
+        "normalise": normalise,
+        "max_chars": SHARED.max_chars,
+        "max_length_ratio": SHARED.max_length_ratio,
+        "min_letters": SHARED.min_letters,
+    }
+    (out / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    command = [str(PEER_PYTHON), "-m", "bench.data.peer_opusfilter", str(out / "job.json")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        return None, done.stderr.strip().splitlines()[-1]
+    return float(json.loads(done.stdout.splitlines()[-1])["seconds"]), ""
+
+
+def _bitext(directory: Path) -> Pairs:
+    return Counter(
+        pair
+        for batch in iter_bitext(directory, "train")
+        for pair in zip(batch["src"].to_pylist(), batch["tgt"].to_pylist(), strict=True)
+    )
+
+
+def _lines(directory: Path) -> Pairs:
+    """What OpusFilter kept, in our normal form."""
+    sides: list[Sequence[str]] = []
+    for side in ("src", "tgt"):
+        with (directory / f"kept.{side}").open(encoding="utf-8", newline="\n") as file:
+            sides.append(Texts.normalized(pa.array([line.removesuffix("\n") for line in file])).array.to_pylist())
+    return Counter(zip(*sides, strict=True))
+
+
+def _difference(ours: Pairs, theirs: Pairs) -> str:
+    """How many rows one of the two alone keeps."""
+    return f"{(ours - theirs).total()} rows kept by ours alone, {(theirs - ours).total()} by it alone"

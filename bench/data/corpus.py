@@ -1,0 +1,85 @@
+"""The text that is measured on, fetched as for training, and the same lines as plain files for peers."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bench.data.pairs import many_pairs, short_sentences
+from pipeline.config import ROOT
+from pipeline.corpora import Corpus, prepare_corpus
+from pipeline.corpus.config import CorpusConfig
+from pipeline.corpus.languages import LangPair, normalize_code, split_pair
+from pipeline.corpus.manifest import FileEntry
+from pipeline.corpus.readers import open_table
+from pipeline.stage import Store
+from pipeline.tasks import DataConfig
+
+SAMPLE = ROOT / "data" / "sample"
+_HELD_OUT = {"dev": 200, "test": 300}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """Rows (src, tgt) of one pair. held_out: the dev and test rows."""
+
+    name: str
+    pair: LangPair
+    train: pa.Table
+    held_out: dict[str, pa.Table]
+
+    def head(self, rows: int) -> "Text":
+        return Text(name=self.name, pair=self.pair, train=self.train.slice(0, rows), held_out=self.held_out)
+
+
+def read_text(path: Path | None, rows: int) -> Text:
+    """The first rows of a TSV file named after its pair, the very first of them held out; or pairs of the sample."""
+    if path is None:
+        sentences = short_sentences(SAMPLE / "train.tsv", "de", "en")
+        held_out = {split: short_sentences(SAMPLE / f"{split}.tsv", "de", "en") for split in _HELD_OUT}
+        return Text(
+            name=f"sample, {rows} pairs",
+            pair=LangPair("de", "en"),
+            train=pa.Table.from_batches(many_pairs(sentences, rows)),
+            held_out={split: pa.Table.from_batches([batch]) for split, batch in held_out.items()},
+        )
+    readings = split_pair(path.name.split(".")[0])
+    if len(readings) != 1:
+        raise ValueError(f"{path}: the name says no pair; name it as de-en.tsv.xz")
+    pair = LangPair(*map(normalize_code, readings[0]))
+    entry = FileEntry(split="train", format="tsv", paths=(path.name,), columns={"0": pair.src, "1": pair.tgt})
+    table = pa.Table.from_batches(_first(open_table([path], entry, {}).batches, rows + sum(_HELD_OUT.values())))
+    table = table.rename_columns(["src", "tgt"]).combine_chunks()
+    held_out, at = {}, 0
+    for split, count in _HELD_OUT.items():
+        held_out[split] = table.slice(at, count)
+        at += count
+    return Text(name=path.name, pair=pair, train=table.slice(at), held_out=held_out)
+
+
+def fetched(text: Text, directory: Path) -> tuple[CorpusConfig, Corpus]:
+    """The text as a corpus of its own, through the stages before cleaning; it is left as plain files, too."""
+    files = directory / "files"
+    files.mkdir(parents=True)
+    for split, table in {"train": text.train, **text.held_out}.items():
+        for code, side in ((text.pair.src, "src"), (text.pair.tgt, "tgt")):
+            write_lines(table[side], files / f"{split}.{text.pair.src}-{text.pair.tgt}.{code}")
+    config = CorpusConfig(path=str(files))
+    return config, prepare_corpus(config, [text.pair.name], Store(directory / "artifacts"), DataConfig())
+
+
+def write_lines(column: pa.ChunkedArray, path: Path) -> None:
+    """One text a line."""
+    with path.open("w", encoding="utf-8") as file:
+        for chunk in column.chunks:
+            file.writelines(pc.binary_join_element_wise(chunk, "", "\n").to_pylist())
+
+
+def _first(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.slice(0, rows)
+        rows -= batch.num_rows
+        if rows <= 0:
+            return
