@@ -1,14 +1,18 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train config verify bench check format test test-full clean
+.PHONY: help setup train data config verify bench check format test test-full clean
 
-# Settings of `make train`; what is empty is left to the recipe.
-RECIPE     ?= demo
-LANG_PAIRS ?=
-NAME       ?=
-RUNTIME    ?=
-ARGS       ?=
+# Settings of `make train`, `data` and `config`; what is empty is left to the recipe.
+# CORPUS: a directory (then all of its pairs, unless LANG_PAIRS names some) or a name in configs/corpus, whose files
+# CORPUS_PATH says where to find if they are not in the repository.
+RECIPE      ?= demo
+CORPUS      ?=
+CORPUS_PATH ?=
+LANG_PAIRS  ?=
+NAME        ?=
+RUNTIME     ?=
+ARGS        ?=
 
 # Setting of `make bench`.
 BENCH      ?= moe
@@ -22,12 +26,17 @@ empty :=
 space := $(empty) $(empty)
 comma := ,
 PAIRS := $(subst $(space),$(comma),$(strip $(subst $(comma),$(space),$(LANG_PAIRS))))
-RUN   := recipes=$(RECIPE) $(if $(NAME),'name="$(NAME)"') $(if $(PAIRS),'pairs=[$(PAIRS)]') $(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
+quoted = $(subst ','\'',$(1))
+RUN   := recipes=$(RECIPE) $(if $(CORPUS),'corpus=$(call quoted,$(CORPUS))') \
+	$(if $(CORPUS_PATH),'corpus.path="$(call quoted,$(CORPUS_PATH))"') \
+	$(if $(NAME),'name="$(NAME)"') $(if $(PAIRS),'pairs=[$(PAIRS)]') $(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 	@echo
-	@echo '  settings of train and config: RECIPE=demo LANG_PAIRS="de-en tr-en" NAME=mine RUNTIME=gpu ARGS="train.seed=2 ..."'
+	@echo '  settings of train, data and config:'
+	@echo '    RECIPE=demo LANG_PAIRS="de-en tr-en" NAME=mine RUNTIME=gpu ARGS="train.seed=2 ..."'
+	@echo '    CORPUS=path/to/dir (files named by pair: data/README.md) or a name in configs/corpus, with CORPUS_PATH=dir'
 
 setup: $(READY) ## create .venv and install the pinned dependencies (the other targets do it themselves)
 
@@ -40,6 +49,9 @@ $(READY): pyproject.toml requirements.lock
 
 train: $(READY) ## corpus to report: the main job, or what RECIPE and LANG_PAIRS say
 	@$(BIN)/python -m pipeline train $(RUN)
+
+data: $(READY) ## corpus to encoded rows, before any training: what was read, removed by each rule, and kept
+	@$(BIN)/python -m pipeline data $(RUN)
 
 config: $(READY) ## print the resolved configuration of a run
 	@$(BIN)/python -m pipeline config $(RUN)

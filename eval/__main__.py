@@ -1,4 +1,4 @@
-"""Command line of eval: score plain files, or write the report of a run."""
+"""Command line of eval: score plain files, or write the report or the data page of a run."""
 
 import argparse
 import logging
@@ -8,14 +8,16 @@ from pathlib import Path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `score` or `report`; 0 on success, 2 with one line on stderr for bad input."""
+    """Run `score`, `report` or `data`; 0 on success, 2 with one line on stderr for bad input."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         if options.command == "score":
             _score(options.hyp, options.ref, options.tgt, options.metric)
-        else:
+        elif options.command == "report":
             _report(options.run_dir)
+        else:
+            _data(options.run_dir)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -32,6 +34,8 @@ def _parser() -> argparse.ArgumentParser:
     score.add_argument("--metric", nargs="+", choices=["bleu", "chrf++"], default=["bleu", "chrf++"])
     report = commands.add_parser("report", help="write report.html and its figures into a run's directory")
     report.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    data = commands.add_parser("data", help="write data.html, funnel.csv and its figure into a run's directory")
+    data.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     return parser
 
 
@@ -48,6 +52,12 @@ def _report(run_dir: Path) -> None:
     from eval.report import write_report
 
     print(write_report(run_dir))
+
+
+def _data(run_dir: Path) -> None:
+    from eval.data_page import write_data
+
+    print(write_data(run_dir))
 
 
 def _read_lines(path: Path) -> list[str]:

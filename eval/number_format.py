@@ -38,6 +38,14 @@ def percent(value: float | None) -> str:
     return MISSING if value is None else f"{100 * value:.0f} %"
 
 
+def share(value: float) -> str:
+    """A fraction (0 to 1) in per cent, one decimal, so that a little is not nothing and almost all not all."""
+    text = f"{100 * value:.1f} %"
+    if text == "0.0 %" and value > 0:
+        return "<0.1 %"
+    return ">99.9 %" if text == "100.0 %" and value < 1 else text.replace("100.0", "100")
+
+
 def duration(seconds: float | None) -> str:
     """45 s, 8 min 40 s, 3 h 05 min."""
     if seconds is None:

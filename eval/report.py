@@ -4,17 +4,17 @@ import logging
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from eval import number_format
+from eval.data_section import data_section
 from eval.figure_style import inline_svg, save_figure
 from eval.language import pair_labels, text_direction
 from eval.ledger import MODEL_COLUMNS, flops_unit, model_rows, total_rows
 from eval.loss_plot import plot_loss
+from eval.pages import environment, flatten
 from eval.plots import ScorePoint, plot_bleu_by_resource, plot_trendline
 from eval.run_record import Json, RunRecord, Translation, load_losses, load_run, load_translations
 from eval.scores import BASELINE, SYSTEM, ScoreRow, load_scores, load_significance
@@ -40,7 +40,7 @@ def write_report(run_dir: Path) -> Path:
     for name, figure in figures.items():
         save_figure(figure, run_dir / name)
     page = (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             record=record,
@@ -54,8 +54,8 @@ def write_report(run_dir: Path) -> Path:
             model_columns=MODEL_COLUMNS,
             models=model_rows(record.systems),
             flops_unit=flops_unit(record.systems),
-            funnel=_funnel(record.funnel),
-            config=dict(_flatten(record.config)),
+            data=data_section(run_dir, record),
+            config=dict(flatten(record.config)),
             signatures=_signatures(record, scores),
             n=number_format,
             SYSTEM=SYSTEM,
@@ -66,16 +66,6 @@ def write_report(run_dir: Path) -> Path:
     path.write_text(page, encoding="utf-8")
     logger.info("wrote %s", path)
     return path
-
-
-def _environment() -> Environment:
-    return Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
 
 
 def _draw_figures(
@@ -174,28 +164,6 @@ def _sample_places(lines: Sequence[Translation]) -> list[int]:
     places = legible if len(legible) >= _NUM_SAMPLES else list(range(len(lines)))
     count = min(_NUM_SAMPLES, len(places))
     return [places[(2 * k + 1) * len(places) // (2 * count)] for k in range(count)]
-
-
-def _funnel(funnel: Json) -> Json:
-    """Rows of the data funnel and the removal rules that any of them used, in order of appearance."""
-    rows = [
-        {"pair": pair, "split": split, "removed": {}, "read": None, "kept": None, **counts}
-        for pair, splits in funnel.items()
-        for split, counts in splits.items()
-    ]
-    rules = list(dict.fromkeys(rule for row in rows for rule in row["removed"]))
-    return {"rows": rows, "rules": rules}
-
-
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested settings as the `a.b=value` lines that the command line takes."""
-    lines: list[tuple[str, str]] = []
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            lines += _flatten(value, f"{prefix}{key}.")
-        else:
-            lines.append((f"{prefix}{key}", str(value)))
-    return lines
 
 
 def _signatures(record: RunRecord, scores: Sequence[ScoreRow]) -> list[tuple[str, str, str]]:

@@ -13,7 +13,8 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """run.json: name, pairs and train_pairs are required; what is missing of the rest is empty."""
+    """run.json, or data.json before training: name, pairs and train_pairs are required, what is missing of the rest is
+    empty."""
 
     name: str
     pairs: tuple[str, ...]
@@ -26,7 +27,12 @@ class RunRecord:
     environment: Json
     systems: Mapping[str, Sequence[Json]]  # cost ledgers, one a model
     corpus: Json
-    funnel: Json
+    funnel: Json  # by pair and split: read, removed by rule, kept
+    sources: Mapping[str, Sequence[Json]]  # by pair: name, tag, licence, citation, read, kept
+    examples: Mapping[
+        str, Mapping[str, Sequence[Sequence[str]]]
+    ]  # by pair that may be shown, and rule: [source, target]
+    encoded: Mapping[str, Json]  # by pair: training rows, and how many were dropped for their tokens
     sample_sentences: bool
 
     @property
@@ -55,9 +61,10 @@ class LossPoint:
     pairs: Mapping[str, float]
 
 
-def load_run(run_dir: Path) -> RunRecord:
-    """Read run.json; ValueError for a missing file or required key, or a pair without its train_pairs."""
-    path = run_dir / "run.json"
+def load_run(run_dir: Path, name: str = "run.json") -> RunRecord:
+    """Read run.json, or data.json; ValueError for a missing file or required key, or a pair without its
+    train_pairs."""
+    path = run_dir / name
     data = _parse_object(_read_text(path), str(path))
     for key in ("name", "pairs", "train_pairs"):
         if not data.get(key):
@@ -84,6 +91,9 @@ def load_run(run_dir: Path) -> RunRecord:
         systems=data.get("systems") or {},
         corpus=data.get("corpus") or {},
         funnel=data.get("funnel") or {},
+        sources=data.get("sources") or {},
+        examples=data.get("examples") or {},
+        encoded=data.get("encoded") or {},
         sample_sentences=data.get("sample_sentences") is True,
     )
 

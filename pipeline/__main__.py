@@ -10,13 +10,15 @@ USAGE = """usage: python -m pipeline <target> [key=value ...]
 
 targets:
   train        corpus to report: fetch, clean, vocab, encode, train, translate, baselines, score, report
+  data         the stages before training alone, and what they did to the data as a table, a plot and a page
   config       print the resolved configuration and stop
   verify       the same batches on 1, 2 and 4 processes against plain torch; keys of its own: docs/verify.md
 
 keys (Hydra overrides; `recipes=` and group choices first decide the defaults, then single keys):
   recipes=demo|smoke|...          a complete experiment in recipes/
   name=mine                       the run's directory below runs/
-  pairs=[de-en,tr-en]             language pairs, source-target; src:tgt where a hyphen is ambiguous
+  pairs=[de-en,tr-en]             language pairs, source-target; src:tgt where a hyphen is ambiguous; all
+  corpus=path/to/dir|sample|...   files named by pair, or a corpus of configs/corpus: data/README.md
   model.moe.num_experts=16        any key that `config` prints
   runtime.processes=2             processes of one device each; runtime keys never change a result
 
@@ -41,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     target, overrides = arguments[0], list(arguments[1:])
     targets: dict[str, Callable[[list[str]], None]] = {
         "train": train,
+        "data": show_data,
         "config": show_config,
         "verify": verify_topologies,
     }
@@ -60,6 +63,15 @@ def train(overrides: list[str]) -> None:
     from pipeline.stages import train_run
 
     train_run(load_config(overrides))
+
+
+def show_data(overrides: list[str]) -> None:
+    from eval.funnel import load_funnels, text_table
+    from pipeline.config import load_config
+    from pipeline.stages import data_run
+
+    directory = data_run(load_config(overrides))
+    print(text_table(load_funnels(directory / "data.json")))
 
 
 def show_config(overrides: list[str]) -> None:

@@ -22,6 +22,7 @@ from pipeline.vocab.config import VocabConfig
 logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parent.parent
+_ANY_CORPUS = "rules"  # the choice of corpus that says nothing of files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,12 +93,16 @@ class RunConfig:
 
 
 def load_config(overrides: Sequence[str], root: Path = ROOT) -> RunConfig:
-    """Compose `configs/config.yaml`, a recipe and `key=value` overrides. Raises ValueError with what to change."""
+    """Compose `configs/config.yaml`, a recipe and `key=value` overrides. Raises ValueError with what to change.
+
+    `corpus=` takes a directory too, relative to the working directory; without `pairs=`, all of its pairs are meant.
+    """
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    overrides, directory = _corpus_directory(overrides, root)
     try:
         with (
             contextlib.redirect_stderr(io.StringIO()),
@@ -108,10 +113,40 @@ def load_config(overrides: Sequence[str], root: Path = ROOT) -> RunConfig:
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(_explain(error, overrides, root)) from error
     assert isinstance(tree, dict)
+    if directory is not None:
+        tree = _of_directory(tree, directory, overrides)
     config = build(RunConfig, {**tree, "baselines": _tiers(tree)})  # type: ignore[dict-item]
     for caution in config.model.moe.cautions():
         logger.warning("warning: %s", caution)
     return config
+
+
+def _corpus_directory(overrides: Sequence[str], root: Path) -> tuple[list[str], Path | None]:
+    """The directory that `corpus=` names, and the overrides with what a corpus without settings has in its place."""
+    chosen = [override.removeprefix("corpus=") for override in overrides if override.startswith("corpus=")]
+    presets = sorted(file.stem for file in (root / "configs" / "corpus").glob("*.yaml") if file.stem != _ANY_CORPUS)
+    if not chosen or chosen[-1] in presets:
+        return list(overrides), None
+    directory = Path(chosen[-1]).expanduser().absolute()
+    if not chosen[-1] or not directory.is_dir():
+        nearest = suggestion(chosen[-1], presets)
+        raise ValueError(f"corpus={chosen[-1]} is neither a directory nor a corpus of configs/corpus{nearest}")
+    if any(override.startswith("corpus.path=") for override in overrides):
+        raise ValueError(f"corpus={chosen[-1]} is a directory, and corpus.path= names another; give one of them")
+    rest = [override for override in overrides if not override.startswith("corpus=")]
+    return [f"corpus={_ANY_CORPUS}", *rest], directory
+
+
+def _of_directory(tree: dict[Any, Any], directory: Path, overrides: Sequence[str]) -> dict[Any, Any]:
+    """The configuration with the directory as its corpus, all pairs of it, and a name that says so."""
+    given = {override.partition("=")[0] for override in overrides}
+    name = re.sub(r"[^\w.-]+", "-", directory.resolve().name).strip("-") or "corpus"
+    tree = {**tree, "corpus": {**tree["corpus"], "path": str(directory)}}
+    if "pairs" not in given:
+        tree["pairs"] = ["all"]  # as a user would say it
+    if "name" not in given:
+        tree["name"] = f"{tree['recipe']}-{name}"
+    return tree
 
 
 def _recipes(root: Path) -> str:

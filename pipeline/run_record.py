@@ -39,11 +39,29 @@ def run_record(
     config: RunConfig,
     corpus: Corpus,
     cleaned: Mapping[LangPair, Artifact],
+    encoded: Mapping[LangPair, Artifact],
     systems: Mapping[str, Sequence[tuple[Sequence[LangPair], Artifact]]],
 ) -> dict[str, Any]:
     """The record that `eval` reads: names, configuration, environment, corpus, funnel and a cost ledger for each
     model."""
+    return {
+        **data_record(config, corpus, cleaned, encoded),
+        "systems": {name: [_ledger(pairs, model) for pairs, model in models] for name, models in systems.items()},
+        "sample_sentences": all(
+            table.licence in SHOWABLE for pair in cleaned for table, _ in corpus.tables_of(pair, "test")
+        ),
+    }
+
+
+def data_record(
+    config: RunConfig,
+    corpus: Corpus,
+    cleaned: Mapping[LangPair, Artifact],
+    encoded: Mapping[LangPair, Artifact],
+) -> dict[str, Any]:
+    """The part of the record that is known before training. examples: where every source of a pair allows it."""
     manifest = corpus.manifest
+    counts = {p.name: json.loads((a.path / "encode.json").read_text(encoding="utf-8")) for p, a in encoded.items()}
     funnels = {p.name: json.loads((a.path / "funnel.json").read_text(encoding="utf-8")) for p, a in cleaned.items()}
     return {
         "name": config.name,
@@ -55,16 +73,20 @@ def run_record(
         "train_pairs": {name: funnel["train"]["kept"] for name, funnel in funnels.items()},
         "config": config.to_json(),
         "environment": environment(config),
-        "systems": {name: [_ledger(pairs, model) for pairs, model in models] for name, models in systems.items()},
         "corpus": {
             **{key: getattr(manifest, key) for key in ("name", "title", "licence", "citation")},
             "notice": corpus.notice,
         },
         "funnel": {name: {split: funnel[split] for split in SPLITS} for name, funnel in funnels.items()},
         "sources": {name: funnel["sources"] for name, funnel in funnels.items()},
-        "sample_sentences": all(
-            table.licence in SHOWABLE for pair in cleaned for table, _ in corpus.tables_of(pair, "test")
-        ),
+        "encoded": {
+            name: {key: each["splits"]["train"][key] for key in ("rows", "dropped")} for name, each in counts.items()
+        },
+        "examples": {
+            name: funnel["examples"]
+            for name, funnel in funnels.items()
+            if all(source["licence"] in SHOWABLE for source in funnel["sources"])
+        },
     }
 
 
@@ -108,6 +130,15 @@ def publish_run(report: Artifact, directory: Path) -> Path:
     fresh.rename(directory)
     if old.exists():
         remove_tree(old)
+    return directory
+
+
+def lay_out(artifact: Artifact, directory: Path) -> Path:
+    """Put the files of an artifact into `runs/<name>`, beside what else is there."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for file in sorted(artifact.path.iterdir()):
+        if file.name != MANIFEST:
+            shutil.copyfile(file, directory / file.name)
     return directory
 
 

@@ -7,7 +7,7 @@ stage really runs, so a run that has nothing to do says so at once.
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -18,7 +18,7 @@ from pipeline.corpora import Corpus, clean, prepare_corpus
 from pipeline.corpus.languages import LangPair
 from pipeline.parallel.cluster import check_launcher
 from pipeline.parallel.launch import stop_all
-from pipeline.run_record import publish_run, run_record
+from pipeline.run_record import data_record, lay_out, publish_run, run_record
 from pipeline.stage import Artifact, Stage, Store, check_writable
 from pipeline.systems import System, Trained, bilingual, prepare, train_and_translate
 from pipeline.tasks import end_workers, side_by_side
@@ -29,18 +29,54 @@ logger = logging.getLogger(__name__)
 def train_run(config: RunConfig) -> Path:
     """The main job; its results are in the returned directory, `runs/<name>`."""
     check_launcher(config.runtime)
+    store, corpus, cleaned = _cleaned(config)
+    rows = {pair: _train_rows(artifact) for pair, artifact in cleaned.items()}
+    moe, pairs = _multilingual(config, corpus.pairs), corpus.pairs
+    bilinguals = [bilingual(pair, config.tier(rows[pair]), config.runtime) for pair in pairs]
+    _, encoded = prepare(store, cleaned, moe)
+    for system in bilinguals:  # every fault of the data shows before anything is trained
+        prepare(store, cleaned, system)
+    end_workers()  # training needs their memory
+    trained = {"moe": [train_and_translate(config, store, cleaned, moe)]}
+    trained["bilingual"] = baselines(config, store, cleaned, sorted(bilinguals, key=lambda s: -rows[s.pairs[0]]))
+    scores = score(config, store, corpus, cleaned, encoded, trained)
+    report = write_report(config, store, scores, trained["moe"][0].model)
+    directory = publish_run(report, ROOT / config.runtime.runs / config.name)
+    if not store.ran:
+        logger.info("nothing to do: all %d stages are up to date", len(store.reused))
+    logger.info("report: %s", _shown(directory / "report.html"))
+    return directory
+
+
+def data_run(config: RunConfig) -> Path:
+    """The data of the main job alone: the same stages up to training; what they did is in `runs/<name>/data.html`."""
+    store, corpus, cleaned = _cleaned(config)
+    _, encoded = prepare(store, cleaned, _multilingual(config, corpus.pairs))
+    page = write_data(config, store, corpus, cleaned, encoded)
+    directory = lay_out(page, ROOT / config.runtime.runs / config.name)
+    if not store.ran:
+        logger.info("nothing to do: all %d stages are up to date", len(store.reused))
+    logger.info("data: %s", _shown(directory / "data.html"))
+    return directory
+
+
+def _cleaned(config: RunConfig) -> tuple[Store, Corpus, dict[LangPair, Artifact]]:
+    """The stages up to clean, of all pairs."""
     store, data = Store(ROOT / config.runtime.artifacts), config.runtime.data
     check_writable(ROOT / config.runtime.runs, "runtime.runs")
     corpus = prepare_corpus(config.corpus, config.pairs, store, data)
-    pairs = corpus.pairs
     if config.batch.mixture.has_rules:  # their faults show before the hours of cleaning
         from pipeline.batch.proportions import check_mixture
 
-        check_mixture(config.batch.mixture, {pair.name: corpus.sources_of(pair) for pair in pairs})
-    actions = [partial(clean, config.corpus, store, corpus, pair, data) for pair in pairs]
-    cleaned = dict(zip(pairs, side_by_side(actions, at_once=data.stages_at_once), strict=True))
-    rows = {pair: _train_rows(cleaned[pair]) for pair in pairs}
-    moe = System(
+        check_mixture(config.batch.mixture, {pair.name: corpus.sources_of(pair) for pair in corpus.pairs})
+    actions = [partial(clean, config.corpus, store, corpus, pair, data) for pair in corpus.pairs]
+    cleaned = side_by_side(actions, at_once=data.stages_at_once)
+    return store, corpus, dict(zip(corpus.pairs, cleaned, strict=True))
+
+
+def _multilingual(config: RunConfig, pairs: Sequence[LangPair]) -> System:
+    """The main model, of all pairs."""
+    return System(
         label="moe",
         pairs=pairs,
         vocab=config.vocab,
@@ -49,19 +85,27 @@ def train_run(config: RunConfig) -> Path:
         train=config.train,
         runtime=config.runtime,
     )
-    bilinguals = [bilingual(pair, config.tier(rows[pair]), config.runtime) for pair in pairs]
-    for system in (moe, *bilinguals):  # every fault of the data shows before anything is trained
-        prepare(store, cleaned, system)
-    end_workers()  # training needs their memory
-    trained = {"moe": [train_and_translate(config, store, cleaned, moe)]}
-    trained["bilingual"] = baselines(config, store, cleaned, sorted(bilinguals, key=lambda s: -rows[s.pairs[0]]))
-    scores = score(config, store, corpus, cleaned, trained)
-    report = write_report(config, store, scores, trained["moe"][0].model)
-    directory = publish_run(report, ROOT / config.runtime.runs / config.name)
-    if not store.ran:
-        logger.info("nothing to do: all %d stages are up to date", len(store.reused))
-    logger.info("report: %s", _shown(directory / "report.html"))
-    return directory
+
+
+def write_data(
+    config: RunConfig,
+    store: Store,
+    corpus: Corpus,
+    cleaned: Mapping[LangPair, Artifact],
+    encoded: Mapping[LangPair, Artifact],
+) -> Artifact:
+    """data.html, and what it shows as plain files."""
+    record = data_record(config, corpus, cleaned, encoded)
+
+    def run(out: Path) -> None:
+        from eval.data_page import write_data
+
+        (out / "data.json").write_text(json.dumps(record, ensure_ascii=False, indent=1), encoding="utf-8")
+        write_data(out)
+
+    inputs = {f"{kind} {pair}": a for kind, of in (("clean", cleaned), ("encode", encoded)) for pair, a in of.items()}
+    decisive: Any = {"corpus": asdict(config.corpus), "name": config.name, "recipe": config.recipe}
+    return store.get(Stage(name="data", version=1, config=decisive, inputs=inputs, run=run, label=config.name))
 
 
 def baselines(
@@ -88,6 +132,7 @@ def score(
     store: Store,
     corpus: Corpus,
     cleaned: Mapping[LangPair, Artifact],
+    encoded: Mapping[LangPair, Artifact],
     trained: Mapping[str, Sequence[Trained]],
 ) -> Artifact:
     """scores.csv and significance.csv, with the translations and the run record that they rest on."""
@@ -95,6 +140,7 @@ def score(
         config,
         corpus,
         cleaned,
+        encoded,
         {name: [(t.system.pairs, t.model) for t in ts] for name, ts in trained.items()},
     )
 
@@ -112,7 +158,7 @@ def score(
 
     inputs = {f"{name} {i}": t.translations for name, ts in trained.items() for i, t in enumerate(ts)}
     decisive = {key: value for key, value in config.to_json().items() if key != "runtime"}
-    return store.get(Stage(name="score", version=2, config=decisive, inputs=inputs, run=run, label=config.name))
+    return store.get(Stage(name="score", version=3, config=decisive, inputs=inputs, run=run, label=config.name))
 
 
 def write_report(config: RunConfig, store: Store, scores: Artifact, model: Artifact) -> Artifact:
@@ -128,7 +174,7 @@ def write_report(config: RunConfig, store: Store, scores: Artifact, model: Artif
         (out / "metrics.jsonl").write_bytes((model.path / "log" / "metrics.jsonl").read_bytes())
         write_report(out)
 
-    stage = Stage(name="report", version=1, config={}, inputs={"scores": scores}, run=run, label=config.name)
+    stage = Stage(name="report", version=2, config={}, inputs={"scores": scores}, run=run, label=config.name)
     return store.get(stage)
 
 

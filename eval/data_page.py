@@ -1,0 +1,28 @@
+"""data.html: what became of the data of a run before training, one self-contained file from its data.json."""
+
+import logging
+from pathlib import Path
+
+from eval import number_format
+from eval.data_section import data_section
+from eval.pages import environment, flatten
+from eval.run_record import load_run
+
+logger = logging.getLogger(__name__)
+
+
+def write_data(run_dir: Path) -> Path:
+    """Write data.html, funnel.csv and the figure (PNG and SVG) into a run's directory; the path of the page.
+
+    Raises ValueError where data.json is missing or has no funnel.
+    """
+    record = load_run(run_dir, "data.json")
+    section = data_section(run_dir, record)
+    if section is None:
+        raise ValueError(f"{run_dir / 'data.json'} has no funnel; run `make data` again")
+    template = environment().get_template("data.html.j2")
+    path = run_dir / "data.html"
+    text = template.render(record=record, data=section, config=dict(flatten(record.config)), n=number_format)
+    path.write_text(text, encoding="utf-8")
+    logger.info("wrote %s", path)
+    return path
