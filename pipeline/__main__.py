@@ -9,9 +9,10 @@ from typing import Any
 USAGE = """usage: python -m pipeline <target> [key=value ...]
 
 targets:
-  train        corpus to report: fetch, clean, vocab, encode, train, translate, baselines, score, report
-  config       print the resolved configuration and stop
-  verify       the same batches on 1, 2 and 4 processes against plain torch; keys of its own: docs/verify.md
+  train          corpus to report: fetch, clean, vocab, encode, train, translate, baselines, score, report
+  backtranslate  monolingual text, translated by a finished run, as a corpus; its keys: docs/backtranslation.md
+  config         print the resolved configuration and stop
+  verify         the same batches on 1, 2 and 4 processes against plain torch; its keys: docs/verify.md
 
 keys (Hydra overrides; `recipes=` and group choices first decide the defaults, then single keys):
   recipes=demo|smoke|...          a complete experiment in recipes/
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     target, overrides = arguments[0], list(arguments[1:])
     targets: dict[str, Callable[[list[str]], None]] = {
         "train": train,
+        "backtranslate": back_translate,
         "config": show_config,
         "verify": verify_topologies,
     }
@@ -60,6 +62,12 @@ def train(overrides: list[str]) -> None:
     from pipeline.stages import train_run
 
     train_run(load_config(overrides))
+
+
+def back_translate(overrides: list[str]) -> None:
+    from pipeline.backtranslation import back_translate, load_backtranslation
+
+    back_translate(load_backtranslation(overrides))
 
 
 def show_config(overrides: list[str]) -> None:

@@ -130,7 +130,9 @@ def _ledger(pairs: Sequence[LangPair], model: Artifact) -> dict[str, Any]:
     ledger: dict[str, Any] = json.loads((model.path / "log" / "ledger.json").read_text(encoding="utf-8"))
     manifest = json.loads((model.path / MANIFEST).read_text(encoding="utf-8"))
     pair = pairs[0].name if len(pairs) == 1 else None
-    return {"pair": pair, **ledger, "wall_seconds": manifest["seconds"]}
+    vocabulary = manifest["inputs"]["vocabulary"]
+    artifacts = {"model": f"{model.stage}/{model.key}", "vocabulary": f"{vocabulary['stage']}/{vocabulary['key']}"}
+    return {"pair": pair, **ledger, "wall_seconds": manifest["seconds"], "artifacts": artifacts}
 
 
 def _cpu() -> str:

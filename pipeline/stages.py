@@ -112,7 +112,7 @@ def score(
 
     inputs = {f"{name} {i}": t.translations for name, ts in trained.items() for i, t in enumerate(ts)}
     decisive = {key: value for key, value in config.to_json().items() if key != "runtime"}
-    return store.get(Stage(name="score", version=2, config=decisive, inputs=inputs, run=run, label=config.name))
+    return store.get(Stage(name="score", version=3, config=decisive, inputs=inputs, run=run, label=config.name))
 
 
 def write_report(config: RunConfig, store: Store, scores: Artifact, model: Artifact) -> Artifact:
