@@ -58,6 +58,7 @@ def run_record(
         "systems": {name: [_ledger(pairs, model) for pairs, model in models] for name, models in systems.items()},
         "corpus": {
             **{key: getattr(manifest, key) for key in ("name", "title", "licence", "citation")},
+            **({"added": "; ".join(f"{each.name} ({each.licence})" for each in corpus.added)} if corpus.added else {}),
             "notice": corpus.notice,
         },
         "funnel": {name: {split: funnel[split] for split in SPLITS} for name, funnel in funnels.items()},
