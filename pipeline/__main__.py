@@ -9,10 +9,11 @@ from typing import Any
 USAGE = """usage: python -m pipeline <target> [key=value ...]
 
 targets:
-  train        corpus to report: fetch, clean, vocab, encode, train, translate, baselines, score, report
-  data         the stages before training alone, and what they did to the data as a table, a plot and a page
-  config       print the resolved configuration and stop
-  verify       the same batches on 1, 2 and 4 processes against plain torch; keys of its own: docs/verify.md
+  train          corpus to report: fetch, clean, vocab, encode, train, translate, baselines, score, report
+  data           the stages before training alone, and what they did to the data as a table, a plot and a page
+  backtranslate  monolingual text, translated by a finished run, as a corpus; its keys: docs/backtranslation.md
+  config         print the resolved configuration and stop
+  verify         the same batches on 1, 2 and 4 processes against plain torch; its keys: docs/verify.md
 
 keys (Hydra overrides; `recipes=` and group choices first decide the defaults, then single keys):
   recipes=demo|smoke|...          a complete experiment in recipes/
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     targets: dict[str, Callable[[list[str]], None]] = {
         "train": train,
         "data": show_data,
+        "backtranslate": back_translate,
         "config": show_config,
         "verify": verify_topologies,
     }
@@ -72,6 +74,12 @@ def show_data(overrides: list[str]) -> None:
 
     directory = data_run(load_config(overrides))
     print(text_table(load_funnels(directory / "data.json")))
+
+
+def back_translate(overrides: list[str]) -> None:
+    from pipeline.backtranslation import back_translate, load_backtranslation
+
+    back_translate(load_backtranslation(overrides))
 
 
 def show_config(overrides: list[str]) -> None:

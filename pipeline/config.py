@@ -97,28 +97,34 @@ def load_config(overrides: Sequence[str], root: Path = ROOT) -> RunConfig:
 
     `corpus=` takes a directory too, relative to the working directory; without `pairs=`, all of its pairs are meant.
     """
+    overrides, directory = _corpus_directory(overrides, root)
+    tree = compose_tree("config", overrides, root)
+    if directory is not None:
+        tree = _of_directory(tree, directory, overrides)
+    config = build(RunConfig, {**tree, "baselines": _tiers(tree)})
+    for caution in config.model.moe.cautions():
+        logger.warning("warning: %s", caution)
+    return config
+
+
+def compose_tree(primary: str, overrides: Sequence[str], root: Path = ROOT) -> dict[str, Any]:
+    """`configs/<primary>.yaml` with overrides, as plain values. Raises ValueError with what to change."""
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    overrides, directory = _corpus_directory(overrides, root)
     try:
         with (
             contextlib.redirect_stderr(io.StringIO()),
             initialize_config_dir(str(root / "configs"), version_base="1.3"),
         ):
-            composed = compose("config", overrides=[_recipes(root), *overrides])
+            composed = compose(primary, overrides=[_recipes(root), *overrides])
         tree = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except (HydraException, OmegaConfBaseException) as error:
-        raise ValueError(_explain(error, overrides, root)) from error
+        raise ValueError(_explain(error, primary, overrides, root)) from error
     assert isinstance(tree, dict)
-    if directory is not None:
-        tree = _of_directory(tree, directory, overrides)
-    config = build(RunConfig, {**tree, "baselines": _tiers(tree)})  # type: ignore[dict-item]
-    for caution in config.model.moe.cautions():
-        logger.warning("warning: %s", caution)
-    return config
+    return {str(key): value for key, value in tree.items()}
 
 
 def _corpus_directory(overrides: Sequence[str], root: Path) -> tuple[list[str], Path | None]:
@@ -184,14 +190,14 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _explain(error: Exception, overrides: Sequence[str], root: Path) -> str:
+def _explain(error: Exception, primary: str, overrides: Sequence[str], root: Path) -> str:
     """Hydra's message, shortened, with the nearest key where one is misspelt."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
     for override in overrides:
         key = override.lstrip("+~").split("=", 1)[0]
         if "Could not override" in text and f"'{key}'" in text:
-            return f"configuration key {key} does not exist{suggestion(key, _keys(root, overrides))}"
+            return f"configuration key {key} does not exist{suggestion(key, _keys(primary, root, overrides))}"
     missing = re.search(r"Could not (?:find|load) '([\w/]+)/([^/']+)'", text)
     if missing:
         group, name = missing.groups()
@@ -203,14 +209,14 @@ def _explain(error: Exception, overrides: Sequence[str], root: Path) -> str:
     return " ".join(lines[:3])
 
 
-def _keys(root: Path, overrides: Sequence[str]) -> list[str]:
+def _keys(primary: str, root: Path, overrides: Sequence[str]) -> list[str]:
     """All keys, dotted, of the configuration that the overrides' choices of groups compose."""
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
     choices = [o for o in overrides if (root / "configs" / o.split("=", 1)[0]).is_dir() or o.startswith("recipes=")]
     with initialize_config_dir(str(root / "configs"), version_base="1.3"):
-        tree = OmegaConf.to_container(compose("config", overrides=[_recipes(root), *choices]), resolve=False)
+        tree = OmegaConf.to_container(compose(primary, overrides=[_recipes(root), *choices]), resolve=False)
 
     def walk(node: Any, path: str) -> list[str]:
         if not isinstance(node, dict):

@@ -24,20 +24,32 @@ ALL = "all"  # in place of pairs: every one that the training files name
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """A corpus as far as some pairs need it. tables: with the artifact that holds each; held_out: of the index."""
+    """A corpus, with what is added to it, as far as some pairs need it. tables: with the artifact that holds each.
+
+    held_out: index of dev and test texts.
+    """
 
     manifest: Manifest
+    added: tuple[Manifest, ...]
     notice: str
     pairs: tuple[LangPair, ...]
     tables: tuple[tuple[FetchedTable, Artifact], ...]
     held_out: Artifact | None
 
     def tables_of(self, pair: LangPair, split: str | None = None) -> list[tuple[FetchedTable, Artifact]]:
-        """Tables with both languages of a pair, of one split or of all."""
+        """Tables with both languages of a pair, of one split or of all; dev and test of the first corpus that has
+        them, so that what is added to a corpus does not change what is measured."""
+        place = {
+            name: number for number, manifest in enumerate((self.manifest, *self.added)) for name in manifest.sources
+        }
+        found = [item for item in self.tables if {pair.src, pair.tgt} <= set(item[0].codes)]
+        first: dict[str, int] = {}
+        for table, _ in found:
+            first.setdefault(table.split, place[table.source])
         return [
             (table, artifact)
-            for table, artifact in self.tables
-            if {pair.src, pair.tgt} <= set(table.codes) and split in (None, table.split)
+            for table, artifact in found
+            if split in (None, table.split) and (table.split == "train" or place[table.source] == first[table.split])
         ]
 
     def sources_of(self, pair: LangPair) -> list[tuple[str, int]]:
@@ -51,25 +63,22 @@ def prepare_corpus(config: CorpusConfig, pairs: Sequence[str], store: Store, dat
 
     pairs: as the user wrote them, or ALL.
     """
-    files = ROOT / config.path
-    manifest = read_manifest(files, ROOT / config.manifest if config.manifest else None)
-    if has_templates(manifest):
-        if list(pairs) == [ALL]:
-            raise ValueError(f"corpus {manifest.name} has an entry for each pair: name pairs, as pairs=[de-en,fr-en]")
-        manifest = expand(manifest, named_pairs(pairs))
-    fetched = _Fetched(store, manifest, files)
-    parsed = _pairs(pairs, manifest, fetched)
+    corpora = _corpora(config, pairs, store)
+    parsed = _pairs(pairs, corpora)
     needed = [
-        entry
-        for entry in manifest.files
-        if entry.split != "train" or any({p.src, p.tgt} <= set(fetched.codes(entry)) for p in parsed)
+        partial(each.tables, entry)
+        for each in corpora
+        for entry in each.manifest.files
+        if entry.split != "train" or any({p.src, p.tgt} <= set(each.codes(entry)) for p in parsed)
     ]
-    found = side_by_side([partial(fetched.tables, entry) for entry in needed], at_once=data.stages_at_once)
-    tables = [item for of_entry in found for item in of_entry]
+    tables = [item for of_entry in side_by_side(needed, at_once=data.stages_at_once) for item in of_entry]
     tables = _with_held_out(config, store, parsed, tables)
+    notices = [each.files / NOTICE for each in corpora]
+    manifest, *added = [each.manifest for each in corpora]
     return Corpus(
         manifest=manifest,
-        notice=(files / NOTICE).read_text(encoding="utf-8") if (files / NOTICE).is_file() else "",
+        added=tuple(added),
+        notice="\n".join(path.read_text(encoding="utf-8") for path in notices if path.is_file()),
         pairs=parsed,
         tables=tuple(tables),
         held_out=_index(config, store, tables),
@@ -140,8 +149,30 @@ class _Fetched:
         return [path for path in (*named, *(copied or [])) if path.is_file()]
 
 
-def _pairs(pairs: Sequence[str], manifest: Manifest, fetched: _Fetched) -> tuple[LangPair, ...]:
-    columns = [(entry, fetched.codes(entry)) for entry in manifest.files]
+def _corpora(config: CorpusConfig, pairs: Sequence[str], store: Store) -> list[_Fetched]:
+    """The corpus and those that are added. Raises ValueError where two of them call a source by one name."""
+    corpora: list[_Fetched] = []
+    for number, directory in enumerate((config.path, *config.add)):
+        named = ROOT / config.manifest if config.manifest and not number else None
+        manifest = read_manifest(ROOT / directory, named, setting="corpus.add" if number else "corpus.path")
+        if has_templates(manifest):
+            if list(pairs) == [ALL]:
+                raise ValueError(f"corpus {manifest.name} has an entry for each pair: name pairs, as pairs=[de-en]")
+            manifest = expand(manifest, named_pairs(pairs))
+        for other in corpora:
+            if common := sorted(other.manifest.sources & manifest.sources):
+                raise ValueError(
+                    f"corpus.add: {ROOT / directory} calls a source {common[0]}, as {other.files} does; give it "
+                    "another name in its manifest.yaml, or leave one of them out"
+                )
+        corpora.append(_Fetched(store, manifest, ROOT / directory))
+    return corpora
+
+
+def _pairs(pairs: Sequence[str], corpora: Sequence[_Fetched]) -> tuple[LangPair, ...]:
+    """The pairs that a user means, of the languages of all corpora; the first of them says the default target."""
+    manifest = corpora[0].manifest
+    columns = [(entry, each.codes(entry)) for each in corpora for entry in each.manifest.files]
     codes = sorted({code for _, of_entry in columns for code in of_entry})
     target = manifest.default_target or ("en" if "en" in codes else None)
     if target is not None and target not in codes:

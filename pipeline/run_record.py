@@ -75,6 +75,7 @@ def data_record(
         "environment": environment(config),
         "corpus": {
             **{key: getattr(manifest, key) for key in ("name", "title", "licence", "citation")},
+            **({"added": "; ".join(f"{each.name} ({each.licence})" for each in corpus.added)} if corpus.added else {}),
             "notice": corpus.notice,
         },
         "funnel": {name: {split: funnel[split] for split in SPLITS} for name, funnel in funnels.items()},
@@ -161,7 +162,9 @@ def _ledger(pairs: Sequence[LangPair], model: Artifact) -> dict[str, Any]:
     ledger: dict[str, Any] = json.loads((model.path / "log" / "ledger.json").read_text(encoding="utf-8"))
     manifest = json.loads((model.path / MANIFEST).read_text(encoding="utf-8"))
     pair = pairs[0].name if len(pairs) == 1 else None
-    return {"pair": pair, **ledger, "wall_seconds": manifest["seconds"]}
+    vocabulary = manifest["inputs"]["vocabulary"]
+    artifacts = {"model": f"{model.stage}/{model.key}", "vocabulary": f"{vocabulary['stage']}/{vocabulary['key']}"}
+    return {"pair": pair, **ledger, "wall_seconds": manifest["seconds"], "artifacts": artifacts}
 
 
 def _cpu() -> str:

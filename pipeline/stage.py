@@ -119,6 +119,16 @@ class Store:
             self.ran.append(title)
             return artifact
 
+    def find(self, name: str, key: str) -> Artifact:
+        """An artifact that was published earlier. Raises ValueError if it is not below this root."""
+        artifact = _read_artifact(name, key, self.root / name / key)
+        if artifact is None:
+            raise ValueError(
+                f"artifact {name}/{key} is not in {self.root}; set runtime.artifacts to the directory that has it, or "
+                "make it again by the command that did"
+            )
+        return artifact
+
 
 def content_of(files: Mapping[str, Mapping[str, Any]]) -> str:
     """Hash of a directory's content from its files' sha256, `log/` left out."""

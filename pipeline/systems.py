@@ -16,9 +16,8 @@ from pipeline.corpus.languages import LangPair
 from pipeline.decode.job import TranslateJob
 from pipeline.model.config import ModelConfig
 from pipeline.model.flops import count_parameters
-from pipeline.parallel.cluster import launch_on_hosts
+from pipeline.parallel.cluster import launch_job
 from pipeline.parallel.config import RuntimeConfig
-from pipeline.parallel.launch import launch
 from pipeline.stage import Artifact, Stage, Store, check_free
 from pipeline.tasks import shard_runner, side_by_side
 from pipeline.train import retention
@@ -155,7 +154,7 @@ def train(store: Store, vocabulary: Artifact, encoded: Mapping[LangPair, Artifac
             train=system.train,
             runtime=system.runtime,
         )
-        _launch("pipeline.train", job, out, system.runtime)
+        _launch("pipeline.train", job, out)
 
     settings = {key: value for key, value in asdict(system.train).items() if key not in NO_RESULT}
     if system.train.initialize_from:  # not where it lies, but what it is
@@ -195,7 +194,7 @@ def translate(
             decode=config.decode,
             runtime=system.runtime,
         )
-        _launch("pipeline.decode", job, out, system.runtime)
+        _launch("pipeline.decode", job, out)
         for pair in system.pairs:
             merge_translations(out, pair.name, cleaned[pair].path)
 
@@ -207,15 +206,5 @@ def translate(
     return store.get(stage)
 
 
-def _launch(module: str, job: TrainJob | TranslateJob, out: Path, runtime: RuntimeConfig) -> None:
-    if runtime.launcher != "local":
-        launch_on_hosts(module, asdict(job), directory=out / "log", runtime=runtime, title=job.title)
-        return
-    launch(
-        module,
-        asdict(job),
-        directory=out / "log",
-        processes=runtime.processes,
-        threads=runtime.threads,
-        title=job.title,
-    )
+def _launch(module: str, job: TrainJob | TranslateJob, out: Path) -> None:
+    launch_job(module, asdict(job), directory=out / "log", runtime=job.runtime, title=job.title)

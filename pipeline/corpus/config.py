@@ -124,10 +124,12 @@ class SplitConfig:
 @dataclass(kw_only=True, frozen=True)
 class CorpusConfig:
     """path: directory of the files, absolute or relative to the root of the repository. manifest: what describes them,
-    by default manifest.yaml beside them or, without one, their names. keep_removed: write what the rules remove."""
+    by default manifest.yaml beside them or, without one, their names. add: directories of further corpora, whose
+    sources are trained on too; their dev and test sets are held out. keep_removed: write what the rules remove."""
 
     path: str
     manifest: str = ""
+    add: list[str] = field(default_factory=list)
     split: SplitConfig = field(default_factory=SplitConfig)
     rules: Rules = field(default_factory=Rules)
     keep_removed: bool = False

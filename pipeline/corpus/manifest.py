@@ -101,15 +101,20 @@ class Manifest:
     default_target: str | None = None
     codes: Mapping[str, str] = field(default_factory=dict)  # column name -> BCP-47, where they differ
 
+    @property
+    def sources(self) -> set[str]:
+        return {entry.source or self.name for entry in self.files}
 
-def read_manifest(directory: Path, path: Path | None = None) -> Manifest:
+
+def read_manifest(directory: Path, path: Path | None = None, *, setting: str = "corpus.path") -> Manifest:
     """Manifest of the corpus in `directory`, inferred from the names of its files where it has none.
 
     path: where the manifest is, by default in the directory, which may be missing if all files are elsewhere.
+    setting: what named the directory, for messages.
     Raises ValueError if the directory is missing, the manifest is wrong or the names say nothing.
     """
     if path is None and not directory.is_dir():
-        raise ValueError(f"corpus.path={directory} is not a directory; give one that holds a corpus")
+        raise ValueError(f"{setting}={directory} is not a directory; give one that holds a corpus")
     if path is None and not (directory / MANIFEST).exists():
         from pipeline.corpus.inference import infer_manifest
 

@@ -1,4 +1,4 @@
-"""What one translation job needs, as plain values that travel in a JSON file."""
+"""What a translation job needs, as plain values that travel in a JSON file."""
 
 from dataclasses import dataclass
 
@@ -24,5 +24,25 @@ class TranslateJob:
     checkpoints: str
     out: str
     done: list[list[int]]
+    decode: DecodeConfig
+    runtime: RuntimeConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinesJob:
+    """lines: Parquet file with the column `line`; shards: first row and end of those that are to be translated.
+
+    target: language asked for. max_source_tokens: of a line, tag and end counted; longer ones are left out.
+    out: directory of the shards' files (`pipeline.decode.shards`).
+    """
+
+    title: str
+    lines: str
+    shards: list[list[int]]
+    target: str
+    max_source_tokens: int
+    vocabulary: str
+    checkpoints: str
+    out: str
     decode: DecodeConfig
     runtime: RuntimeConfig

@@ -22,13 +22,21 @@ from typing import Any
 
 from pipeline import tasks
 from pipeline.parallel.config import RuntimeConfig
-from pipeline.parallel.launch import GRACE, JobFailed, end, start, wait, write_job
+from pipeline.parallel.launch import GRACE, JobFailed, end, launch, start, wait, write_job
 
 logger = logging.getLogger(__name__)
 
 REMOTE = "pipeline.parallel.remote"
 ATTEMPT = "attempt"  # beside the job file: the word of this attempt, which every process must find there
 LATE = 10.0  # seconds after the launcher's end in which the last states appear on the shared file system
+
+
+def launch_job(module: str, job: dict[str, Any], *, directory: Path, runtime: RuntimeConfig, title: str) -> None:
+    """Run a job to its end, wherever `runtime` says. directory: of its logs. Raises Stopped or JobFailed."""
+    if runtime.launcher != "local":
+        launch_on_hosts(module, job, directory=directory, runtime=runtime, title=title)
+        return
+    launch(module, job, directory=directory, processes=runtime.processes, threads=runtime.threads, title=title)
 
 
 def launch_on_hosts(module: str, job: dict[str, Any], *, directory: Path, runtime: RuntimeConfig, title: str) -> None:
