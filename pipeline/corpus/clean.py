@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.corpus.bitext import SCHEMA, BitextWriter, iter_bitext, write_bitext
 from pipeline.corpus.characters import mix
@@ -89,7 +90,8 @@ def clean(
         removed = {
             rule: tally.removed[rule] for rule in (_rule_names(config.rules, pair) if split == "train" else [EMPTY])
         }
-        content[split] = {"read": tally.read.total(), "removed": removed, "kept": tally.kept.total()}
+        counts = {"read": tally.read.total(), "changed": tally.changed, "removed": removed}
+        content[split] = {**counts, "kept": tally.kept.total()}
     content["examples"] = tallies["train"].examples
     content["sources"] = [
         {**table.about(), "read": tallies["train"].read[number], "kept": tallies["train"].kept[number]}
@@ -103,9 +105,9 @@ def clean(
 
 
 def funnel(directory: Path) -> dict[str, Any]:
-    """Content of `funnel.json`: pair; per split read, removed by rule and kept; examples by rule; sources, each with
-    name, tag, licence, citation, read and kept, in the order of the training rows; not_judged: why a rule does not
-    apply to a side."""
+    """Content of `funnel.json`: pair; per split read, changed by normalisation, removed by rule and kept; examples by
+    rule; sources, each with name, tag, licence, citation, read and kept, in the order of the training rows; not_judged:
+    why a rule does not apply to a side."""
     content: dict[str, Any] = json.loads((directory / FUNNEL).read_text(encoding="utf-8"))
     return content
 
@@ -128,10 +130,9 @@ def _clean_shard(shard: Shard, out: Path) -> Tally:
         likeness = stack.enter_context(SignatureWriter(out / _NEAR, near)) if near else None
         removed = stack.enter_context((out / "removed.tsv").open("wb")) if shard.keep_removed else None
         for source, path, groups in shard.parts:
-            for src, tgt in _texts(Path(path), shard.pair, groups):
+            for src, tgt in _texts(tally, source, Path(path), shard.pair, groups):
                 verdict = judge(rules, src, tgt)
                 rows = pa.RecordBatch.from_arrays([src.array, tgt.array], schema=SCHEMA)
-                tally.read[source] += len(verdict)
                 for number in np.unique(verdict[verdict >= 0]):
                     tally.remove(names[number], rows.filter(pa.array(verdict == number)), removed)
                 left = verdict < 0
@@ -143,11 +144,17 @@ def _clean_shard(shard: Shard, out: Path) -> Tally:
     return tally
 
 
-def _texts(path: Path, pair: LangPair, groups: Sequence[int] | None = None) -> Iterator[tuple[Texts, Texts]]:
-    """Both sides of the rows that have both, normalised, by few rows."""
+def _texts(
+    tally: Tally, source: int, path: Path, pair: LangPair, groups: Sequence[int] | None = None
+) -> Iterator[tuple[Texts, Texts]]:
+    """Both sides of the rows that have both, normalised, by few rows, and counted as read."""
     for batch in read_batches(path, (pair.src, pair.tgt), groups):
         for part in small_batches(batch.drop_null()):
-            yield Texts.normalized(part.column(0)), Texts.normalized(part.column(1))
+            src, tgt = (Texts.normalized(part.column(side)) for side in (0, 1))
+            changed = pc.or_(pc.not_equal(part.column(0), src.array), pc.not_equal(part.column(1), tgt.array))
+            tally.read[source] += part.num_rows
+            tally.changed += changed.true_count
+            yield src, tgt
 
 
 def _plan(
@@ -258,10 +265,9 @@ def _write_held_out(pair: LangPair, tables: Sequence[FetchedTable], split: str, 
     tally = Tally()
     with BitextWriter(out / f"{split}.arrow") as writer:
         for source, table in enumerate(tables):
-            for src, tgt in _texts(table.path, pair):
+            for src, tgt in _texts(tally, source, table.path, pair):
                 rows = pa.RecordBatch.from_arrays([src.array, tgt.array], schema=SCHEMA)
                 empty = (src.lengths == 0) | (tgt.lengths == 0)
-                tally.read[source] += len(empty)
                 tally.remove(EMPTY, rows.filter(pa.array(empty)), None)
                 tally.kept[source] += int((~empty).sum())
                 writer.write(rows.filter(pa.array(~empty)))

@@ -13,12 +13,14 @@ _NUM_EXAMPLES = 3
 
 @dataclass
 class Tally:
-    """What became of rows. examples: the first rows by rule."""
+    """What became of rows. read, kept: by source. changed: rows whose text normalisation changed. examples: the first
+    rows by rule."""
 
-    read: Counter[int] = field(default_factory=Counter)  # by source
+    read: Counter[int] = field(default_factory=Counter)
     kept: Counter[int] = field(default_factory=Counter)
     removed: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[list[str]]] = field(default_factory=dict)
+    changed: int = 0
 
     def remove(self, rule: str, rows: pa.RecordBatch, file: IO[bytes] | gzip.GzipFile | None) -> None:
         """Count rows that a rule removed, and write them down where they are to be kept."""
@@ -38,13 +40,20 @@ class Tally:
         """Take in what became of later rows."""
         for mine, theirs in ((self.read, other.read), (self.kept, other.kept), (self.removed, other.removed)):
             mine.update(theirs)  # type: ignore[arg-type]
+        self.changed += other.changed
         for rule, rows in other.examples.items():
             self.add_examples(rule, rows)
 
     def to_json(self) -> list[Any]:
-        return [list(self.read.items()), list(self.kept.items()), list(self.removed.items()), self.examples]
+        return [
+            list(self.read.items()),
+            list(self.kept.items()),
+            list(self.removed.items()),
+            self.examples,
+            self.changed,
+        ]
 
     @classmethod
     def from_json(cls, content: list[Any]) -> "Tally":
         read, kept, removed = (Counter(dict(items)) for items in content[:3])
-        return cls(read, kept, removed, content[3])
+        return cls(read, kept, removed, *content[3:])

@@ -78,6 +78,7 @@ def test_every_rule_removes_its_row_and_counts_it(corpus: Path, tmp_path: Path) 
     assert result["pair"] == "de-en"
     assert result["train"] == {
         "read": 18,
+        "changed": 4,
         "removed": {
             "empty_side": 1,
             "too_long": 1,
@@ -94,7 +95,7 @@ def test_every_rule_removes_its_row_and_counts_it(corpus: Path, tmp_path: Path) 
         },
         "kept": 3,
     }
-    assert result["dev"] == {"read": 2, "removed": {"empty_side": 0}, "kept": 2}
+    assert result["dev"] == {"read": 2, "changed": 0, "removed": {"empty_side": 0}, "kept": 2}
     assert result["examples"]["held_out"] == [list(TRAIN[7]), list(TRAIN[8]), list(TRAIN[9])]
 
 
