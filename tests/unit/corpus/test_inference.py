@@ -121,10 +121,30 @@ def test_names_that_say_nothing_are_an_error(tmp_path: Path, names: list[str], m
         read_manifest(tmp_path)
 
 
-_PARTS = (
-    "train dev devtest de-en en-de pt-br-en de en zh_CN sr@latin-en europarl v7 tsv tmx jsonl parquet gz xz txt "
-    "newstest2014 README train-00000-of-00001"
-).split()
+_PARTS = [
+    "train",
+    "dev",
+    "devtest",
+    "de-en",
+    "en-de",
+    "pt-br-en",
+    "de",
+    "en",
+    "zh_CN",
+    "sr@latin-en",
+    "europarl",
+    "v7",
+    "tsv",
+    "tmx",
+    "jsonl",
+    "parquet",
+    "gz",
+    "xz",
+    "txt",
+    "newstest2014",
+    "README",
+    "train-00000-of-00001",
+]
 _DIRECTORIES = ["", "train", "test", "de-en", "x"]
 _NAMES = st.lists(st.sampled_from([*_PARTS, "", "ä b"]), min_size=1, max_size=4).map(".".join)
 _FILES = st.tuples(st.sampled_from(_DIRECTORIES), _NAMES.filter(lambda n: n.strip(".") and n not in _DIRECTORIES))
