@@ -126,6 +126,8 @@ def read_manifest(directory: Path, path: Path | None = None, *, setting: str = "
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         return _manifest_from(content)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); correct its path or its permissions") from error
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: {error}") from error
 

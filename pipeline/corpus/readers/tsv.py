@@ -23,6 +23,8 @@ def read_tsv(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]
 
     def batches() -> Iterator[pa.RecordBatch]:
         for block in read_blocks(path):
+            if block.first == 1:
+                _check_no_header(path, block, fields, renames)
             cells = _Cells(block)
             short = cells.counts <= max(fields)
             if short.any():
@@ -79,6 +81,17 @@ class _Cells:
         return cut(self.data, starts, np.where(self.counts > field + 1, next_tabs, self.ends))
 
 
+def _check_no_header(path: Path, block: Block, fields: Mapping[int, str], renames: Mapping[str, str]) -> None:
+    """Raises ValueError if the first line holds the codes of the columns and not texts."""
+    cells = dict(enumerate(block.texts()[0].as_py().split("\t")))
+    codes = {field: code for field, code in fields.items() if code != DOCUMENT}
+    if all(field in cells and _means(cells[field], code, renames) for field, code in codes.items()):
+        raise ValueError(
+            f"{path}: line 1 holds the codes {', '.join(codes.values())}, as a header, which a tsv has not; remove it, "
+            "or use multiway_tsv, whose files are named as train.tsv"
+        )
+
+
 def _header_fields(
     path: Path, heads: list[str], columns: Mapping[str, str], renames: Mapping[str, str]
 ) -> dict[int, str]:
@@ -103,6 +116,13 @@ def _header_fields(
     if len(codes) < 2:
         raise ValueError(f"{path}: line 1 holds one code, {', '.join(codes)}; parallel text needs two")
     return fields
+
+
+def _means(text: str, code: str, renames: Mapping[str, str]) -> bool:
+    try:
+        return to_bcp47(text, renames) == code
+    except ValueError:
+        return False  # a text, and no code at all
 
 
 def _without_header(first: Block, blocks: Iterator[Block]) -> Iterator[Block]:

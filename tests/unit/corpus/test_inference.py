@@ -1,8 +1,11 @@
 import logging
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import read_manifest
@@ -116,3 +119,51 @@ def test_names_that_say_nothing_are_an_error(tmp_path: Path, names: list[str], m
         (tmp_path / name).write_text("x")
     with pytest.raises(ValueError, match=message):
         read_manifest(tmp_path)
+
+
+_PARTS = [
+    "train",
+    "dev",
+    "devtest",
+    "de-en",
+    "en-de",
+    "pt-br-en",
+    "de",
+    "en",
+    "zh_CN",
+    "sr@latin-en",
+    "europarl",
+    "v7",
+    "tsv",
+    "tmx",
+    "jsonl",
+    "parquet",
+    "gz",
+    "xz",
+    "txt",
+    "newstest2014",
+    "README",
+    "train-00000-of-00001",
+]
+_DIRECTORIES = ["", "train", "test", "de-en", "x"]
+_NAMES = st.lists(st.sampled_from([*_PARTS, "", "ä b"]), min_size=1, max_size=4).map(".".join)
+_FILES = st.tuples(st.sampled_from(_DIRECTORIES), _NAMES.filter(lambda n: n.strip(".") and n not in _DIRECTORIES))
+
+
+@settings(deadline=None)
+@given(st.lists(_FILES, min_size=1, max_size=4))
+def test_any_names_are_read_or_are_an_error_that_names_the_directory(paths: list[tuple[str, str]]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        for parent, name in paths:
+            path = Path(directory, parent, name)
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+        written = {p.relative_to(directory).as_posix() for p in Path(directory).rglob("*") if p.is_file()}
+        try:
+            manifest = read_manifest(Path(directory))
+        except ValueError as error:
+            message = str(error)
+        else:
+            read = [path for entry in manifest.files for path in entry.paths]
+            message = directory if len(set(read)) == len(read) and set(read) <= written else ""
+        assert directory in message

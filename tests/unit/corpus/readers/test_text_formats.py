@@ -75,6 +75,14 @@ def test_a_long_line_is_not_held(tmp_path: Path) -> None:
         rows_of(path, "tsv")
 
 
+def test_a_header_of_codes_is_no_row(tmp_path: Path) -> None:
+    path = write(tmp_path, "zh_CN\tEN\nx\ty\n")
+    with pytest.raises(ValueError, match=r"line 1 holds the codes zh-Hans, en, as a header, .* or use multiway_tsv"):
+        rows_of(path, "tsv", pair=LangPair("zh-Hans", "en"))
+    assert rows_of(path, "multiway_tsv") == [("x", "y")]
+    assert rows_of(path, "tsv") == [("zh_CN", "EN"), ("x", "y")], "other languages: a text may be anything"
+
+
 def test_multiway_table_has_a_document_and_chosen_columns(tmp_path: Path) -> None:
     path = write(tmp_path, "de\tzh_CN\tdocument\tEnglish\nHallo\t\td1\tHello\n\t你好\t\tHi\n")
     columns = {"English": "en", "zh_CN": "zh-Hans"}
