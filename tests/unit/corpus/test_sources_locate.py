@@ -2,6 +2,7 @@ import io
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable
 from hashlib import sha256
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import FileEntry
@@ -226,3 +229,22 @@ def test_what_names_files_imports_no_model(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"torch", "datasets", "sentencepiece", "mtdata"}
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(kind=st.sampled_from(["tar", "tar.gz", "zip"]), at=st.floats(0, 1), byte=st.integers(0, 255), cut=st.booleans())
+def test_fuzz_of_archives(tmp_path: Path, kind: str, at: float, byte: int, cut: bool) -> None:
+    """One byte changed, or the end missing: the right content, or an error that names the archive; never another."""
+    archive = ARCHIVES[kind](tmp_path / f"fuzz.{kind}", {"x/a.de": DE * 20, "x/a.en": EN})
+    content = bytearray(archive.read_bytes())
+    index = int(at * (len(content) - 1))
+    archive.write_bytes(content[:index] if cut else content[:index] + bytes([byte]) + content[index + 1 :])
+    out, message = Path(tempfile.mkdtemp(dir=tmp_path)), ""
+    try:
+        extract(archive, ["x/a.en"], out)
+    except ValueError as error:
+        message = str(error)
+    assert message.startswith(str(archive) if message else "")
+    assert (out / "x" / "a.en").exists() == (not message)
+    if not message and kind != "tar":  # a plain tar has no checksum of its contents
+        assert (out / "x" / "a.en").read_bytes() == EN
