@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import FileEntry
 from pipeline.corpus.sources.archives import extract
+from pipeline.corpus.sources.copies import files_here
 from pipeline.corpus.sources.download import Patience
 from pipeline.corpus.sources.locate import locate
 from tests.unit.corpus.file_server import Site, serve
@@ -99,6 +100,20 @@ def test_urls(tmp_path: Path) -> None:
         locate(entry(urls[1]), files, tmp_path / "empty", patience=Patience(attempts=2, pause=0.01))
     (files / "a.en.txt").write_bytes(b"by hand")
     assert locate(entry(urls[1]), files, tmp_path / "empty") == [files / "a.en.txt"]
+
+
+def test_what_is_here_already(tmp_path: Path) -> None:
+    """What a stage's key must know: files of the directory, file URLs, and what was put there instead of a URL."""
+    for name in ("a.de", "a b.en", "elsewhere.de"):
+        (tmp_path / name).write_text(name)
+    paths = ("a.de", "https://example.org/x/a%20b.en?v=1", (tmp_path / "elsewhere.de").as_uri(), "gone.de")
+    assert [path.name for path in files_here(entry(*paths), tmp_path)] == ["a.de", "a b.en", "elsewhere.de"]
+    assert files_here(entry("x", archive="https://example.org/a.de"), tmp_path) == [tmp_path / "a.de"]
+    (tmp_path / "maker" / "corpus").mkdir(parents=True)
+    (tmp_path / "maker" / "corpus" / "dev.parquet").write_text("")
+    (tmp_path / "maker" / "corpus" / "test.parquet").write_text("")
+    hub = FileEntry(split="test", format="huggingface", dataset="maker/corpus")
+    assert files_here(hub, tmp_path) == [tmp_path / "maker" / "corpus" / "test.parquet"]
 
 
 @pytest.mark.parametrize(
