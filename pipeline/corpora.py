@@ -12,7 +12,7 @@ from pipeline.corpus.config import CorpusConfig
 from pipeline.corpus.fetched import DOCUMENT, FetchedTable, read_tables
 from pipeline.corpus.languages import LangPair, parse_pairs
 from pipeline.corpus.manifest import NOTICE, FileEntry, Manifest, read_manifest
-from pipeline.corpus.sources.copies import copied_files
+from pipeline.corpus.sources.copies import files_here
 from pipeline.corpus.sources.templates import expand, has_templates, named_pairs
 from pipeline.stage import Artifact, Stage, Store, file_sha256
 from pipeline.tasks import DataConfig, shard_runner, side_by_side
@@ -136,17 +136,11 @@ class _Fetched:
         slice_ = {
             "entry": described,
             "manifest": {**about, "codes": dict(self.manifest.codes)},
-            "sha256": [file_sha256(path) for path in self._local(entry)],
+            "sha256": [file_sha256(path) for path in files_here(entry, self.files)],
         }
         label = f"{self.manifest.name} {entry.split} {entry.pair.name if entry.pair else ''}".strip()
         artifact = self.store.get(Stage(name="fetch", version=2, config=slice_, run=run, label=label))
         return [(table, artifact) for table in read_tables(artifact.path)]
-
-    def _local(self, entry: FileEntry) -> list[Path]:
-        """Files of an entry that are on this machine already, and may change."""
-        named = [self.files / name for name in (*entry.paths, entry.archive) if name]
-        copied = copied_files(entry, self.files) if entry.format == "huggingface" else None
-        return [path for path in (*named, *(copied or [])) if path.is_file()]
 
 
 def _corpora(config: CorpusConfig, pairs: Sequence[str], store: Store) -> list[_Fetched]:

@@ -82,7 +82,7 @@ def _extract(archive: Path, targets: dict[str, Path]) -> None:
         if name in targets:
             if not member.regular:
                 raise ValueError(f"{archive}: member {member.name!r} is no file but a link or a device; name a file")
-            _write(archive, member, targets[name])
+            _write(archive, member, _partial(targets[name]))
     for name in targets:
         if name not in names:
             near = difflib.get_close_matches(name, names, n=3, cutoff=0.3) or names[:3]
@@ -90,15 +90,20 @@ def _extract(archive: Path, targets: dict[str, Path]) -> None:
                 f"{archive}: has no member {name!r}; did you mean {' or '.join(near) or 'another archive'}? "
                 f"(it holds {len(names)} files)"
             )
+    for target in targets.values():  # only now: the checksum of a compressed tar is at its end
+        _partial(target).replace(target)
+
+
+def _partial(target: Path) -> Path:
+    return target.with_name(target.name + ".partial")
 
 
 def _write(archive: Path, member: _Member, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if member.size > (free := shutil.disk_usage(target.parent).free):
         raise ValueError(f"{archive}: {member.name!r} has {member.size:,} bytes, {free:,} are free; free some space")
-    temporary = target.with_name(target.name + ".partial")
     written = 0
-    with member.open() as source, temporary.open("wb") as file:
+    with member.open() as source, target.open("wb") as file:
         while chunk := source.read(_CHUNK):
             written += len(chunk)
             if written > member.size:
@@ -107,7 +112,6 @@ def _write(archive: Path, member: _Member, target: Path) -> None:
                     "do not trust this archive"
                 )
             file.write(chunk)
-    temporary.replace(target)
 
 
 def _plain(name: str) -> str:
@@ -149,6 +153,9 @@ def _tar_members(archive: Path) -> Iterator[_Member]:
                 directory=info.isdir(),
                 open=lambda info=info: _content(file, info),  # type: ignore[misc]
             )
+        padding = 0  # after the last member, then the checksum, which is compared when it is read
+        while padding < _SMALL and (chunk := plain.read(_CHUNK)):
+            padding += len(chunk)
 
 
 def _content(file: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:

@@ -2,9 +2,11 @@
 
 import fnmatch
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
 
-from pipeline.corpus.manifest import FileEntry
+from pipeline.corpus.manifest import FileEntry, is_url
 from pipeline.corpus.sources.cards import Card, read_card
 
 PARTS = {"train": "train", "dev": "validation", "test": "test"}  # what hubs call the splits
@@ -21,6 +23,20 @@ def copied_files(entry: FileEntry, files: Path) -> list[Path] | None:
         return None
     names = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
     return [directory / name for name in wanted_files(entry, read_card(directory), names)]
+
+
+def files_here(entry: FileEntry, files: Path) -> list[Path]:
+    """Files of an entry that are on this machine already, and may change: what a stage that reads it depends on."""
+    found = []
+    for path in (*entry.paths, entry.archive):
+        url = urlsplit(path)
+        if url.scheme == "file":
+            found.append(Path(url2pathname(url.path)))
+        elif path:
+            found.append(files / (PurePosixPath(unquote(url.path)).name if is_url(path) else path))
+    if entry.format == "huggingface":
+        found += copied_files(entry, files) or []
+    return [path for path in found if path.is_file()]
 
 
 def wanted_files(entry: FileEntry, card: Card, names: list[str]) -> list[str]:

@@ -2,6 +2,7 @@ import io
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable
 from hashlib import sha256
@@ -9,10 +10,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import FileEntry
 from pipeline.corpus.sources.archives import extract
+from pipeline.corpus.sources.copies import files_here
 from pipeline.corpus.sources.download import Patience
 from pipeline.corpus.sources.locate import locate
 from tests.unit.corpus.file_server import Site, serve
@@ -96,6 +100,20 @@ def test_urls(tmp_path: Path) -> None:
         locate(entry(urls[1]), files, tmp_path / "empty", patience=Patience(attempts=2, pause=0.01))
     (files / "a.en.txt").write_bytes(b"by hand")
     assert locate(entry(urls[1]), files, tmp_path / "empty") == [files / "a.en.txt"]
+
+
+def test_what_is_here_already(tmp_path: Path) -> None:
+    """What a stage's key must know: files of the directory, file URLs, and what was put there instead of a URL."""
+    for name in ("a.de", "a b.en", "elsewhere.de"):
+        (tmp_path / name).write_text(name)
+    paths = ("a.de", "https://example.org/x/a%20b.en?v=1", (tmp_path / "elsewhere.de").as_uri(), "gone.de")
+    assert [path.name for path in files_here(entry(*paths), tmp_path)] == ["a.de", "a b.en", "elsewhere.de"]
+    assert files_here(entry("x", archive="https://example.org/a.de"), tmp_path) == [tmp_path / "a.de"]
+    (tmp_path / "maker" / "corpus").mkdir(parents=True)
+    (tmp_path / "maker" / "corpus" / "dev.parquet").write_text("")
+    (tmp_path / "maker" / "corpus" / "test.parquet").write_text("")
+    hub = FileEntry(split="test", format="huggingface", dataset="maker/corpus")
+    assert files_here(hub, tmp_path) == [tmp_path / "maker" / "corpus" / "test.parquet"]
 
 
 @pytest.mark.parametrize(
@@ -226,3 +244,22 @@ def test_what_names_files_imports_no_model(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"torch", "datasets", "sentencepiece", "mtdata"}
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(kind=st.sampled_from(["tar", "tar.gz", "zip"]), at=st.floats(0, 1), byte=st.integers(0, 255), cut=st.booleans())
+def test_fuzz_of_archives(tmp_path: Path, kind: str, at: float, byte: int, cut: bool) -> None:
+    """One byte changed, or the end missing: the right content, or an error that names the archive; never another."""
+    archive = ARCHIVES[kind](tmp_path / f"fuzz.{kind}", {"x/a.de": DE * 20, "x/a.en": EN})
+    content = bytearray(archive.read_bytes())
+    index = int(at * (len(content) - 1))
+    archive.write_bytes(content[:index] if cut else content[:index] + bytes([byte]) + content[index + 1 :])
+    out, message = Path(tempfile.mkdtemp(dir=tmp_path)), ""
+    try:
+        extract(archive, ["x/a.en"], out)
+    except ValueError as error:
+        message = str(error)
+    assert message.startswith(str(archive) if message else "")
+    assert (out / "x" / "a.en").exists() == (not message)
+    if not message and kind != "tar":  # a plain tar has no checksum of its contents
+        assert (out / "x" / "a.en").read_bytes() == EN
