@@ -1,0 +1,57 @@
+"""The mixture in training: phases at their exact steps on any number of processes; the wait for batches."""
+
+import json
+from dataclasses import asdict, replace
+from statistics import mean
+
+import pytest
+
+from pipeline.batch.mixture_config import MixtureConfig, PairGroup
+from pipeline.config import load_config
+from pipeline.parallel.launch import launch
+from tests.parallel.conftest import Outcome, make_job
+
+
+def run(job):
+    processes = job.runtime.processes
+    launch("pipeline.train", asdict(job), directory=job.log, processes=processes, threads=1, title=job.title)
+    return Outcome(job.log.parent)
+
+
+@pytest.mark.long
+def test_a_curriculum_goes_on_at_its_step_on_another_number_of_processes(prepared, tmp_path):
+    """Turkish from step 4 on, Japanese until step 5; stopped after step 3 on two processes, resumed on one."""
+    mixture = MixtureConfig(
+        temperature=2.0,
+        groups={
+            "late": PairGroup(pairs=["tr-en"], from_step=4, share=0.5),
+            "early": PairGroup(pairs=["ja-*"], until_step=6),
+        },
+    )
+    outcomes = []
+    for parts in ([(2, 3), (1, 7)], [(1, 7)]):
+        for processes, steps in parts:
+            job = make_job(prepared, tmp_path / str(len(parts)), processes=processes, ep=1, max_steps=steps)
+            outcomes.append(run(replace(job, batch=replace(job.batch, mixture=mixture))))
+    resumed, straight = outcomes[1].records("train"), outcomes[2].records("train")
+    for records in (resumed, straight):
+        seen = [sorted(record["pairs"]) for record in records]
+        assert seen == [["ja-en"]] * 3 + [["ja-en", "tr-en"]] * 2 + [["tr-en"]] * 2
+    assert [r["target_tokens"] for r in resumed] == [r["target_tokens"] for r in straight]
+    table = json.loads((outcomes[2].directory / "log" / "mixture.json").read_text())
+    assert [phase["from_step"] for phase in table] == [1, 4, 6]
+    assert [source["pair"] for source in table[2]["sources"]] == ["tr-en"]
+
+
+@pytest.mark.long
+def test_waiting_for_batches_is_a_fiftieth_of_training_at_most(prepared, tmp_path):
+    """The demo's model and batches: packing, drawing and assembling all happen between two steps."""
+    config = load_config(["recipes=demo", "train.max_steps=48", "train.validate_every=100", "train.log_every=1"])
+    job = make_job(prepared, tmp_path, processes=1, ep=1)
+    runtime = replace(job.runtime, threads=1)
+    shapes = [replace(config.batch.shapes[0], target=64)]  # as the prepared pairs are cut
+    batch = replace(config.batch, shapes=shapes)
+    outcome = run(replace(job, model=config.model, batch=batch, train=config.train, runtime=runtime))
+    waited = [record["data_wait"] for record in outcome.records("train")]
+    assert len(waited) == 48  # three windows
+    assert mean(waited[1:]) < 0.02
