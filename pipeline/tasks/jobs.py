@@ -78,9 +78,9 @@ def run_in_jobs(
                     )
                 logger.warning("warning: %s; queued again, %d of %d", message, lost[number], config.retries)
             jobs.submit({number: calls[number] for number in again})
-    finally:
-        if jobs.open:
-            jobs.cluster.cancel()
+    except BaseException:  # by their name: one may be queued whose number did not arrive here
+        jobs.cluster.cancel()
+        raise
     jobs.tidy()
 
 

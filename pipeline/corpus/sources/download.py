@@ -13,6 +13,8 @@ import requests
 import urllib3
 from filelock import FileLock
 
+from pipeline.stage import Stopped, stop_if_asked, stopping
+
 _CHUNK = 1 << 20
 _GAIN = 1 << 20  # bytes after which an attempt that broke off counts as none
 _LOG_SECONDS = 15.0
@@ -31,9 +33,10 @@ class Patience:
     longest_pause: float = 60.0
 
     def wait(self, failures: int, asked: float = 0.0) -> None:
-        """Sleep before the next attempt. asked: what the server wants, bounded by longest_pause."""
+        """Sleep before the next attempt. asked: what the server wants, bounded by longest_pause. Raises Stopped."""
         backoff = self.pause * 2.0 ** (failures - 1) * random.uniform(0.75, 1.25)  # no two processes in step
-        time.sleep(min(max(backoff, asked), self.longest_pause))
+        if stopping.wait(min(max(backoff, asked), self.longest_pause)):
+            raise Stopped("download")
 
 
 def download(url: str, path: Path, *, sha256: str = "", patience: Patience | None = None, advice: str = "") -> Path:
@@ -210,6 +213,7 @@ def _receive(response: requests.Response, part: _Part) -> None:
         # undecoded: a server may call a .gz file a gzip-encoded one
         for chunk in response.raw.stream(_CHUNK, decode_content=False):
             file.write(chunk)
+            stop_if_asked(f"downloading {response.url}")
             if time.monotonic() - logged >= _LOG_SECONDS:
                 logged = time.monotonic()
                 file.flush()

@@ -2,12 +2,15 @@
 
 import threading
 import time
+from contextlib import suppress
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pyarrow as pa
 import pytest
 
 from pipeline.corpus.bitext import SCHEMA, iter_bitext, write_bitext
+from pipeline.corpus.sources.download import Patience, download
 from pipeline.stage import Stage, Stopped, Store, stopping
 from pipeline.tasks import side_by_side
 
@@ -75,6 +78,47 @@ def test_a_thread_that_reads_for_long_stops_with_the_others(tmp_path):
 
     with pytest.raises(ValueError, match="the pair has no rows"):
         side_by_side([read, failing], at_once=2)
+
+
+@pytest.fixture
+def endless():
+    """The address of a file without an end."""
+
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            with suppress(ConnectionError):
+                while True:
+                    self.wfile.write(bytes(1 << 16))
+                    time.sleep(0.01)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/endless"
+        server.shutdown()
+
+
+def test_downloads_and_waits_for_a_server_stop_with_the_others(endless, tmp_path):
+    waiting = threading.Event()
+
+    def wait():
+        waiting.set()
+        Patience(pause=60.0).wait(1)
+
+    def failing():
+        waiting.wait()
+        while not (tmp_path / "file.part").exists():
+            time.sleep(0.01)
+        raise ValueError("the pair has no rows")
+
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="the pair has no rows"):
+        side_by_side([partial(download, endless, tmp_path / "file"), wait, failing], at_once=3)
+    assert time.monotonic() - began < 30
 
 
 def test_a_process_that_was_asked_to_stop_stays_so():
