@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from bench.data.corpus import Text, fetched
-from bench.data.plan import EVERY_RULE, OURS, PEER, PEER_BARE, Scale
+from bench.data.plan import AGAINST, OURS, PEER, PEER_BARE, SAME, Scale
 from pipeline.config import ROOT
 from pipeline.corpora import Corpus
 from pipeline.corpus.bitext import iter_bitext
@@ -20,9 +20,11 @@ from pipeline.corpus.clean import clean
 from pipeline.corpus.codepoints import Texts
 from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.languages import LangPair
+from pipeline.corpus.scripts import scripts_of
 
 PEER_PYTHON = ROOT / ".venv-opusfilter" / "bin" / "python"
-SHARED = Rules(held_out=None)  # of the default rules, those that OpusFilter has
+DEFAULT = Rules(language=None, near_duplicates=None)
+SHARED = replace(DEFAULT, min_digit_overlap=None, max_end_difference=None, min_script=None, held_out=None)  # of both
 
 Pairs = Counter[tuple[str, str]]
 
@@ -30,7 +32,7 @@ Pairs = Counter[tuple[str, str]]
 def measure(text: Text, scale: Scale, directory: Path) -> Iterator[dict[str, Any]]:
     """A row a round and contender. Seconds are the processor's: one thread works, and the machine may have others."""
     config, corpus = fetched(text, directory)
-    variants = {OURS: replace(config, rules=SHARED), EVERY_RULE: config}
+    variants = {OURS: replace(config, rules=DEFAULT), SAME: replace(config, rules=SHARED)}
     for number in range(scale.rounds):
         kept: dict[str, Pairs] = {}
         notes: dict[str, str] = {}
@@ -39,15 +41,12 @@ def measure(text: Text, scale: Scale, directory: Path) -> Iterator[dict[str, Any
             out = directory / f"{number} {variant}"
             seconds[variant] = _ours(cleaning, corpus, text.pair, out)
             kept[variant] = _bitext(out)
-        for variant in (PEER, PEER_BARE):
+        for variant, ours in AGAINST.items():
             out = directory / f"{number} {variant}"
-            seconds[variant], notes[variant] = _opusfilter(
-                directory / "files", text.pair, out, normalise=variant == PEER
-            )
+            seconds[variant], notes[variant] = _opusfilter(directory / "files", text.pair, out, variant)
             kept[variant] = _lines(out) if not notes[variant] else Counter()
+            notes[variant] = notes[variant] or _difference(kept[ours], kept[variant])
         for variant in seconds:
-            if not notes.get(variant):
-                notes[variant] = _difference(kept[OURS], kept[variant]) if variant in (PEER, PEER_BARE) else ""
             yield {
                 "section": "cleaning",
                 "text": text.name,
@@ -57,7 +56,7 @@ def measure(text: Text, scale: Scale, directory: Path) -> Iterator[dict[str, Any
                 "rows": text.train.num_rows,
                 "seconds": seconds[variant],
                 "kept": kept[variant].total() or None,
-                "note": notes[variant],
+                "note": notes.get(variant, ""),
             }
 
 
@@ -74,7 +73,7 @@ def _ours(config: CorpusConfig, corpus: Corpus, pair: LangPair, out: Path) -> fl
     return time.process_time() - began
 
 
-def _opusfilter(files: Path, pair: LangPair, out: Path, *, normalise: bool) -> tuple[float | None, str]:
+def _opusfilter(files: Path, pair: LangPair, out: Path, variant: str) -> tuple[float | None, str]:
     """Seconds, and why there are none."""
     if not PEER_PYTHON.exists():
         return None, "not installed: bench/setup.sh data"
@@ -82,7 +81,11 @@ def _opusfilter(files: Path, pair: LangPair, out: Path, *, normalise: bool) -> t
     job = {
         "inputs": [str(files / f"train.{pair.src}-{pair.tgt}.{code}") for code in (pair.src, pair.tgt)],
         "directory": str(out),
-        "normalise": normalise,
+        "normalise": variant != PEER_BARE,
+        "nearest": variant == PEER,
+        "min_digit_overlap": DEFAULT.min_digit_overlap,
+        "min_script": DEFAULT.min_script,
+        "scripts": [scripts_of(code) for code in (pair.src, pair.tgt)],
         "max_chars": SHARED.max_chars,
         "max_length_ratio": SHARED.max_length_ratio,
         "min_letters": SHARED.min_letters,

@@ -30,6 +30,12 @@ def configuration(job: dict[str, Any]) -> dict[str, Any]:
         {"SimilarityFilter": {"threshold": 1}},
         {"AlphabetRatioFilter": {"threshold": job["min_letters"], "exclude_whitespace": True}},
     ]
+    if job["nearest"]:
+        filters.append({"NonZeroNumeralsFilter": {"threshold": job["min_digit_overlap"]}})
+        filters.append({"TerminalPunctuationFilter": {}})
+        if all(len(scripts) == 1 for scripts in job["scripts"]):  # it knows one script a language
+            scripts = [script for (script,) in job["scripts"]]
+            filters.append({"CharacterScoreFilter": {"scripts": scripts, "thresholds": [job["min_script"]] * 2}})
     filtered, kept = ([f"{name}.{side}" for side in SIDES] for name in ("filtered", "kept"))
     steps.append({"type": "filter", "parameters": {"inputs": read, "outputs": filtered, "filters": filters}})
     steps.append({"type": "remove_duplicates", "parameters": {"inputs": filtered, "outputs": kept}})

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 SECTIONS = ("cleaning", "encoding", "reading")
-OURS, EVERY_RULE = "ours", "ours, every default rule"
-PEER, PEER_BARE = "opusfilter", "opusfilter, not normalising"
+OURS, SAME = "ours", "ours, rules of both"
+PEER, PEER_SAME = "opusfilter, nearest rules", "opusfilter, rules of both"
+PEER_BARE = "opusfilter, rules of both, not normalising"
+AGAINST = {PEER: OURS, PEER_SAME: SAME, PEER_BARE: SAME}  # which of ours each is compared with
 SENTENCEPIECE = "sentencepiece"
 
 

@@ -13,7 +13,7 @@ from bench.data import cleaning, encoding, reading
 from bench.data.cleaning import PEER_PYTHON
 from bench.data.corpus import SAMPLE, read_text
 from bench.data.pairs import many_pairs, short_sentences, write_tsv
-from bench.data.plan import EVERY_RULE, OURS, PEER, PEER_BARE, QUICK, SENTENCEPIECE
+from bench.data.plan import OURS, PEER, PEER_BARE, PEER_SAME, QUICK, SAME, SENTENCEPIECE
 from bench.data.table import CLEANING, COLUMNS, TO_PEER, judge, table
 from bench.output import write_csv
 from pipeline.config import ROOT
@@ -69,10 +69,9 @@ def test_text_of_a_file_holds_its_first_rows_out(tmp_path):
 
 def test_cleaning_is_measured_on_the_same_rows(text, tmp_path):
     rows = {row["variant"]: row for row in cleaning.measure(text, replace(QUICK, rounds=1), tmp_path / "work")}
-    assert list(rows) == [OURS, EVERY_RULE, PEER, PEER_BARE]
-    assert rows[OURS]["kept"] > 0.9 * ROWS
-    assert 0 < rows[EVERY_RULE]["kept"] <= rows[OURS]["kept"]
-    for variant in (OURS, EVERY_RULE):
+    assert list(rows) == [OURS, SAME, PEER, PEER_SAME, PEER_BARE]
+    assert 0.9 * ROWS < rows[OURS]["kept"] <= rows[SAME]["kept"]
+    for variant in (OURS, SAME):
         assert rows[variant]["rows"] == ROWS
         assert rows[variant]["seconds"] > 0
     if not PEER_PYTHON.exists():
@@ -93,7 +92,11 @@ def test_the_peer_applies_the_same_rules(tmp_path):
     ]
     for side in (0, 1):
         (tmp_path / f"train.{side}").write_text("".join(f"{row[side]}\n" for row in lines), encoding="utf-8")
-    job = {"inputs": [str(tmp_path / "train.0"), str(tmp_path / "train.1")], "directory": str(tmp_path)}
+    job = {
+        "inputs": [str(tmp_path / "train.0"), str(tmp_path / "train.1")],
+        "directory": str(tmp_path),
+        "nearest": False,
+    }
     job |= {"normalise": True, "max_chars": 1000, "max_length_ratio": 6.0, "min_letters": 0.25}
     (tmp_path / "job.json").write_text(json.dumps(job), encoding="utf-8")
     command = [str(PEER_PYTHON), "-m", "bench.data.peer_opusfilter", str(tmp_path / "job.json")]
@@ -117,21 +120,22 @@ def test_every_format_is_read_in_full(text, tmp_path):
 
 def test_ratios_are_medians_of_rounds(tmp_path):
     common = {"section": "cleaning", "text": "t", "threads": 1, "rows": 600_000, "kept": 5, "note": ""}
-    taken = {OURS: [2, 4, 3], PEER: [10, 40, 3], EVERY_RULE: [12, 11, 10], PEER_BARE: [None] * 3}
+    taken = {SAME: [2, 4, 3], PEER_SAME: [10, 40, 3], OURS: [12, 11, 10], PEER: [120, 99, 100], PEER_BARE: [None] * 3}
     rounds = [
         {**common, "variant": variant, "round": number, "seconds": seconds, "note": "" if seconds else "broken"}
         for variant, times in taken.items()
         for number, seconds in enumerate(times)
     ]
     rows = {row["variant"]: row for row in judge(rounds, "cpu")}
-    assert rows[OURS]["pairs_per_second"] == 200_000
-    assert (rows[PEER]["measured"], rows[PEER]["limit"], rows[PEER]["verdict"]) == (5, TO_PEER, "ok")
-    assert rows[EVERY_RULE]["measured"] == pytest.approx(600_000 / 11)
-    assert (rows[EVERY_RULE]["limit"], rows[EVERY_RULE]["verdict"]) == (CLEANING, "missed")
+    assert rows[SAME]["pairs_per_second"] == 200_000
+    assert (rows[PEER_SAME]["measured"], rows[PEER_SAME]["limit"], rows[PEER_SAME]["verdict"]) == (5, TO_PEER, "ok")
+    assert rows[PEER]["measured"] == 10
+    assert rows[OURS]["measured"] == pytest.approx(600_000 / 11)
+    assert (rows[OURS]["limit"], rows[OURS]["verdict"]) == (CLEANING, "missed")
     assert (rows[PEER_BARE]["pairs_per_second"], rows[PEER_BARE]["note"]) == (None, "broken")
     write_csv(list(rows.values()), COLUMNS, tmp_path / "data.csv")
     with (tmp_path / "data.csv").open(encoding="utf-8", newline="") as file:
-        assert [row["verdict"] for row in csv.DictReader(file)] == ["", "ok", "missed", ""]
+        assert [row["verdict"] for row in csv.DictReader(file)] == ["", "ok", "missed", "ok", ""]
 
 
 def test_normal_forms_of_the_peer_are_compared_in_ours(tmp_path):
