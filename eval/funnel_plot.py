@@ -1,6 +1,7 @@
 """The figure of the data funnel: what share of each pair's rows every rule removed."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -11,6 +12,7 @@ from eval.figure_style import MUTED, PALETTE, STYLE, new_axes
 from eval.funnel import PairFunnel, total, used_rules
 
 _OTHERS = "all other rules"
+_COLOURS = PALETTE[:-1]  # black would stand out more than a removal deserves
 _LEAST_SHARE = 0.01  # of the axis, so that a handful of rows does not look like much
 
 
@@ -23,9 +25,10 @@ def plot_funnel(funnels: Sequence[PairFunnel], labels: Mapping[str, str]) -> Fig
         figure, axes = new_axes(8.4, 1.9 + (0.235 if crowded else 0.36) * len(funnels))
         places = np.arange(len(funnels))
         left = np.zeros(len(funnels))
-        for name, rules, colour in _series(funnels):
+        for name, rules, colour, hatch in _series(funnels):
             shares = np.array([sum(funnel.share(rule) for rule in rules) for funnel in funnels])
-            axes.barh(places, shares, left=left, height=0.72, color=colour, linewidth=0, label=name)
+            look: Any = {"color": colour, "hatch": hatch, "edgecolor": "#ffffff", "linewidth": 0}
+            axes.barh(places, shares, left=left, height=0.72, label=name, **look)
             left += shares
         size = 9.5 if crowded else 10.5
         for place, funnel, end in zip(places, funnels, left, strict=True):
@@ -48,16 +51,12 @@ def plot_funnel(funnels: Sequence[PairFunnel], labels: Mapping[str, str]) -> Fig
     return figure
 
 
-def _series(funnels: Sequence[PairFunnel]) -> list[tuple[str, list[str], str]]:
-    """(name, rules, colour) from left to right: the rules that removed most, as many as colours can tell apart."""
+def _series(funnels: Sequence[PairFunnel]) -> list[tuple[str, list[str], str, str]]:
+    """(name, rules, colour, hatch) from left to right, the rules that removed most first: plain colours, then hatched
+    ones, then all other rules together."""
     everything = total(funnels)
-    used = used_rules(funnels)
-    colours = PALETTE[:-1]  # black would stand out more than a removal deserves
-    if len(used) <= len(colours):
-        own, others = used, []
-    else:
-        own = sorted(used, key=lambda rule: -everything.removed[rule])[: len(colours)]
-        others = [rule for rule in used if rule not in own]
-    ranked = sorted(own, key=lambda rule: -everything.removed[rule])
-    series = [(rule.replace("_", " "), [rule], colour) for rule, colour in zip(ranked, colours, strict=False)]
-    return [*series, *([(_OTHERS, others, MUTED)] if others else [])]
+    ranked = sorted(used_rules(funnels), key=lambda rule: -everything.removed[rule])
+    looks = [(colour, hatch) for hatch in ("", "////") for colour in _COLOURS]
+    own = len(looks) if len(ranked) <= len(looks) else len(looks) - 1
+    series = [(rule.replace("_", " "), [rule], *look) for rule, look in zip(ranked[:own], looks, strict=False)]
+    return [*series, *([(_OTHERS, ranked[own:], MUTED, "")] if ranked[own:] else [])]
