@@ -1,14 +1,21 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train config verify bench check format test test-full clean
+.PHONY: help setup train backtranslate config verify bench check format test test-full clean
 
 # Settings of `make train`; what is empty is left to the recipe.
 RECIPE     ?= demo
 LANG_PAIRS ?=
 NAME       ?=
 RUNTIME    ?=
+CORPUS_ADD ?=
 ARGS       ?=
+
+# Settings of `make backtranslate`, beside LANG_PAIRS, RUNTIME and ARGS; NAME is the finished run.
+TEXT       ?=
+LICENCE    ?=
+CITATION   ?=
+OUT        ?=
 
 # Setting of `make bench`.
 BENCH      ?= moe
@@ -21,13 +28,17 @@ READY := .venv/.ready
 empty :=
 space := $(empty) $(empty)
 comma := ,
-PAIRS := $(subst $(space),$(comma),$(strip $(subst $(comma),$(space),$(LANG_PAIRS))))
-RUN   := recipes=$(RECIPE) $(if $(NAME),'name="$(NAME)"') $(if $(PAIRS),'pairs=[$(PAIRS)]') $(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
+list   = $(subst $(space),$(comma),$(strip $(subst $(comma),$(space),$(1))))
+WHERE := $(if $(LANG_PAIRS),'pairs=[$(call list,$(LANG_PAIRS))]') $(if $(RUNTIME),runtime=$(RUNTIME))
+RUN   := recipes=$(RECIPE) $(if $(NAME),'name="$(NAME)"') $(if $(CORPUS_ADD),'corpus.add=[$(call list,$(CORPUS_ADD))]') $(WHERE) $(ARGS)
+BACK  := $(if $(NAME),'run="$(NAME)"') $(if $(TEXT),'text="$(TEXT)"') $(if $(LICENCE),'licence="$(LICENCE)"') \
+	$(if $(CITATION),'citation="$(CITATION)"') $(if $(OUT),'out="$(OUT)"') $(WHERE) $(ARGS)
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 	@echo
 	@echo '  settings of train and config: RECIPE=demo LANG_PAIRS="de-en tr-en" NAME=mine RUNTIME=gpu ARGS="train.seed=2 ..."'
+	@echo '  of backtranslate: NAME=finished LANG_PAIRS=en-de TEXT=mono.en LICENCE=CC0-1.0 OUT=data/mine; then train CORPUS_ADD=data/mine'
 
 setup: $(READY) ## create .venv and install the pinned dependencies (the other targets do it themselves)
 
@@ -40,6 +51,9 @@ $(READY): pyproject.toml requirements.lock
 
 train: $(READY) ## corpus to report: the main job, or what RECIPE and LANG_PAIRS say
 	@$(BIN)/python -m pipeline train $(RUN)
+
+backtranslate: $(READY) ## translate TEXT by the finished run NAME into a corpus OUT (docs/backtranslation.md)
+	@$(BIN)/python -m pipeline backtranslate $(BACK)
 
 config: $(READY) ## print the resolved configuration of a run
 	@$(BIN)/python -m pipeline config $(RUN)
