@@ -224,7 +224,7 @@ def test_english_to_many_and_between_others_in_one_run(tmp_path):
 
 def test_make_help_lists_every_target():
     shown = run(["make", "help"]).stdout
-    for target in ("setup", "train", "config", "check", "test"):
+    for target in ("setup", "train", "backtranslate", "config", "check", "test"):
         assert f"make {target}" in shown
 
 
