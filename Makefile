@@ -1,18 +1,25 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train data config verify bench check format test test-full clean
+.PHONY: help setup train data backtranslate config verify bench check format test test-full clean
 
 # Settings of `make train`, `data` and `config`; what is empty is left to the recipe.
 # CORPUS: a directory (then all of its pairs, unless LANG_PAIRS names some) or a name in configs/corpus, whose files
-# CORPUS_PATH says where to find if they are not in the repository.
+# CORPUS_PATH says where to find if they are not in the repository. CORPUS_ADD: directories of further corpora.
 RECIPE      ?= demo
 CORPUS      ?=
 CORPUS_PATH ?=
+CORPUS_ADD  ?=
 LANG_PAIRS  ?=
 NAME        ?=
 RUNTIME     ?=
 ARGS        ?=
+
+# Settings of `make backtranslate`, beside LANG_PAIRS, RUNTIME and ARGS; NAME is the finished run.
+TEXT       ?=
+LICENCE    ?=
+CITATION   ?=
+OUT        ?=
 
 # Setting of `make bench`.
 BENCH      ?= moe
@@ -25,18 +32,23 @@ READY := .venv/.ready
 empty :=
 space := $(empty) $(empty)
 comma := ,
-PAIRS := $(subst $(space),$(comma),$(strip $(subst $(comma),$(space),$(LANG_PAIRS))))
+list   = $(subst $(space),$(comma),$(strip $(subst $(comma),$(space),$(1))))
 quoted = $(subst ','\'',$(1))
+WHERE := $(if $(LANG_PAIRS),'pairs=[$(call list,$(LANG_PAIRS))]') $(if $(RUNTIME),runtime=$(RUNTIME))
 RUN   := recipes=$(RECIPE) $(if $(CORPUS),'corpus=$(call quoted,$(CORPUS))') \
 	$(if $(CORPUS_PATH),'corpus.path="$(call quoted,$(CORPUS_PATH))"') \
-	$(if $(NAME),'name="$(NAME)"') $(if $(PAIRS),'pairs=[$(PAIRS)]') $(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
+	$(if $(CORPUS_ADD),'corpus.add=[$(call list,$(CORPUS_ADD))]') $(if $(NAME),'name="$(NAME)"') $(WHERE) $(ARGS)
+BACK  := $(if $(NAME),'run="$(NAME)"') $(if $(TEXT),'text="$(TEXT)"') $(if $(LICENCE),'licence="$(LICENCE)"') \
+	$(if $(CITATION),'citation="$(CITATION)"') $(if $(OUT),'out="$(OUT)"') $(WHERE) $(ARGS)
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 	@echo
 	@echo '  settings of train, data and config:'
 	@echo '    RECIPE=demo LANG_PAIRS="de-en tr-en" NAME=mine RUNTIME=gpu ARGS="train.seed=2 ..."'
 	@echo '    CORPUS=path/to/dir (files named by pair: data/README.md) or a name in configs/corpus, with CORPUS_PATH=dir'
+	@echo '  of backtranslate:'
+	@echo '    NAME=finished LANG_PAIRS=en-de TEXT=mono.en LICENCE=CC0-1.0 OUT=data/mine; then train CORPUS_ADD=data/mine'
 
 setup: $(READY) ## create .venv and install the pinned dependencies (the other targets do it themselves)
 
@@ -52,6 +64,9 @@ train: $(READY) ## corpus to report: the main job, or what RECIPE and LANG_PAIRS
 
 data: $(READY) ## corpus to encoded rows, before any training: what was read, removed by each rule, and kept
 	@$(BIN)/python -m pipeline data $(RUN)
+
+backtranslate: $(READY) ## translate TEXT by the finished run NAME into a corpus OUT (docs/backtranslation.md)
+	@$(BIN)/python -m pipeline backtranslate $(BACK)
 
 config: $(READY) ## print the resolved configuration of a run
 	@$(BIN)/python -m pipeline config $(RUN)

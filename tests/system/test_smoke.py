@@ -7,61 +7,13 @@ import shutil
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import sacrebleu
 
 from pipeline.config import ROOT
 from tests.parallel.test_resume import children
-
-
-@dataclass(frozen=True)
-class Place:
-    """Artifacts and runs of this test session."""
-
-    root: Path
-
-    def command(self, *overrides, target="train", recipe="smoke"):
-        words = [*overrides, f"runtime.artifacts={self.root}/artifacts", f"runtime.runs={self.root}/runs"]
-        return ["make", "--no-print-directory", target, f"RECIPE={recipe}", "ARGS=" + " ".join(words)]
-
-    def direct(self, *overrides):
-        """The command below make, whose exit code is its own."""
-        return [
-            str(ROOT / ".venv/bin/python"),
-            "-m",
-            "pipeline",
-            "train",
-            "recipes=smoke",
-            *overrides,
-            f"runtime.artifacts={self.root}/artifacts",
-            f"runtime.runs={self.root}/runs",
-        ]
-
-
-def run(command, **options):
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, **options)
-
-
-@pytest.fixture(scope="session")
-def place(tmp_path_factory):
-    return Place(tmp_path_factory.mktemp("smoke"))
-
-
-@pytest.fixture(scope="session")
-def smoke(place):
-    began = time.monotonic()
-    done = run([*place.command(), "LANG_PAIRS=de-en tr-en"], timeout=600)
-    assert done.returncode == 0, done.stderr
-    print(f"make train RECIPE=smoke took {time.monotonic() - began:.0f} s")
-    return done
-
-
-@pytest.fixture(scope="session")
-def results(place, smoke):
-    return place.root / "runs" / "smoke"
+from tests.system.place import Place, run
 
 
 def scores(results):
@@ -272,7 +224,7 @@ def test_english_to_many_and_between_others_in_one_run(tmp_path):
 
 def test_make_help_lists_every_target():
     shown = run(["make", "help"]).stdout
-    for target in ("setup", "train", "config", "check", "test"):
+    for target in ("setup", "train", "backtranslate", "config", "check", "test"):
         assert f"make {target}" in shown
 
 

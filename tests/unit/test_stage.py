@@ -32,6 +32,14 @@ def test_same_key_runs_once(tmp_path):
     assert (store.ran, store.reused) == (["count"], {f"count/{first.key}"})
 
 
+def test_a_published_artifact_is_found_by_its_key(tmp_path):
+    store = Store(tmp_path)
+    made = store.get(stage(write("a")))
+    assert store.find("count", made.key) == made
+    with pytest.raises(ValueError, match=r"artifact count/nothing is not in .*set runtime.artifacts"):
+        store.find("count", "nothing")
+
+
 @pytest.mark.parametrize(
     "other",
     [

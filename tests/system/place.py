@@ -1,0 +1,33 @@
+"""Where a test session's system tests work, and the commands they give."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.config import ROOT
+
+
+@dataclass(frozen=True)
+class Place:
+    """Artifacts and runs of this test session."""
+
+    root: Path
+
+    def command(self, *overrides, target="train", recipe="smoke"):
+        words = [*overrides, *self.directories]
+        return ["make", "--no-print-directory", target, f"RECIPE={recipe}", "ARGS=" + " ".join(words)]
+
+    def direct(self, *overrides):
+        """The command below make, whose exit code is its own."""
+        return self.python("train", "recipes=smoke", *overrides)
+
+    def python(self, *words):
+        return [str(ROOT / ".venv/bin/python"), "-m", "pipeline", *words, *self.directories]
+
+    @property
+    def directories(self):
+        return [f"runtime.artifacts={self.root}/artifacts", f"runtime.runs={self.root}/runs"]
+
+
+def run(command, **options):
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, **options)

@@ -1,0 +1,93 @@
+"""`corpus.add`: sources of further corpora are trained on, their dev and test sets are held out."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.corpora import Corpus, clean, prepare_corpus
+from pipeline.corpus.clean import funnel
+from pipeline.corpus.config import CorpusConfig, Rules
+from pipeline.stage import Store
+from pipeline.tasks import DataConfig
+from tests.corpora import bitext_rows
+
+Make = Callable[..., Path]
+
+MAIN = {
+    "train.tsv": "de\ten\nEin Haus\tA house\nEin Baum\tA tree\nWas der andere prüft\tWhat the other tests\n",
+    "dev.tsv": "de\ten\nEntwicklung\tDevelopment\n",
+    "test.tsv": "de\ten\nPrüfung\tExamination\n",
+    "NOTICE": "Notice of the first",
+}
+OTHER = {
+    "manifest.yaml": """
+name: other
+licence: CC0-1.0
+files:
+  - {split: train, path: train.tsv, format: multiway_tsv, tag: bt}
+  - {split: dev, path: dev.tsv, format: multiway_tsv}
+  - {split: test, path: test.tsv, format: multiway_tsv}
+""",
+    "train.tsv": "de\ten\tfi\nEine Katze\tA cat\tKissa\nPrüfung\tAn exam\t\nEin Hund\tA dog\tKoira\n",
+    "dev.tsv": "de\ten\tfi\nAnderes\tOther\tMuu\n",
+    "test.tsv": "de\ten\tfi\nAnders\tWhat the other tests\tMuualla\n",
+    "NOTICE": "Notice of the second",
+}
+
+
+@pytest.fixture
+def both(make_corpus: Make) -> tuple[Path, Path]:
+    return make_corpus(MAIN, "main"), make_corpus(OTHER, "other")
+
+
+def prepare(path: Path, add: list[str], pairs: list[str], root: Path) -> tuple[CorpusConfig, Store, Corpus]:
+    config = CorpusConfig(path=str(path), add=add, rules=Rules(language=None))
+    store = Store(root / "store")
+    return config, store, prepare_corpus(config, pairs, store, DataConfig())
+
+
+def cleaned(prepared: tuple[CorpusConfig, Store, Corpus]) -> list[Path]:
+    config, store, corpus = prepared
+    return [clean(config, store, corpus, pair, DataConfig()).path for pair in corpus.pairs]
+
+
+def test_sources_of_both_are_trained_on_and_what_is_measured_stays(both: tuple[Path, Path], tmp_path: Path) -> None:
+    main, other = both
+    (directory,) = cleaned(prepare(main, [str(other)], ["de-en"], tmp_path))
+    rows = [("Ein Haus", "A house"), ("Ein Baum", "A tree"), ("Eine Katze", "A cat"), ("Ein Hund", "A dog")]
+    assert bitext_rows(directory, "train") == rows
+    assert bitext_rows(directory, "dev") == [("Entwicklung", "Development")]
+    assert bitext_rows(directory, "test") == [("Prüfung", "Examination")]
+    content = funnel(directory)
+    assert content["train"]["removed"]["held_out"] == 2  # either corpus has a sentence that the other tests
+    about = [(source["name"], source["tag"], source["licence"], source["kept"]) for source in content["sources"]]
+    assert about == [("main", "", "", 2), ("other", "bt", "CC0-1.0", 2)]
+
+
+def test_a_pair_that_only_the_other_has_is_measured_there(both: tuple[Path, Path], tmp_path: Path) -> None:
+    main, other = both
+    prepared = prepare(main, [str(other)], ["fi-en"], tmp_path)
+    (directory,) = cleaned(prepared)
+    assert bitext_rows(directory, "dev") == [("Muu", "Other")]
+    assert bitext_rows(directory, "test") == [("Muualla", "What the other tests")]
+    assert prepared[2].notice == "Notice of the first\nNotice of the second"
+
+
+def test_without_additions_nothing_is_cleaned_anew(both: tuple[Path, Path], tmp_path: Path) -> None:
+    main, other = both
+    alone = cleaned(prepare(main, [], ["de-en"], tmp_path))
+    added = cleaned(prepare(main, [str(other)], ["de-en"], tmp_path))
+    assert cleaned(prepare(main, [], ["de-en"], tmp_path)) == alone != added
+
+
+@pytest.mark.parametrize(
+    ("add", "message"),
+    [
+        ("nowhere", "corpus.add=.*nowhere is not a directory; give one that holds a corpus"),
+        ("main", "corpus.add: .*main calls a source main, as .*main does; give it another name"),
+    ],
+)
+def test_mistakes_are_named(both: tuple[Path, Path], tmp_path: Path, add: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        prepare(both[0], [str(tmp_path / add)], ["de-en"], tmp_path)
