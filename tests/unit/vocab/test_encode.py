@@ -52,7 +52,7 @@ def test_encoded_rows_are_the_rows_of_the_bitext(shared: Path, bitext_of: Bitext
 def test_arrays_are_mapped_and_views(separate: Path, bitext_of: BitextOf, tmp_path: Path) -> None:
     out = encoded(separate, bitext_of("tr:en"), LangPair("tr", "en"), tmp_path / "out")
     rows = EncodedSplit.open(out, "train")
-    assert isinstance(rows.source_tokens, np.memmap)
+    assert isinstance(rows.source_tokens.base, np.memmap)
     assert rows.source_tokens.dtype == rows.target_tokens.dtype == np.uint16
     assert np.shares_memory(rows.source(3), rows.source_tokens)
     assert encoded_counts(out)["dtype"] == "uint16"
