@@ -13,6 +13,8 @@ from pipeline.corpus.readers.fields import listed, named_fields
 from pipeline.corpus.readers.lines import Block, read_blocks
 from pipeline.corpus.tables import BATCH_ROWS, DOCUMENT, Table
 
+_DEPTH = 8  # of fields that are listed
+
 
 def read_jsonl(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
     """Table of JSON objects; `columns` names fields, with dots into nested ones; null means no translation.
@@ -104,10 +106,10 @@ def _missing(path: Path, number: int, field: str, record: Any) -> str:
     return f"{path}: line {number}: no field {field!r}; the line holds {has}; add it, or correct columns"
 
 
-def _flattened(record: Any, prefix: str = "") -> Iterator[str]:
-    """Dotted names of the fields of a record."""
+def _flattened(record: Any, prefix: str = "", depth: int = _DEPTH) -> Iterator[str]:
+    """Dotted names of the fields of a record, down to some depth."""
     for name, value in record.items() if isinstance(record, dict) else ():
-        if isinstance(value, dict):
-            yield from _flattened(value, f"{prefix}{name}.")
+        if isinstance(value, dict) and depth:
+            yield from _flattened(value, f"{prefix}{name}.", depth - 1)
         else:
             yield prefix + name

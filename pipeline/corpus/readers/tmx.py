@@ -11,6 +11,7 @@ import pyarrow as pa
 from lxml import etree
 
 from pipeline.corpus.manifest import FileEntry, to_bcp47
+from pipeline.corpus.readers.fields import listed
 from pipeline.corpus.readers.lines import MAX_LINE_BYTES
 from pipeline.corpus.readers.streams import StreamError, read_chunks
 from pipeline.corpus.tables import BATCH_ROWS, Table
@@ -84,10 +85,9 @@ class _Languages:
         """Raises ValueError if a language was in no unit at all."""
         missing = [code for column, code in enumerate(self.codes) if column not in self.found]
         if missing:
-            there = ", ".join(sorted(self.known)) or "none"
             raise ValueError(
                 f"{path}: no unit up to the last line, line {line}, is in {' or '.join(missing)} (its languages are "
-                f"{there}); correct pair, or map their names with codes"
+                f"{listed(sorted(self.known))}); correct pair, or map their names with codes"
             )
 
 
