@@ -1,4 +1,5 @@
 import logging
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -119,6 +120,19 @@ def test_names_that_say_nothing_are_an_error(tmp_path: Path, names: list[str], m
         (tmp_path / name).write_text("x")
     with pytest.raises(ValueError, match=message):
         read_manifest(tmp_path)
+
+
+def test_names_and_manifest_of_the_readme_are_read(tmp_path: Path, sample: Path) -> None:
+    readme = (sample.parent / "README.md").read_text(encoding="utf-8")
+    formats = []
+    for number, row in enumerate(re.findall(r"^\| (`[^|]+) \|", readme.split("## Describe")[0], re.MULTILINE)):
+        for name in re.findall(r"`([^`]+)`", row):
+            (tmp_path / str(number)).mkdir(exist_ok=True)
+            (tmp_path / str(number) / name).write_text("x")
+        formats += [entry.format for entry in read_manifest(tmp_path / str(number)).files]
+    assert formats == ["tsv", "aligned", "aligned", "tmx", "jsonl", "parquet", "multiway_tsv"]
+    (tmp_path / "manifest.yaml").write_text(readme.split("```yaml\n")[1].split("```")[0], encoding="utf-8")
+    assert [entry.source for entry in read_manifest(tmp_path).files] == ["", "web", "", "", ""]
 
 
 _PARTS = [
