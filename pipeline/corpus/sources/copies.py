@@ -11,6 +11,7 @@ from pipeline.corpus.sources.cards import Card, read_card
 
 PARTS = {"train": "train", "dev": "validation", "test": "test"}  # what hubs call the splits
 _DATA = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt", ".arrow", ".gz", ".xz", ".bz2", ".zst")
+_SHARD = re.compile(r"-(?P<number>[0-9]{5})-of-(?P<total>[0-9]{5})\.")
 
 
 def copied_files(entry: FileEntry, files: Path) -> list[Path] | None:
@@ -22,7 +23,20 @@ def copied_files(entry: FileEntry, files: Path) -> list[Path] | None:
     if not entry.dataset or not directory.is_dir():
         return None
     names = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
-    return [directory / name for name in wanted_files(entry, read_card(directory), names)]
+    wanted = wanted_files(entry, read_card(directory), names)
+    for name in wanted:
+        shard = _SHARD.search(name)
+        if shard is not None and (count := len(_alike(name, shard, wanted))) < int(shard["total"]):
+            raise ValueError(
+                f"{directory / name} is one of {int(shard['total'])} files, {count} are there; fetch the others"
+            )
+    return [directory / name for name in wanted]
+
+
+def _alike(name: str, shard: re.Match[str], names: list[str]) -> list[str]:
+    """The shards of the same table."""
+    start, end = name[: shard.start("number")], name[shard.end("number") :]
+    return [other for other in names if other.startswith(start) and other.endswith(end)]
 
 
 def files_here(entry: FileEntry, files: Path) -> list[Path]:

@@ -28,7 +28,7 @@ class Patience:
     """How long to wait for a server, in seconds."""
 
     timeout: float = 30.0  # of silence, after which a connection counts as dead
-    attempts: int = 6  # in a row that brought nothing
+    attempts: int = 5  # in a row that brought nothing
     pause: float = 1.0  # before the second attempt; doubles from one to the next, with jitter
     longest_pause: float = 60.0
 

@@ -7,6 +7,7 @@ from typing import Any
 import datasets
 import pyarrow as pa
 import pyarrow.compute as pc
+from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # its client, whichever it is
 
 from pipeline.corpus.manifest import FileEntry, to_bcp47
 from pipeline.corpus.sources.copies import PARTS
@@ -25,6 +26,8 @@ _READERS: Mapping[str, tuple[str, dict[str, str]]] = {
     ".tsv": ("csv", {"sep": "\t"}),
     ".txt": ("text", {}),
 }
+_RETRIES = 4  # of a hub that is streamed from; each has some of its own below it
+_FAULTS = (pa.ArrowException, datasets.exceptions.DatasetGenerationError, OSError, ValueError, RuntimeError)
 _PAIRS = "translation"  # field in which hubs keep the sides of a row by code
 
 
@@ -63,10 +66,19 @@ def _load(entry: FileEntry, files: tuple[str, ...], cache: Path) -> Any:
     reader, options = _READERS[kinds.pop()]
     # counting how often a format is read would be a request to the network for every file on disk
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
+    datasets.config.STREAMING_READ_MAX_RETRIES = datasets.config.STREAMING_OPEN_MAX_RETRIES = _RETRIES
     part = datasets.Split.TRAIN
-    return datasets.load_dataset(
-        reader, data_files={part: list(files)}, split=part, streaming=True, cache_dir=str(cache / "datasets"), **options
-    )
+    try:
+        return datasets.load_dataset(
+            reader,
+            data_files={part: list(files)},
+            split=part,
+            streaming=True,
+            cache_dir=str(cache / "datasets"),
+            **options,
+        )
+    except (*_FAULTS, httpx.HTTPError) as error:
+        raise ValueError(_damage(entry, error, 0)) from error
 
 
 def _tables(entry: FileEntry, data: Any) -> Iterator[Any]:
@@ -76,9 +88,14 @@ def _tables(entry: FileEntry, data: Any) -> Iterator[Any]:
         for table in data.with_format("arrow").iter(batch_size=_READ_ROWS):
             yield table
             rows += table.num_rows
-    except (pa.ArrowException, datasets.exceptions.DatasetGenerationError, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{_name(entry)}: cannot be read after row {rows} ({reason}); fetch it again") from error
+    except (*_FAULTS, httpx.HTTPError) as error:
+        raise ValueError(_damage(entry, error, rows)) from error
+
+
+def _damage(entry: FileEntry, error: Exception, rows: int) -> str:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    remedy = "try again, or take streaming out, to keep a copy" if entry.streaming else "fetch it again"
+    return f"{_name(entry)}: cannot be read after row {rows} ({reason}); {remedy}"
 
 
 def _batches(entry: FileEntry, first: Any, rest: Iterator[Any], fields: Mapping[str, str]) -> Iterator[pa.RecordBatch]:

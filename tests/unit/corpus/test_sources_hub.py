@@ -10,6 +10,7 @@ from huggingface_hub import constants
 from pipeline.corpus.manifest import FileEntry
 from pipeline.corpus.sources.cards import read_card
 from pipeline.corpus.sources.download import Patience
+from pipeline.corpus.sources.hub import keep_below
 from pipeline.corpus.sources.hub_tables import open_dataset
 from pipeline.corpus.tables import Table
 from tests.unit.corpus.file_server import free_port
@@ -124,6 +125,14 @@ def test_a_part_of_a_data_set_is_enough(tmp_path: Path) -> None:
     assert len(rows(open_dataset(entry(part="test"), tmp_path, tmp_path / "cache", {}))) == 3
     with pytest.raises(ValueError, match=r"maker/corpus: de-en/train-\* of its configuration de-en is not there; add"):
         open_dataset(entry(), tmp_path, tmp_path / "cache", {})
+
+
+def test_a_copy_that_was_not_finished(tmp_path: Path) -> None:
+    directory = write_dataset(tmp_path / "maker" / "corpus")
+    (directory / "de-en" / "train-00000-of-00002.parquet").unlink()
+    with pytest.raises(ValueError, match=r"train-00001-of-00002.parquet is one of 2 files, 1 are there; fetch"):
+        open_dataset(entry(), tmp_path, tmp_path / "cache", {})
+    assert len(rows(open_dataset(entry(part="test"), tmp_path, tmp_path / "cache", {}))) == 3
 
 
 def test_languages_of_translations_and_alternative_configurations(tmp_path: Path) -> None:
@@ -250,6 +259,26 @@ def test_streaming_reads_from_the_hub(tmp_path: Path, hub: Hub, monkeypatch: pyt
     table = open_dataset(entry(streaming=True), tmp_path, tmp_path / "cache", {}, patience=SHORT)
     assert len(rows(table)) == 2507
     assert not list((tmp_path / "cache").rglob("*.parquet"))
+
+
+def test_a_hub_that_is_gone_while_it_is_streamed_from(
+    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets.config.HF_ENDPOINT", f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(ValueError, match=r"de-en train: cannot be read after row 0 .*; try again, or take stream"):
+        open_dataset(entry(streaming=True), tmp_path, tmp_path / "cache", {}, patience=SHORT)
+
+
+def test_a_user_says_where_files_of_hubs_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", "mine")
+    for name in ("HF_HOME", "HF_HUB_CACHE"):
+        monkeypatch.setenv(name, "mine")
+        keep_below(tmp_path)
+        assert constants.HF_HUB_CACHE == "mine"
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_XET_CACHE", "mine")
+    keep_below(tmp_path)
+    assert str(tmp_path / "hub") == constants.HF_HUB_CACHE
 
 
 def test_cards(tmp_path: Path) -> None:
