@@ -2,10 +2,11 @@
 
 A window draws about as many sentence pairs as its steps hold, adds what the last window left over, and packs them into
 steps. It is a function of (seed, position), and the position is a small record, independent of the number of processes;
-resuming repacks at most one window. A window ends where a phase of the curriculum does.
+resuming repacks one window. A window ends where a phase of the curriculum does.
 """
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,13 +85,17 @@ class Mixture:
         )
 
     def __iter__(self) -> Iterator[Step]:
-        while True:
-            steps, following = self._window(self._position)
-            while self._offset < len(steps):
-                step = steps[self._offset]
-                self._offset += 1
-                yield step
-            self._position, self._offset = following, 0
+        """The next window is packed in a thread while the steps of this one are taken."""
+        with ThreadPoolExecutor(1, thread_name_prefix="packing") as ahead:
+            window = ahead.submit(self._window, self._position)
+            while True:
+                steps, following = window.result()
+                window = ahead.submit(self._window, following)
+                while self._offset < len(steps):
+                    step = steps[self._offset]
+                    self._offset += 1
+                    yield step
+                self._position, self._offset = following, 0
 
     def table(self) -> list[dict[str, Any]]:
         """What is drawn in each phase, for people. repeats: times that each row is drawn while as many sentences are
