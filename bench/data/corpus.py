@@ -1,7 +1,7 @@
 """The text that is measured on, fetched as for training, and the same lines as plain files for peers."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,15 +23,17 @@ _HELD_OUT = {"dev": 200, "test": 300}
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """Rows (src, tgt) of one pair. held_out: the dev and test rows."""
+    """Rows (src, tgt) of one pair. held_out: the dev and test rows. mixture: files of pairs that are packed together,
+    instead of this one."""
 
     name: str
     pair: LangPair
     train: pa.Table
     held_out: dict[str, pa.Table]
+    mixture: tuple[Path, ...] = ()
 
     def head(self, rows: int) -> "Text":
-        return Text(name=self.name, pair=self.pair, train=self.train.slice(0, rows), held_out=self.held_out)
+        return replace(self, train=self.train.slice(0, rows))
 
 
 def read_text(path: Path | None, rows: int) -> Text:

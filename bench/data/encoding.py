@@ -15,6 +15,7 @@ from pipeline.vocab.encode import Shard, encode_shard
 from pipeline.vocab.tokenizer import Vocabulary, train_vocabulary
 
 _SAMPLE_LINES = 50_000
+_WARM = 1000  # texts
 _LIMIT = 256  # tokens a side, tags and EOS included
 
 
@@ -27,6 +28,8 @@ def measure(text: Text, scale: Scale, directory: Path) -> Iterator[dict[str, Any
         for side, column in zip(sides, batch.columns, strict=True):
             side += column.to_pylist()
     models = (vocabulary.source_model, vocabulary.target_model)
+    for model, texts in zip(models, sides, strict=True):
+        model.encode(texts[:_WARM])  # the first call prepares its tables
     for number in range(scale.rounds):
         for threads in scale.threads:
             began = time.perf_counter()

@@ -1,6 +1,6 @@
 """Any number of pairs made from real ones: two short sentences and their two translations in a row, no row twice."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +36,7 @@ def many_pairs(sentences: pa.RecordBatch, count: int) -> Iterator[pa.RecordBatch
         yield pa.record_batch(columns, names=["src", "tgt"])
 
 
-def write_tsv(batches: Iterator[pa.RecordBatch], path: Path) -> int:
+def write_tsv(batches: Iterable[pa.RecordBatch], path: Path) -> int:
     """Write rows as lines of tab-separated texts, compressed as the name says; how many they are."""
     rows = 0
     with pa.output_stream(str(path), compression="zstd" if path.suffix == ".zst" else None) as file:

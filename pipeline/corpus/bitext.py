@@ -1,9 +1,10 @@
 """Cleaned rows of a pair as Arrow files: columns src and tgt."""
 
+import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import datasets
 import pyarrow as pa
@@ -20,24 +21,78 @@ def read_bitext(directory: Path, split: str) -> datasets.Dataset:
 
 
 def iter_bitext(directory: Path, split: str, start: int = 0, stop: int | None = None) -> Iterator[pa.RecordBatch]:
-    """Batches (src, tgt) of the rows from start to stop, read one after the other in little memory."""
-    with pa.OSFile(str(directory / f"{split}.arrow")) as file, pa.ipc.open_stream(file) as reader:
-        at = 0
-        for batch in reader:
+    """Batches (src, tgt) of the rows from start to stop, read one after the other in little memory.
+
+    What lies before them is not read, or the shards of a corpus would read its square.
+    """
+    with pa.OSFile(str(directory / f"{split}.arrow")) as file:
+        schema = pa.ipc.read_schema(pa.ipc.read_message(file))
+        at, place = 0, file.tell()
+        while (header := _header(file)) is not None and (stop is None or at < stop):
             stop_if_asked(f"reading {directory}")
-            if stop is not None and at >= stop:
-                return
-            end = at + batch.num_rows
+            end = at + header.rows
             if end > start:
+                file.seek(place)
+                batch = pa.ipc.read_record_batch(pa.ipc.read_message(file), schema)
                 first = max(start - at, 0)
                 last = batch.num_rows if stop is None else min(stop - at, batch.num_rows)
                 yield batch.slice(first, last - first)
-            at = end
+            at, place = end, header.end
+            file.seek(place)
 
 
 def num_rows(directory: Path, split: str) -> int:
     """Rows of a split, from the headers of its batches."""
-    return sum(batch.num_rows for batch in iter_bitext(directory, split))
+    rows = 0
+    with pa.OSFile(str(directory / f"{split}.arrow")) as file:
+        pa.ipc.read_message(file)
+        while (header := _header(file)) is not None:
+            rows += header.rows
+            file.seek(header.end)
+    return rows
+
+
+class _Header(NamedTuple):
+    """Of a batch in an Arrow stream. end: position in the file behind it."""
+
+    rows: int
+    end: int
+
+
+def _header(file: pa.NativeFile) -> _Header | None:
+    """Header of the batch that begins here, none at the end of the stream.
+
+    A message of the format (arrow.apache.org/docs/format/Columnar.html) is a mark, the size of its metadata, these, and
+    a body. The metadata are the flatbuffer Message{version, header type, header, size of the body}, in which the header
+    is the table RecordBatch{rows, ...}.
+    """
+    prefix = file.read(8)
+    if len(prefix) < 8:
+        return None
+    mark, size = struct.unpack("<II", prefix)
+    assert mark == 0xFFFFFFFF, "not the beginning of a message"
+    if size == 0:
+        return None
+    metadata = file.read(size)
+    message = struct.unpack_from("<I", metadata)[0]
+    header = _place(metadata, message, 2)
+    assert header is not None, "a message without a header"
+    batch = header + struct.unpack_from("<I", metadata, header)[0]
+    return _Header(rows=_number(metadata, batch, 0), end=file.tell() + _number(metadata, message, 3))
+
+
+def _number(buffer: bytes, table: int, field: int) -> int:
+    """A field of 8 bytes of a flatbuffer's table, 0 where it is left out."""
+    place = _place(buffer, table, field)
+    return 0 if place is None else int(struct.unpack_from("<q", buffer, place)[0])
+
+
+def _place(buffer: bytes, table: int, field: int) -> int | None:
+    """Where a field of a flatbuffer's table lies, by the offsets before the table; 0 stands for none."""
+    offsets = table - struct.unpack_from("<i", buffer, table)[0]
+    (size,) = struct.unpack_from("<H", buffer, offsets)
+    offset = struct.unpack_from("<H", buffer, offsets + 4 + 2 * field)[0] if 4 + 2 * field < size else 0
+    return table + offset if offset else None
 
 
 class BitextWriter:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bench.data import cleaning, encoding, reading
+from bench.data import cleaning, encoding, packing, reading
 from bench.data.cleaning import PEER_PYTHON
 from bench.data.corpus import SAMPLE, read_text
 from bench.data.pairs import many_pairs, short_sentences, write_tsv
@@ -116,6 +116,16 @@ def test_every_format_is_read_in_full(text, tmp_path):
     rows = {row["variant"]: row for row in reading.measure(text, QUICK, tmp_path)}
     assert list(rows) == list(reading.WRITERS)
     assert {row["kept"] for row in rows.values()} == {ROWS}
+
+
+def test_packing_is_measured_on_the_same_rows(text, tmp_path):
+    scale = replace(QUICK, mixture_pieces=600)
+    rows = {row["variant"]: row for row in judge(list(packing.measure(text, scale, tmp_path)), "cpu")}
+    assert list(rows) == ["d=256", "d=512"]
+    for row in rows.values():
+        assert 0 < row["useful"] == row["measured"] <= 1
+        assert row["pairs_per_second"] > 0
+        assert 0 < row["kept"] <= row["rows"] == ROWS
 
 
 def test_ratios_are_medians_of_rounds(tmp_path):
