@@ -8,13 +8,6 @@ import pytest
 from eval.funnel import RULES
 from pipeline.config import ROOT
 
-ALL_RULES = [
-    "corpus.rules.min_digit_overlap=0.5",
-    "corpus.rules.max_end_difference=3",
-    "corpus.rules.min_script=0.5",
-    "corpus.rules.language={min_probability:0.5,min_letters:10}",
-    "corpus.rules.near_duplicates={threshold:0.8,num_hashes:128,shingle_words:2}",
-]
 SECRET = "Wer dies liest, kennt einen Satz ohne Lizenz"
 
 
@@ -45,7 +38,8 @@ def write_tsv(corpus, src, rows):
 @pytest.fixture(scope="module")
 def done(place):
     # -o: the environment is there, whatever the times of its files
-    words = [*(f"'{rule}'" for rule in ALL_RULES), f"runtime.artifacts={place}/artifacts", f"runtime.runs={place}/runs"]
+    near = "'corpus.rules.near_duplicates={threshold:0.8,num_hashes:128,shingle_words:2}'"  # the one rule that is off
+    words = [near, f"runtime.artifacts={place}/artifacts", f"runtime.runs={place}/runs"]
     command = ["make", "--no-print-directory", "-o", ".venv/.ready", "data", "RECIPE=smoke"]
     command += [f"CORPUS={place}/my o'corpus", "ARGS=" + " ".join(words)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
@@ -68,7 +62,7 @@ def test_the_table_is_printed_and_nothing_is_trained(place, done):
 def test_every_row_is_accounted_for(results):
     with (results / "funnel.csv").open(encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    rules = [name for name in rows[0] if name not in ("pair", "split", "read", "kept", "too_many_tokens")]
+    rules = [name for name in rows[0] if name not in ("pair", "split", "read", "changed", "kept", "too_many_tokens")]
     found = {(row["pair"], row["split"]): row for row in rows}
     assert set(found) == {(pair, split) for pair in ("de-en", "tr-en") for split in ("train", "dev", "test")}
     sizes = {pair: sum(int(found[pair, split]["read"]) for split in ("train", "dev", "test")) for pair, _ in found}

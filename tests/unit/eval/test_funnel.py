@@ -21,13 +21,15 @@ RULES += ["script", "held_out", "language", "duplicate", "near_duplicate"]
 def _funnel(pair: str, read: int, removed: dict[str, int], dropped: int | None = 0) -> PairFunnel:
     held_out = {"dev": (200, 200), "test": (300, 298)}
     kept = read - sum(removed.values())
-    return PairFunnel(pair=pair, read=read, removed=removed, kept=kept, too_many_tokens=dropped, held_out=held_out)
+    return PairFunnel(
+        pair=pair, read=read, changed=0, removed=removed, kept=kept, too_many_tokens=dropped, held_out=held_out
+    )
 
 
 def _record(**changes: Any) -> dict[str, Any]:
     def splits(read: int, removed: dict[str, int]) -> dict[str, Any]:
         held_out = {"read": 200, "removed": {"empty_side": 0}, "kept": 200}
-        train = {"read": read, "removed": removed, "kept": read - sum(removed.values())}
+        train = {"read": read, "changed": 7, "removed": removed, "kept": read - sum(removed.values())}
         return {"train": train, "dev": held_out, "test": held_out}
 
     def source(name: str, licence: str, read: int) -> dict[str, Any]:
@@ -48,6 +50,7 @@ def _record(**changes: Any) -> dict[str, Any]:
             "fa-en": [source("books", "MPL-2.0", 1000)],
         },
         "examples": {"fa-en": {"too_long": [["سلام " * 200, "x" * 1000]], "duplicate": [["<b>سلام</b>", ""]]}},
+        "not_judged": {"fa-en": ["language: fa is not known"]},
         "config": {"corpus": {"rules": {"max_chars": 500, "identical": True}}},
     }
     return {**record, **changes}
@@ -74,6 +77,8 @@ def test_the_page_shows_every_rule_and_only_columns_that_removed_something(writt
     assert body[12:21] == ["tr-en", "100", "95", "95.0 %", "5", "5.0 %", "0", "0", "200"]
     assert body[22:] == ["all pairs", "1,100", "1,085", "98.6 %", "6", "0.5 %", "9", "0.8 %", "2", "0.2 %"]
     assert "Both sides are the same text. Removed nothing." in page.text
+    assert "Not applied to fa-en: language: fa is not known." in page.text
+    assert any("the text of 14 rows was changed" in text for text in page.text)
     assert {"corpus.rules.max_chars=500", "corpus.rules.identical=true"} <= set(page.text)
 
 
@@ -117,10 +122,10 @@ def test_the_funnel_as_csv(tmp_path: Path) -> None:
     (tmp_path / "data.json").write_text(json.dumps(_record()), encoding="utf-8")
     save_funnel(tmp_path / "funnel.csv", load_funnels(tmp_path / "data.json"))
     assert (tmp_path / "funnel.csv").read_text().splitlines()[:4] == [
-        "pair,split,read,too_long,identical,duplicate,kept,too_many_tokens",
-        "fa-en,train,1000,1,0,9,990,2",
-        "fa-en,dev,200,,,,200,",
-        "fa-en,test,200,,,,200,",
+        "pair,split,read,changed,too_long,identical,duplicate,kept,too_many_tokens",
+        "fa-en,train,1000,7,1,0,9,990,2",
+        "fa-en,dev,200,,,,,200,",
+        "fa-en,test,200,,,,,200,",
     ]
 
 
