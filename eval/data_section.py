@@ -35,7 +35,8 @@ class DataSection:
     """What the template `data_section.html.j2` shows.
 
     rules: those that removed a row, which are the columns. notes: (rule, what it removes, settings, rows) of all that
-    were on. by_pair: (pair, source) where some pair has several. examples: pair, its sides, and rows by rule.
+    were on. changed: rows whose text normalisation changed. not_judged: (which rule does not apply and why, pairs).
+    by_pair: (pair, source) where some pair has several. examples: pair, its sides, and rows by rule.
     not_shown: pairs whose sentences no licence allows to show.
     """
 
@@ -43,6 +44,8 @@ class DataSection:
     total: PairFunnel | None
     rules: Sequence[str]
     notes: Sequence[tuple[str, str, Sequence[str], int]]
+    changed: int
+    not_judged: Sequence[tuple[str, Sequence[str]]]
     some_too_long: bool
     sources: Sequence[Source]
     by_pair: Sequence[tuple[str, Source]]
@@ -72,6 +75,8 @@ def data_section(run_dir: Path, record: RunRecord) -> DataSection | None:
             (rule, RULES[rule][0] if rule in RULES else "", settings_of(rule, record.config), everything.removed[rule])
             for rule in rules_of(funnels)
         ],
+        changed=everything.changed,
+        not_judged=_not_judged(record, funnels),
         some_too_long=any(funnel.too_many_tokens for funnel in funnels),
         sources=_merged(by_pair),
         by_pair=by_pair if len(by_pair) > len(funnels) else [],
@@ -79,6 +84,14 @@ def data_section(run_dir: Path, record: RunRecord) -> DataSection | None:
         not_shown=[funnel.pair for funnel in funnels if funnel.pair not in record.examples],
         figure=Markup(inline_svg(figure, FUNNEL, escape(description, quote=True))),
     )
+
+
+def _not_judged(record: RunRecord, funnels: Sequence[PairFunnel]) -> list[tuple[str, list[str]]]:
+    found: dict[str, list[str]] = {}
+    for funnel in funnels:
+        for reason in record.not_judged.get(funnel.pair, ()):
+            found.setdefault(reason, []).append(funnel.pair)
+    return list(found.items())
 
 
 def _source(item: Json, pairs: int) -> Source:

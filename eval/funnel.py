@@ -33,7 +33,8 @@ RULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class PairFunnel:
-    """Training rows of a pair. removed: by rule, in the order of the rules, with those that removed none.
+    """Training rows of a pair. changed: by normalisation. removed: by rule, in the order of the rules, with those that
+    removed none.
 
     too_many_tokens: kept rows that the encoder left out, None where the record does not say. held_out: rows of dev and
     test, (read, kept).
@@ -41,6 +42,7 @@ class PairFunnel:
 
     pair: str
     read: int
+    changed: int
     removed: Mapping[str, int]
     kept: int
     too_many_tokens: int | None
@@ -61,6 +63,7 @@ def funnels_of(record: RunRecord) -> list[PairFunnel]:
         PairFunnel(
             pair=pair,
             read=int(splits["train"]["read"]),
+            changed=int(splits["train"].get("changed", 0)),
             removed={rule: int(count) for rule, count in splits["train"].get("removed", {}).items()},
             kept=int(splits["train"]["kept"]),
             too_many_tokens=record.encoded[pair]["dropped"] if pair in record.encoded else None,
@@ -95,6 +98,7 @@ def total(funnels: Sequence[PairFunnel]) -> PairFunnel:
     return PairFunnel(
         pair="all pairs",
         read=sum(funnel.read for funnel in funnels),
+        changed=sum(funnel.changed for funnel in funnels),
         removed={rule: sum(funnel.removed.get(rule, 0) for funnel in funnels) for rule in rules_of(funnels)},
         kept=sum(funnel.kept for funnel in funnels),
         too_many_tokens=None if None in dropped else sum(number for number in dropped if number is not None),
@@ -119,14 +123,14 @@ def save_funnel(path: Path, funnels: Sequence[PairFunnel]) -> None:
     rules = rules_of(funnels)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["pair", "split", "read", *rules, "kept", "too_many_tokens"])
+        writer.writerow(["pair", "split", "read", "changed", *rules, "kept", "too_many_tokens"])
         for funnel in funnels:
             dropped = "" if funnel.too_many_tokens is None else funnel.too_many_tokens
             counts = [funnel.removed.get(rule, 0) for rule in rules]
-            writer.writerow([funnel.pair, "train", funnel.read, *counts, funnel.kept, dropped])
+            writer.writerow([funnel.pair, "train", funnel.read, funnel.changed, *counts, funnel.kept, dropped])
             for split, (read, kept) in funnel.held_out.items():
                 empty = [read - kept if rule == "empty_side" else "" for rule in rules]
-                writer.writerow([funnel.pair, split, read, *empty, kept, ""])
+                writer.writerow([funnel.pair, split, read, "", *empty, kept, ""])
 
 
 def text_table(funnels: Sequence[PairFunnel]) -> str:

@@ -27,11 +27,12 @@ class RunRecord:
     environment: Json
     systems: Mapping[str, Sequence[Json]]  # cost ledgers, one a model
     corpus: Json
-    funnel: Json  # by pair and split: read, removed by rule, kept
+    funnel: Json  # by pair and split: read, changed, removed by rule, kept
     sources: Mapping[str, Sequence[Json]]  # by pair: name, tag, licence, citation, read, kept
     examples: Mapping[
         str, Mapping[str, Sequence[Sequence[str]]]
     ]  # by pair that may be shown, and rule: [source, target]
+    not_judged: Mapping[str, Sequence[str]]  # by pair: which rule does not apply to a side, and why
     encoded: Mapping[str, Json]  # by pair: training rows, and how many were dropped for their tokens
     sample_sentences: bool
 
@@ -93,6 +94,7 @@ def load_run(run_dir: Path, name: str = "run.json") -> RunRecord:
         funnel=data.get("funnel") or {},
         sources=data.get("sources") or {},
         examples=data.get("examples") or {},
+        not_judged=data.get("not_judged") or {},
         encoded=data.get("encoded") or {},
         sample_sentences=data.get("sample_sentences") is True,
     )

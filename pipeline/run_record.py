@@ -80,6 +80,7 @@ def data_record(
         },
         "funnel": {name: {split: funnel[split] for split in SPLITS} for name, funnel in funnels.items()},
         "sources": {name: funnel["sources"] for name, funnel in funnels.items()},
+        "not_judged": {name: funnel["not_judged"] for name, funnel in funnels.items()},
         "encoded": {
             name: {key: each["splits"]["train"][key] for key in ("rows", "dropped")} for name, each in counts.items()
         },

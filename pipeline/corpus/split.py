@@ -28,10 +28,11 @@ def split_table(table: FetchedTable, config: SplitConfig, missing: Mapping[str, 
     chosen = _choose(documents, wanted, config.seed)
     for name, documents_of_split in chosen.items():
         if not len(documents_of_split):
+            named = DOCUMENT in table.columns or wanted[name] == 0
+            remedy = "raise corpus.split.max_share" if named else f"set corpus.split.block={wanted[name]}"
             raise ValueError(
                 f"source {table.source} ({', '.join(table.codes)}) has no {name} set, and none of its documents is as "
-                f"small as the {wanted[name]} rows of it that may be taken; add a {name} set to the corpus, or raise "
-                "corpus.split.max_share"
+                f"small as the {wanted[name]} rows of it that may be taken; add a {name} set to the corpus, or {remedy}"
             )
     taken = {name: np.isin(documents, picked) for name, picked in chosen.items()}
     masks = {"train": ~np.logical_or.reduce(list(taken.values())), **taken}

@@ -38,6 +38,28 @@ def test_any_directory_name_will_do(tmp_path, place):
         load_config(["train.learning_ratee=1"], root)
 
 
+@pytest.mark.parametrize("place", ["with space", "o'clock", "a=${b}"])
+def test_a_directory_is_a_corpus(tmp_path, monkeypatch, place):
+    (tmp_path / place).mkdir()
+    monkeypatch.chdir(tmp_path)
+    config = load_config(["recipes=smoke", f"corpus={place}"])
+    assert config.corpus.path == str(tmp_path / place)
+    assert (config.pairs, config.recipe) == (["all"], "smoke")
+    assert re.fullmatch(r"smoke-[\w.-]+", config.name)
+
+
+def test_what_is_said_of_a_corpus_directory_wins(tmp_path, monkeypatch):
+    (tmp_path / "sample").mkdir()
+    monkeypatch.chdir(tmp_path)
+    config = load_config(["recipes=smoke", "corpus=./sample", "pairs=[a-b]", "name=mine", "corpus.rules.max_chars=9"])
+    assert (config.pairs, config.name, config.corpus.rules.max_chars) == (["a-b"], "mine", 9)
+    assert load_config(["recipes=smoke", "corpus=sample"]).corpus.path == "data/sample"
+    with pytest.raises(ValueError, match=r"corpus=\./sample is a directory, and corpus.path= names another"):
+        load_config(["corpus=./sample", "corpus.path=other"])
+    with pytest.raises(ValueError, match=r"corpus=samplle is neither a directory nor .*; did you mean sample\?"):
+        load_config(["corpus=samplle"])
+
+
 def test_a_shared_vocabulary_has_one_size_in_every_baseline_too():
     config = load_config(["vocab=shared", "vocab.source_size=5000", "vocab.target_size=5000"])
     assert all(tier.vocab.shared and tier.vocab.source_size == tier.vocab.target_size for tier in config.baselines)
