@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.corpus.bitext import read_bitext
+from pipeline.decode.shards import whole_lines
 
 
 def translated_rows(directory: Path, pair: str) -> list[int]:
     """Rows that an interrupted attempt translated; a line that it left half-written is cut off."""
     rows = []
     for part in _parts(directory, pair):
-        whole = [line for line in part.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-        part.write_text("".join(whole), encoding="utf-8")
-        rows += [json.loads(line)["row"] for line in whole]
+        lines = whole_lines(part)
+        part.write_text("".join(lines), encoding="utf-8")
+        rows += [json.loads(line)["row"] for line in lines]
     return sorted(rows)
 
 
@@ -22,7 +23,7 @@ def merge_translations(directory: Path, pair: str, bitext: Path) -> None:
     parts = _parts(directory, pair)
     found: dict[int, dict[str, Any]] = {}
     for part in parts:
-        for line in part.read_text(encoding="utf-8").splitlines():
+        for line in whole_lines(part):
             record = json.loads(line)
             found[record["row"]] = record
     test = read_bitext(bitext, "test")

@@ -45,7 +45,7 @@ class LineShard:
         """Add what ended attempts left to the records, without lines that are half-written; whether all are there."""
         parts = sorted(self.directory.glob(f"{self._name}.rank-*.jsonl"))
         if parts:
-            lines = [line for path in (self._gathered, *parts) for line in _whole_lines(path)]
+            lines = [line for path in (self._gathered, *parts) for line in whole_lines(path)]
             write_atomically(self._gathered, "".join(lines))
             for part in parts:
                 part.unlink()
@@ -53,7 +53,7 @@ class LineShard:
 
     def records(self) -> dict[int, Record]:
         """Those of ended attempts, by row."""
-        found = (json.loads(line) for line in _whole_lines(self._gathered))
+        found = (json.loads(line) for line in whole_lines(self._gathered))
         return {record["row"]: record for record in found}
 
 
@@ -93,7 +93,8 @@ def _batches(lines: Iterable[str]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([pa.array(held, pa.string())], names=[LINE])
 
 
-def _whole_lines(path: Path) -> list[str]:
+def whole_lines(path: Path) -> list[str]:
+    """Lines of a file of records that end, by line feeds alone: a text may hold U+2028 and its like."""
     if not path.exists():
         return []
     text = path.read_text(encoding="utf-8")

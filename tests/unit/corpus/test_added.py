@@ -74,6 +74,14 @@ def test_a_pair_that_only_the_other_has_is_measured_there(both: tuple[Path, Path
     assert prepared[2].notice == "Notice of the first\nNotice of the second"
 
 
+def test_test_sets_may_be_added_alone(both: tuple[Path, Path], make_corpus: Make, tmp_path: Path) -> None:
+    bare = make_corpus({"train.tsv": "de\ten\n" + "".join(f"Satz {n}\tSentence {n}\n" for n in range(50))}, "bare")
+    prepared = prepare(bare, [str(both[1])], ["de-en"], tmp_path)
+    (directory,) = cleaned(prepared)
+    assert bitext_rows(directory, "test") == [("Anders", "What the other tests")]
+    assert [source["read"] for source in funnel(directory)["sources"]] == [50, 3]  # nothing is split off
+
+
 def test_without_additions_nothing_is_cleaned_anew(both: tuple[Path, Path], tmp_path: Path) -> None:
     main, other = both
     alone = cleaned(prepare(main, [], ["de-en"], tmp_path))

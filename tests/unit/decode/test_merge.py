@@ -11,7 +11,8 @@ from pipeline.decode.merge import merge_translations, translated_rows
 
 def write_parts(directory, rows):
     for rank in range(2):
-        lines = [json.dumps({"row": row, "hypothesis": f"h{row}", "score": -1.0}) + "\n" for row in rows[rank::2]]
+        records = [{"row": row, "hypothesis": f"h{row}\u2028", "score": -1.0} for row in rows[rank::2]]
+        lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
         (directory / f"tr-en.rank-{rank}.jsonl").write_text("".join(lines))
 
 
@@ -28,8 +29,8 @@ def test_merged_file_is_in_the_order_of_the_test_set(tmp_path, prepared):
     count = len(read_bitext(bitext, "test"))
     write_parts(tmp_path, list(range(count))[::-1])
     merge_translations(tmp_path, "tr-en", bitext)
-    lines = [json.loads(line) for line in (tmp_path / "tr-en.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [line["hypothesis"] for line in lines] == [f"h{row}" for row in range(count)]
+    lines = [json.loads(line) for line in (tmp_path / "tr-en.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    assert [line["hypothesis"] for line in lines] == [f"h{row}\u2028" for row in range(count)]
     assert [path.name for path in tmp_path.iterdir()] == ["tr-en.jsonl"]
 
 
