@@ -6,18 +6,25 @@ import re
 import signal
 import subprocess
 import time
+from dataclasses import asdict, replace
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from pipeline.backtranslation import back_translate, load_backtranslation
-from pipeline.config import ROOT
+from pipeline.config import ROOT, load_config
 from pipeline.corpora import clean, prepare_corpus
 from pipeline.corpus.clean import funnel
 from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.manifest import read_manifest
-from pipeline.stage import Store
+from pipeline.decode.job import LinesJob
+from pipeline.decode.lines import translate
+from pipeline.decode.shards import LineShard, write_lines
+from pipeline.model.fused_attention import SWITCH
+from pipeline.stage import Stopped, Store
 from pipeline.tasks import DataConfig
+from pipeline.translation import FinishedRun
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.encode import EncodedSplit, encode, encoded_counts
 from pipeline.vocab.tokenizer import Vocabulary, train_vocabulary
@@ -78,7 +85,79 @@ def test_the_manifest_says_where_it_comes_from(made, results):
     assert (entry.tag, entry.rows, entry.pair.name, entry.split) == ("bt", 40, "en-de", "train")
 
 
-def test_interrupted_and_resumed_with_other_processes_equals_uninterrupted(place, made, tmp_path):
+class AskedToStop:
+    """A stop that is asked for after so many batches."""
+
+    def __init__(self, batches):
+        self.left = batches
+
+    def __bool__(self):
+        self.left -= 1
+        return self.left < 0
+
+
+@pytest.fixture
+def process(monkeypatch):
+    """Does in this process what one process of a job does, and leaves no trace of it."""
+    threads, precision = torch.get_num_threads(), SWITCH.fp32_precision
+
+    def work(job, rank, world, stop=False):
+        settings = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "DS_ACCELERATOR": "cpu"}
+        for name, value in settings.items():
+            monkeypatch.setenv(name, str(value))
+        translate(asdict(job), stop)
+
+    yield work
+    torch.set_num_threads(threads)
+    SWITCH.fp32_precision = precision
+
+
+def test_interrupted_and_resumed_by_other_processes_equals_uninterrupted(place, results, process, tmp_path):
+    finished = FinishedRun.open("smoke", runs=results.parent, store=Store(place.root / "artifacts"))
+    lines = [*sentences(20), "", *sentences(40)[20:]]
+    write_lines(lines, tmp_path / "lines.parquet")
+    spans = [[0, 15], [15, 30], [30, 41]]
+
+    def job(name):
+        (tmp_path / name).mkdir(exist_ok=True)
+        shards = [LineShard(directory=tmp_path / name, start=start, stop=stop) for start, stop in spans]
+        return shards, LinesJob(
+            title="lines",
+            lines=str(tmp_path / "lines.parquet"),
+            shards=[span for span, shard in zip(spans, shards, strict=True) if not shard.gather()],
+            target="en",
+            max_source_tokens=finished.max_source_tokens,
+            vocabulary=str(finished.vocabulary.path),
+            checkpoints=str(finished.model.path / "checkpoints"),
+            out=str(tmp_path / name),
+            decode=replace(finished.decode, beam=1, batch_sentences=4),
+            runtime=replace(load_config([]).runtime, device="cpu"),
+        )
+
+    shards, whole = job("whole")
+    process(whole, rank=0, world=1)
+    assert all(shard.gather() for shard in shards)
+    expected = [shard.records() for shard in shards]
+    assert expected[1][20] == {"row": 20, "skipped": "empty"}
+    assert len({record["text"] for records in expected for record in records.values() if "text" in record}) > 5
+
+    parts, first = job("parts")
+    for rank, batches in enumerate((4, 2)):
+        with pytest.raises(Stopped):
+            process(first, rank=rank, world=2, stop=AskedToStop(batches))
+    with parts[0].part(1).open("a", encoding="utf-8") as file:
+        file.write('{"row": 3, "text": "half a li')
+    _, second = job("parts")
+    assert second.shards == spans[1:]  # the first was done
+    assert 0 < sum(len(shard.records()) for shard in parts[1:]) < 26
+    for rank in range(3):
+        process(second, rank=rank, world=3)
+    assert all(shard.gather() for shard in parts)
+    assert [shard.records() for shard in parts] == expected
+
+
+@pytest.mark.long
+def test_a_signal_stops_the_command_and_the_same_command_goes_on(place, made, tmp_path):
     corpus, _ = made
     other = Place(tmp_path)
     for stage in ("train", "vocab"):
