@@ -78,10 +78,10 @@ def back_translate(config: BacktranslationConfig) -> Path:
     if not text.is_file():
         raise ValueError(f"text={text} is no file; give one of sentences in {pairs[0].src}, one a line")
     check_writable(out.parent, "out")
-    _check_ours(out)
+    check_ours(out)
     sha256 = file_sha256(text)
     tables = {pair: _translate(config, store, run, decode, pair, text, sha256) for pair in pairs}
-    _lay_out(config, run, decode, sha256, tables, out)
+    lay_out(config, run, decode, tables, out)
     if not store.ran:
         logger.info("nothing to translate: all is as it was")
     logger.info("corpus: %s; to train with it: corpus.add=[%s]", config.out, config.out)
@@ -115,7 +115,11 @@ def _translate(
         found = translate_lines(run, pair, _lines(text), work=work, runtime=config.runtime, decode=decode)
         write_table(_table(pair, found, counts), out / _TABLE)
         if not counts["rows"]:
-            raise ValueError(f"{text}: none of its {counts['lines']} lines has a translation into {pair.tgt}: {counts}")
+            fates = ", ".join(f"{fate} {number}" for fate, number in counts.items() if fate not in ("lines", "rows"))
+            raise ValueError(
+                f"{text}: none of its {counts['lines']} lines has a translation into {pair.tgt} ({fates}); "
+                f"is it text in {pair.src}, one sentence a line?"
+            )
         write_atomically(out / _COUNTS, json.dumps(counts))
         remove_tree(work)
         logger.info(
@@ -166,11 +170,10 @@ def _table(pair: LangPair, translations: Iterator[Translation], counts: "Counter
     return Table(columns=columns, batches=batches())
 
 
-def _lay_out(
+def lay_out(
     config: BacktranslationConfig,
     run: FinishedRun,
     decode: DecodeConfig,
-    sha256: str,
     tables: Mapping[LangPair, Artifact],
     out: Path,
 ) -> None:
@@ -215,7 +218,7 @@ def _lay_out(
     fresh.rename(out)
 
 
-def _check_ours(out: Path) -> None:
+def check_ours(out: Path) -> None:
     """Refuse to replace a directory that holds anything but what this command made."""
     if not out.exists() or not any(out.iterdir()):
         return
