@@ -22,6 +22,7 @@ from pipeline.vocab.config import VocabConfig
 logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parent.parent
+OPEN = ("batch.mixture.groups", "batch.mixture.sources")  # mappings whose keys are names of the user's choice
 _ANY_CORPUS = "rules"  # the choice of corpus that says nothing of files
 
 
@@ -197,7 +198,10 @@ def _explain(error: Exception, primary: str, overrides: Sequence[str], root: Pat
     for override in overrides:
         key = override.lstrip("+~").split("=", 1)[0]
         if "Could not override" in text and f"'{key}'" in text:
-            return f"configuration key {key} does not exist{suggestion(key, _keys(primary, root, overrides))}"
+            known = _keys(primary, root, overrides)
+            if any(f"{key}.".startswith(f"{mapping}.") for mapping in OPEN):
+                return f"{key} names something new; add it with a plus: +{override.lstrip('+~')}"
+            return f"configuration key {key} does not exist{suggestion(key, known)}"
     missing = re.search(r"Could not (?:find|load) '([\w/]+)/([^/']+)'", text)
     if missing:
         group, name = missing.groups()

@@ -89,6 +89,17 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
         (["train.max_tokens=true"], r"train.max_tokens=True must be of type int"),
         (["nonsense"], "nonsense"),
         (
+            ["batch.mixture.groups.rare.share=0.1"],
+            r"names something new; add it with a plus: \+batch.mixture.groups.rare",
+        ),
+        (["batch.mixture.groups={rare: {share: 0.1}}"], r"add it with a plus: \+batch.mixture.groups="),
+        (
+            ["+batch.mixture.groups.rare.pears=[a]"],
+            r"batch.mixture.groups.rare.pears does not exist; did you mean pairs",
+        ),
+        (["+batch.mixture.groups.rare.share=0.1"], r"batch.mixture.groups.rare.pairs is not set"),
+        (["batch.mixture.temperature=0.5"], r"batch.mixture.temperature=0.5 must be at least 1"),
+        (
             ["runtime.processes=4", "runtime.ep=3"],
             r"runtime.ep=3 does not divide runtime.processes=4; choose one of \[1, 2, 4\]",
         ),
