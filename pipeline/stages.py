@@ -7,7 +7,7 @@ stage really runs, so a run that has nothing to do says so at once.
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -95,7 +95,8 @@ def write_data(
     encoded: Mapping[LangPair, Artifact],
 ) -> Artifact:
     """data.html, and what it shows as plain files."""
-    record = data_record(config, corpus, cleaned, encoded)
+    settings = {key: config.to_json()[key] for key in ("name", "recipe", "pairs", "corpus", "vocab")}
+    record = {**data_record(config, corpus, cleaned, encoded), "config": settings}
 
     def run(out: Path) -> None:
         from eval.data_page import write_data
@@ -104,8 +105,7 @@ def write_data(
         write_data(out)
 
     inputs = {f"{kind} {pair}": a for kind, of in (("clean", cleaned), ("encode", encoded)) for pair, a in of.items()}
-    decisive: Any = {"corpus": asdict(config.corpus), "name": config.name, "recipe": config.recipe}
-    return store.get(Stage(name="data", version=1, config=decisive, inputs=inputs, run=run, label=config.name))
+    return store.get(Stage(name="data", version=1, config=settings, inputs=inputs, run=run, label=config.name))
 
 
 def baselines(

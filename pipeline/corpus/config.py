@@ -137,5 +137,6 @@ class CorpusConfig:
     def __post_init__(self) -> None:
         if not self.path:
             raise ValueError(
-                "corpus.path is empty; give the directory of a corpus, as CORPUS=path/to/dir (data/README.md)"
+                "corpus.path is empty; give the directory of the files: CORPUS=path/to/dir, or CORPUS_PATH=path/to/dir "
+                "beside the name of a corpus (data/README.md)"
             )

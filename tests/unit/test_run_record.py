@@ -1,6 +1,6 @@
 """`runs/<name>`: laid out from a report, without losing what somebody put there."""
 
-from pipeline.run_record import publish_run
+from pipeline.run_record import lay_out, publish_run
 from pipeline.stage import Artifact
 
 
@@ -34,3 +34,15 @@ def test_the_same_report_is_left_alone(tmp_path):
     (run / "report.html").write_text("edited")
     publish_run(artifact, run)
     assert (run / "report.html").read_text() == "edited"
+
+
+def test_data_is_laid_out_beside_the_results_of_training(tmp_path):
+    run = tmp_path / "runs" / "demo"
+    run.parent.mkdir()
+    publish_run(report(tmp_path, "one", {"report.html": "1", "funnel.csv": "old"}), run)
+    lay_out(report(tmp_path, "two", {"data.html": "2", "funnel.csv": "new", "manifest.json": "{}"}), run)
+    found = {file.name: file.read_text() for file in run.iterdir() if not file.name.startswith(".")}
+    assert found == {"report.html": "1", "data.html": "2", "funnel.csv": "new"}
+    publish_run(report(tmp_path, "three", {"report.html": "3", "funnel.csv": "newer"}), run)
+    found = {file.name: file.read_text() for file in run.iterdir() if not file.name.startswith(".")}
+    assert found == {"report.html": "3", "data.html": "2", "funnel.csv": "newer"}

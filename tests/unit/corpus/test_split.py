@@ -83,3 +83,11 @@ def test_a_document_too_large_is_an_error(make_corpus: Make, tmp_path: Path) -> 
         ValueError, match=r"source x \(de, en\) has no dev set, and none of its documents is as small as the 30"
     ):
         tables(make_corpus(by_document(1, 300)), tmp_path / "store")
+
+
+def test_rows_too_few_for_a_block_are_an_error_whose_remedy_works(make_corpus: Make, tmp_path: Path) -> None:
+    corpus = make_corpus({"de-en.tsv": "".join(f"Satz {r}\tSentence {r}\n" for r in range(60))})
+    with pytest.raises(ValueError, match=r"as the 6 rows of it that may be taken; .* or set corpus\.split\.block=6$"):
+        tables(corpus, tmp_path / "store")
+    found = tables(corpus, tmp_path / "store", block=6)
+    assert {split: table.rows for split, table in found.items()} == {"train": 48, "dev": 6, "test": 6}
