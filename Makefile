@@ -45,7 +45,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 	@echo
 	@echo '  settings of train, data and config:'
-	@echo '    RECIPE=demo LANG_PAIRS="de-en tr-en" NAME=mine RUNTIME=gpu ARGS="train.seed=2 ..."'
+	@echo '    RECIPE=demo LANG_PAIRS="de-en tr-en" (or all) NAME=mine RUNTIME=gpu ARGS="train.seed=2 ..."'
 	@echo '    CORPUS=path/to/dir (files named by pair: data/README.md) or a name in configs/corpus, with CORPUS_PATH=dir'
 	@echo '  of backtranslate:'
 	@echo '    NAME=finished LANG_PAIRS=en-de TEXT=mono.en LICENCE=CC0-1.0 OUT=data/mine; then train CORPUS_ADD=data/mine'
