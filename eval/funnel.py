@@ -134,15 +134,21 @@ def save_funnel(path: Path, funnels: Sequence[PairFunnel]) -> None:
 
 
 def text_table(funnels: Sequence[PairFunnel]) -> str:
-    """The funnel for a terminal: counts of rows, and of every rule that removed any its share in per cent."""
+    """The funnel for a terminal: counts of rows, and of every rule that removed any its share in per cent.
+
+    Rows with too many tokens are left out of the encoded rows, after cleaning: their share is of those read too.
+    """
     rules = used_rules(funnels)
     header = [["pair"], ["read"], ["kept"], ["kept", "%"]]
     header += [rule.split("_") for rule in rules]
+    too_long = any(funnel.too_many_tokens for funnel in funnels)
+    header += [["too many", "tokens"]] * too_long
     header += [[name] for name in _HELD_OUT]
     lines = [*funnels, *([total(funnels)] if len(funnels) > 1 else [])]
     rows = [
         [line.pair, f"{line.read:,}", f"{line.kept:,}", f"{100 * line.kept_share:.1f}"]
         + [_percent(line.share(rule)) for rule in rules]
+        + [_percent((line.too_many_tokens or 0) / line.read)] * too_long
         + [f"{line.held_out[name][1]:,}" if name in line.held_out else "" for name in _HELD_OUT]
         for line in lines
     ]

@@ -132,14 +132,14 @@ def test_the_funnel_as_csv(tmp_path: Path) -> None:
 def test_the_funnel_as_text() -> None:
     funnels = [
         _funnel("de-en", 60_000, {"too_long": 1, "few_letters": 300}),
-        _funnel("zh-Hans-en", 1_000, {"too_long": 0, "few_letters": 0}),
+        _funnel("zh-Hans-en", 1_000, {"too_long": 0, "few_letters": 0}, dropped=15),
     ]
     assert text_table(funnels).splitlines()[1:] == [
-        "                             kept    too      few",
-        "pair          read    kept      %   long  letters  dev  test",
-        "de-en       60,000  59,699   99.5  <0.01     0.50  200   298",
-        "zh-Hans-en   1,000   1,000  100.0      0        0  200   298",
-        "all pairs   61,000  60,699   99.5  <0.01     0.49",
+        "                             kept    too      few  too many",
+        "pair          read    kept      %   long  letters    tokens  dev  test",
+        "de-en       60,000  59,699   99.5  <0.01     0.50         0  200   298",
+        "zh-Hans-en   1,000   1,000  100.0      0        0      1.50  200   298",
+        "all pairs   61,000  60,699   99.5  <0.01     0.49      0.02",
     ]
 
 
