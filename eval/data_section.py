@@ -37,7 +37,7 @@ class DataSection:
     rules: those that removed a row, which are the columns. notes: (rule, what it removes, settings, rows) of all that
     were on. changed: rows whose text normalisation changed. not_judged: (which rule does not apply and why, pairs).
     by_pair: (pair, source) where some pair has several. examples: pair, its sides, and rows by rule.
-    not_shown: pairs whose sentences no licence allows to show.
+    not_shown: pairs without any row that a licence allows to show, though rows were removed.
     """
 
     funnels: Sequence[PairFunnel]
@@ -81,7 +81,7 @@ def data_section(run_dir: Path, record: RunRecord) -> DataSection | None:
         sources=_merged(by_pair),
         by_pair=by_pair if len(by_pair) > len(funnels) else [],
         examples=[_examples(record, funnel) for funnel in funnels if record.examples.get(funnel.pair)],
-        not_shown=[funnel.pair for funnel in funnels if funnel.pair not in record.examples],
+        not_shown=[f.pair for f in funnels if f.pair not in record.examples and any(f.removed.values())],
         figure=Markup(inline_svg(figure, FUNNEL, escape(description, quote=True))),
     )
 

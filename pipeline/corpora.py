@@ -107,7 +107,7 @@ def clean(config: CorpusConfig, store: Store, corpus: Corpus, pair: LangPair, da
 
     slice_ = {"pair": pair.name, "rules": asdict(config.rules), "keep_removed": config.keep_removed}
     inputs = {**artifacts, **({"held_out": corpus.held_out} if corpus.held_out else {})}
-    stage = Stage(name="clean", version=2, config=slice_, inputs=inputs, run=run, label=pair.name, resumable=True)
+    stage = Stage(name="clean", version=3, config=slice_, inputs=inputs, run=run, label=pair.name, resumable=True)
     return store.get(stage)
 
 

@@ -31,6 +31,7 @@ SHOWABLE = (
     "Apache-2.0",
     "MIT",
 )
+NUM_EXAMPLES = 3
 PACKAGES = ("torch", "deepspeed", "sentencepiece", "sacrebleu", "datasets", "hydra-core", "numpy")
 ORIGIN = ".artifact"  # which report artifact a run directory was laid out from
 
@@ -59,7 +60,7 @@ def data_record(
     cleaned: Mapping[LangPair, Artifact],
     encoded: Mapping[LangPair, Artifact],
 ) -> dict[str, Any]:
-    """The part of the record that is known before training. examples: where every source of a pair allows it."""
+    """The part of the record that is known before training. examples: of sources whose licence allows it."""
     manifest = corpus.manifest
     counts = {p.name: json.loads((a.path / "encode.json").read_text(encoding="utf-8")) for p, a in encoded.items()}
     funnels = {p.name: json.loads((a.path / "funnel.json").read_text(encoding="utf-8")) for p, a in cleaned.items()}
@@ -79,17 +80,26 @@ def data_record(
             "notice": corpus.notice,
         },
         "funnel": {name: {split: funnel[split] for split in SPLITS} for name, funnel in funnels.items()},
-        "sources": {name: funnel["sources"] for name, funnel in funnels.items()},
+        "sources": {name: [_without_text(source) for source in f["sources"]] for name, f in funnels.items()},
         "not_judged": {name: funnel["not_judged"] for name, funnel in funnels.items()},
         "encoded": {
             name: {key: each["splits"]["train"][key] for key in ("rows", "dropped")} for name, each in counts.items()
         },
-        "examples": {
-            name: funnel["examples"]
-            for name, funnel in funnels.items()
-            if all(source["licence"] in SHOWABLE for source in funnel["sources"])
-        },
+        "examples": {name: examples for name, funnel in funnels.items() if (examples := _showable(funnel["sources"]))},
     }
+
+
+def _without_text(source: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in source.items() if key != "examples"}
+
+
+def _showable(sources: Sequence[Mapping[str, Any]]) -> dict[str, list[list[str]]]:
+    """Three examples by rule, at most, of the sources whose licence allows to show them."""
+    found: dict[str, list[list[str]]] = {}
+    for source in sources:
+        for rule, rows in source["examples"].items() if source["licence"] in SHOWABLE else ():
+            found[rule] = [*found.get(rule, []), *rows][:NUM_EXAMPLES]
+    return found
 
 
 def environment(config: RunConfig) -> dict[str, Any]:

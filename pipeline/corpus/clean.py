@@ -7,7 +7,7 @@ import gzip
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,10 +92,11 @@ def clean(
         }
         counts = {"read": tally.read.total(), "changed": tally.changed, "removed": removed}
         content[split] = {**counts, "kept": tally.kept.total()}
-    content["examples"] = tallies["train"].examples
+    tally = tallies["train"]
+    content["examples"] = tally.examples_of(range(len(train)))
     content["sources"] = [
-        {**table.about(), "read": tallies["train"].read[number], "kept": tallies["train"].kept[number]}
-        for number, table in enumerate(train)
+        {**table.about(), "read": tally.read[at], "kept": tally.kept[at], "examples": tally.examples_of([at])}
+        for at, table in enumerate(train)
     ]
     content["not_judged"] = not_judged(config.rules, pair)
     for reason in content["not_judged"]:
@@ -106,8 +107,8 @@ def clean(
 
 def funnel(directory: Path) -> dict[str, Any]:
     """Content of `funnel.json`: pair; per split read, changed by normalisation, removed by rule and kept; examples by
-    rule; sources, each with name, tag, licence, citation, read and kept, in the order of the training rows; not_judged:
-    why a rule does not apply to a side."""
+    rule; sources, each with name, tag, licence, citation, read, kept and examples, in the order of the training rows;
+    not_judged: why a rule does not apply to a side."""
     content: dict[str, Any] = json.loads((directory / FUNNEL).read_text(encoding="utf-8"))
     return content
 
@@ -134,7 +135,7 @@ def _clean_shard(shard: Shard, out: Path) -> Tally:
                 verdict = judge(rules, src, tgt)
                 rows = pa.RecordBatch.from_arrays([src.array, tgt.array], schema=SCHEMA)
                 for number in np.unique(verdict[verdict >= 0]):
-                    tally.remove(names[number], rows.filter(pa.array(verdict == number)), removed)
+                    tally.remove(names[number], rows.filter(pa.array(verdict == number)), source, removed)
                 left = verdict < 0
                 tally.kept[source] += int(left.sum())
                 writer.write(rows.filter(pa.array(left)))
@@ -209,16 +210,29 @@ def _merge(shards: Sequence[Shard], tallies: Sequence[Tally], keep_removed: bool
             for shard in shards:
                 with Path(shard.out, "removed.tsv").open("rb") as file:
                     shutil.copyfileobj(file, removed)
-        kept = np.ones(total.kept.total(), dtype=bool)
+        counts = [(source, tally.kept[source]) for tally in tallies for source in sorted(tally.kept)]
+        owners = np.repeat(*np.array(counts, dtype=np.int64).reshape(-1, 2).T).astype(np.int16)
+        kept = np.ones(len(owners), dtype=bool)
         for rule, repeated in repeats.items():  # one after the other: batches depend on shards, the order must not
             kept &= ~repeated
-            for batch in _rows(shards, repeated) if repeated.any() else ():
-                total.remove(rule, batch, removed)
+            if repeated.any():
+                _remove(total, rule, _rows(shards, repeated), owners[repeated], removed)
         for batch in _rows(shards, kept):
             writer.write(batch)
-    for repeated in repeats.values():
-        _subtract(total, tallies, repeated)
     return total
+
+
+def _remove(
+    total: Tally, rule: str, batches: Iterable[pa.RecordBatch], owners: Any, removed: gzip.GzipFile | None
+) -> None:
+    """Take rows that were kept so far off each source. owners: source of each of the rows, never falling."""
+    at = 0
+    for batch in batches:
+        part = owners[at : at + batch.num_rows]
+        at += batch.num_rows
+        for source, rows in zip(*np.unique(part, return_counts=True), strict=True):
+            total.kept[int(source)] -= int(rows)
+            total.remove(rule, batch.filter(pa.array(part == source)), int(source), removed)
 
 
 def _rows(shards: Sequence[Shard], chosen: Bools) -> Iterator[pa.RecordBatch]:
@@ -244,16 +258,6 @@ def _repeats(shards: Sequence[Shard], rows: Sequence[int]) -> dict[str, Bools]:
     return found
 
 
-def _subtract(total: Tally, tallies: Sequence[Tally], repeated: Bools) -> None:
-    """Take repeated rows off what was kept of each source; a shard's rows are in the order of its sources."""
-    at = 0
-    for tally in tallies:
-        for source in sorted(tally.kept):
-            end = at + tally.kept[source]
-            total.kept[source] -= int(repeated[at:end].sum())
-            at = end
-
-
 def _rule_names(rules: Rules, pair: LangPair) -> list[str]:
     """Every rule that is on, in the order of the funnel."""
     names = [name for name in row_rules(rules, pair, None) if name != LANGUAGE]
@@ -268,7 +272,7 @@ def _write_held_out(pair: LangPair, tables: Sequence[FetchedTable], split: str, 
             for src, tgt in _texts(tally, source, table.path, pair):
                 rows = pa.RecordBatch.from_arrays([src.array, tgt.array], schema=SCHEMA)
                 empty = (src.lengths == 0) | (tgt.lengths == 0)
-                tally.remove(EMPTY, rows.filter(pa.array(empty)), None)
+                tally.remove(EMPTY, rows.filter(pa.array(empty)), source, None)
                 tally.kept[source] += int((~empty).sum())
                 writer.write(rows.filter(pa.array(~empty)))
     return tally

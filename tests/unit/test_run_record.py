@@ -1,7 +1,12 @@
 """`runs/<name>`: laid out from a report, without losing what somebody put there."""
 
-from pipeline.run_record import lay_out, publish_run
+import json
+
+from pipeline.config import load_config
+from pipeline.corpus.config import Rules
+from pipeline.run_record import data_record, lay_out, publish_run
 from pipeline.stage import Artifact
+from tests.corpora import clean_pair, prepare
 
 
 def report(tmp_path, key, files):
@@ -46,3 +51,36 @@ def test_data_is_laid_out_beside_the_results_of_training(tmp_path):
     publish_run(report(tmp_path, "three", {"report.html": "3", "funnel.csv": "newer"}), run)
     found = {file.name: file.read_text() for file in run.iterdir() if not file.name.startswith(".")}
     assert found == {"report.html": "3", "data.html": "2", "funnel.csv": "newer"}
+
+
+def test_examples_are_of_sources_whose_licence_allows_it(tmp_path):
+    def rows(name):
+        same = [(f"{name} {word} is the same", f"{name} {word} is the same") for word in ("one", "two")]
+        return [*same, *[(f"Ein Satz von {name}", f"A sentence of {name}")] * 3]
+
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for name in ("web", "books"):
+        (corpus / f"{name}.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in rows(name)))
+    for split in ("dev", "test"):
+        (corpus / f"{split}.tsv").write_text(f"Noch {split}\tMore {split}\n")
+    entry = "{{split: {split}, path: {name}.tsv, format: tsv, columns: [de, en]{more}}}"
+    entries = [
+        entry.format(split="train", name="web", more=", name: web"),
+        entry.format(split="train", name="books", more=", name: books, licence: MPL-2.0"),
+        *(entry.format(split=split, name=split, more="") for split in ("dev", "test")),
+    ]
+    (corpus / "manifest.yaml").write_text("name: x\nfiles:\n" + "".join(f"  - {entry}\n" for entry in entries))
+    cleaned = clean_pair(corpus, "de-en", tmp_path / "store", rules=Rules(held_out=None))
+    prepared = prepare(corpus, "de-en", tmp_path / "store")
+    funnel = json.loads((cleaned.path / "funnel.json").read_text())
+    duplicate = [["Ein Satz von books", "A sentence of books"]] * 2
+    assert funnel["sources"][1]["examples"]["duplicate"] == duplicate
+    assert [source["kept"] for source in funnel["sources"]] == [1, 1]
+    assert len(funnel["examples"]["identical"]) == 3
+    record = data_record(load_config(["recipes=smoke"]), prepared, {prepared.pairs[0]: cleaned}, {})
+    assert record["examples"]["de-en"] == {
+        "identical": [["books one is the same"] * 2, ["books two is the same"] * 2],
+        "duplicate": duplicate,
+    }
+    assert "of web" not in json.dumps(record)
