@@ -107,7 +107,7 @@ def clean(config: CorpusConfig, store: Store, corpus: Corpus, pair: LangPair, da
 
     slice_ = {"pair": pair.name, "rules": asdict(config.rules), "keep_removed": config.keep_removed}
     inputs = {**artifacts, **({"held_out": corpus.held_out} if corpus.held_out else {})}
-    stage = Stage(name="clean", version=2, config=slice_, inputs=inputs, run=run, label=pair.name, resumable=True)
+    stage = Stage(name="clean", version=3, config=slice_, inputs=inputs, run=run, label=pair.name, resumable=True)
     return store.get(stage)
 
 
@@ -231,4 +231,4 @@ def _index(config: CorpusConfig, store: Store, tables: Sequence[tuple[FetchedTab
         index_held_out([(table.path, table.codes) for table, _ in held], rule.shingle_words, out)
 
     inputs = {f"{artifact.key} {table.path.name}": artifact for table, artifact in held}
-    return store.get(Stage(name="held_out", version=1, config=asdict(rule), inputs=inputs, run=run))
+    return store.get(Stage(name="held_out", version=2, config=asdict(rule), inputs=inputs, run=run))
