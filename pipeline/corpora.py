@@ -39,10 +39,8 @@ class Corpus:
     def tables_of(self, pair: LangPair, split: str | None = None) -> list[tuple[FetchedTable, Artifact]]:
         """Tables with both languages of a pair, of one split or of all; dev and test of the first corpus that has
         them, so that what is added to a corpus does not change what is measured."""
-        place = {
-            name: number for number, manifest in enumerate((self.manifest, *self.added)) for name in manifest.sources
-        }
-        found = [item for item in self.tables if {pair.src, pair.tgt} <= set(item[0].codes)]
+        place = _places((self.manifest, *self.added))
+        found = [item for item in self.tables if _has(item[0], pair)]
         first: dict[str, int] = {}
         for table, _ in found:
             first.setdefault(table.split, place[table.source])
@@ -55,7 +53,7 @@ class Corpus:
     def sources_of(self, pair: LangPair) -> list[tuple[str, int]]:
         """Name of each training table of a pair, and at most so many rows as it has of the pair."""
         tables = [table for table, _ in self.tables_of(pair, "train")]
-        return [(table.source, min(table.filled[pair.src], table.filled[pair.tgt])) for table in tables]
+        return [(table.source, _most_rows(table, pair)) for table in tables]
 
 
 def prepare_corpus(config: CorpusConfig, pairs: Sequence[str], store: Store, data: DataConfig) -> Corpus:
@@ -72,9 +70,9 @@ def prepare_corpus(config: CorpusConfig, pairs: Sequence[str], store: Store, dat
         if entry.split != "train" or any({p.src, p.tgt} <= set(each.codes(entry)) for p in parsed)
     ]
     tables = [item for of_entry in side_by_side(needed, at_once=data.stages_at_once) for item in of_entry]
-    tables = _with_held_out(config, store, parsed, tables)
-    notices = [each.files / NOTICE for each in corpora]
     manifest, *added = [each.manifest for each in corpora]
+    tables = _with_held_out(config, store, parsed, tables, _places((manifest, *added)))
+    notices = [each.files / NOTICE for each in corpora]
     return Corpus(
         manifest=manifest,
         added=tuple(added),
@@ -186,18 +184,38 @@ def _pairs(pairs: Sequence[str], corpora: Sequence[_Fetched]) -> tuple[LangPair,
     return tuple(found)
 
 
+def _places(manifests: Sequence[Manifest]) -> dict[str, int]:
+    """Which corpus each source is of: 0 for the first, the one to which others are added."""
+    return {name: number for number, manifest in enumerate(manifests) for name in manifest.sources}
+
+
+def _most_rows(table: FetchedTable, pair: LangPair) -> int:
+    """At most so many rows of a table have both languages."""
+    return min(table.filled.get(code, 0) for code in (pair.src, pair.tgt))
+
+
+def _has(table: FetchedTable, pair: LangPair) -> bool:
+    """Whether a table is of a pair; one to measure by must have texts of both languages."""
+    return {pair.src, pair.tgt} <= set(table.codes) and (table.split == "train" or _most_rows(table, pair) > 0)
+
+
 def _with_held_out(
-    config: CorpusConfig, store: Store, pairs: Iterable[LangPair], tables: Sequence[tuple[FetchedTable, Artifact]]
+    config: CorpusConfig,
+    store: Store,
+    pairs: Iterable[LangPair],
+    tables: Sequence[tuple[FetchedTable, Artifact]],
+    places: Mapping[str, int],
 ) -> list[tuple[FetchedTable, Artifact]]:
-    """The tables, the largest training table of every pair without dev or test replaced by its parts."""
+    """The tables, a training table of every pair without dev or test replaced by its parts: the one with most rows of
+    the pair in the first corpus that has some."""
     current = list(tables)
     for pair in pairs:
-        both = [item for item in current if {pair.src, pair.tgt} <= set(item[0].codes)]
+        both = [item for item in current if _has(item[0], pair)]
         missing = {split: not any(table.split == split for table, _ in both) for split in ("dev", "test")}
-        train = [item for item in both if item[0].split == "train" and not item[0].tag]
+        train = [i for i in both if i[0].split == "train" and not i[0].tag and _most_rows(i[0], pair) > 0]
         if not any(missing.values()) or not train:
             continue
-        largest = max(train, key=lambda item: item[0].rows)
+        largest = max(train, key=lambda item: (-places[item[0].source], _most_rows(item[0], pair)))
         parts = _split(config, store, *largest, missing)
         current[current.index(largest) : current.index(largest) + 1] = parts
     return current
@@ -231,4 +249,4 @@ def _index(config: CorpusConfig, store: Store, tables: Sequence[tuple[FetchedTab
         index_held_out([(table.path, table.codes) for table, _ in held], rule.shingle_words, out)
 
     inputs = {f"{artifact.key} {table.path.name}": artifact for table, artifact in held}
-    return store.get(Stage(name="held_out", version=1, config=asdict(rule), inputs=inputs, run=run))
+    return store.get(Stage(name="held_out", version=2, config=asdict(rule), inputs=inputs, run=run))

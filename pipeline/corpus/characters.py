@@ -33,6 +33,9 @@ _UNSPACED = {
 }
 _ENDS = ".?!…\u0589\u061f\u06d4\u0964\u0965\u17d4\u17d5\u203c\u2047\u2048\u2049"
 _WIDE_ENDS = "\u3002\uff0e\uff01\uff1f\uff61"
+# Soft hyphen, joiners and marks of direction: they stand within words, not between them. Zero-width spaces and
+# non-joiners do separate words, in Khmer and in Persian.
+_WITHIN_WORDS = "\u00ad\u061c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069"
 _SCANNED = (
     (0x0000, 0x33FF),
     (0x4DC0, 0x4DFF),
@@ -82,6 +85,8 @@ def characters() -> Characters:
             if parts and not parts[0].startswith("<"):
                 flags[code] |= 0 if unicodedata.is_normalized("NFC", char) else COMPOSES
                 seconds |= {int(part, 16) for part in parts[1:]}
+            if char in _WITHIN_WORDS:
+                folds[code] = ""
             if category[0] in "PZC":
                 continue
             separators[code] = False

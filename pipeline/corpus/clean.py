@@ -31,6 +31,7 @@ from pipeline.corpus.near_duplicates import SignatureWriter, near_duplicates
 from pipeline.corpus.rules import EMPTY, LANGUAGE, judge, not_judged, row_rules
 from pipeline.corpus.tables import group_rows, read_batches, small_batches
 from pipeline.corpus.tally import Tally
+from pipeline.stage import remove_tree, write_atomically
 from pipeline.tasks import run_once
 
 FUNNEL = "funnel.json"
@@ -77,13 +78,19 @@ def clean(
 
     tables: those with both languages; dev and test only lose rows with an empty side. held_out: directory of the index
     of all dev and test texts, needed for `rules.held_out`. shard_rows: about so many rows are cleaned by one task.
-    Raises ValueError if a split has no rows, before or after cleaning.
+    Raises ValueError if a split has no rows, before or after cleaning. What was done before an interruption is kept.
     """
+    if (out / FUNNEL).exists():  # all was done but, it may be, the removal of the shards
+        _remove_shards(out)
+        return
+    held = {
+        split: _write_held_out(pair, [table for table in tables if table.split == split], split, out)
+        for split in SPLITS[1:]
+    }
+    _check(pair, held)  # before the hours of cleaning
     train = [table for table in tables if table.split == "train"]
     shards = _plan(config, pair, train, held_out, out / _SHARDS, shard_rows)
-    tallies = {"train": _merge(shards, run_shards(clean_shard, shards), config.keep_removed, out)}
-    for split in SPLITS[1:]:
-        tallies[split] = _write_held_out(pair, [table for table in tables if table.split == split], split, out)
+    tallies = {"train": _merge(shards, run_shards(clean_shard, shards), config.keep_removed, out), **held}
     _check(pair, tallies)
     content: dict[str, Any] = {"pair": pair.name}
     for split, tally in tallies.items():
@@ -101,8 +108,8 @@ def clean(
     content["not_judged"] = not_judged(config.rules, pair)
     for reason in content["not_judged"]:
         _log.warning("pair %s: not checked: %s", pair, reason)
-    (out / FUNNEL).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    shutil.rmtree(out / _SHARDS)
+    write_atomically(out / FUNNEL, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+    _remove_shards(out)
 
 
 def funnel(directory: Path) -> dict[str, Any]:
@@ -258,6 +265,11 @@ def _repeats(shards: Sequence[Shard], rows: Sequence[int]) -> dict[str, Bools]:
     return found
 
 
+def _remove_shards(out: Path) -> None:
+    for directory in out.glob(_SHARDS):
+        remove_tree(directory)
+
+
 def _rule_names(rules: Rules, pair: LangPair) -> list[str]:
     """Every rule that is on, in the order of the funnel."""
     names = [name for name in row_rules(rules, pair, None) if name != LANGUAGE]
@@ -279,6 +291,7 @@ def _write_held_out(pair: LangPair, tables: Sequence[FetchedTable], split: str, 
 
 
 def _check(pair: LangPair, tallies: dict[str, Tally]) -> None:
+    """Of some splits, that they have rows; of all, what is worth a warning."""
     counts = ", ".join(f"{name} {tally.kept.total()} of {tally.read.total()}" for name, tally in tallies.items())
     for name, tally in tallies.items():
         if tally.kept.total() == 0:
@@ -289,6 +302,9 @@ def _check(pair: LangPair, tallies: dict[str, Tally]) -> None:
                 f"pair {pair}: no {what} rows (kept of read: {counts}){reason}; "
                 "choose another pair, or add rows with both languages to the corpus"
             )
+    if "train" not in tallies:
+        return
+    for name, tally in tallies.items():
         if tally.kept.total() < FEW_ROWS:
             _log.warning("pair %s: only %d %s rows (kept of read: %s)", pair, tally.kept.total(), name, counts)
     leaked = tallies["train"].removed[HELD_OUT]

@@ -215,14 +215,20 @@ def _hash_windows(values: Hashes, starts: Ints, stops: Ints) -> Hashes:
     return (total[stops] - total[starts]) * inverses[starts]
 
 
-_tables: list[Hashes] = [np.ones(1, dtype=np.uint64), np.ones(1, dtype=np.uint64)]
+_tables: tuple[Hashes, Hashes] = (np.ones(1, dtype=np.uint64), np.ones(1, dtype=np.uint64))
 
 
 def _powers(size: int) -> tuple[Hashes, Hashes]:
     """The first powers of _BASE and of its inverse, kept for the next call."""
-    if len(_tables[0]) < size:
-        for index, base in enumerate((_BASE, _INVERSE)):
-            factors = np.full(size, base, dtype=np.uint64)
-            factors[0] = 1
-            _tables[index] = np.multiply.accumulate(factors)
-    return _tables[0][:size], _tables[1][:size]
+    global _tables
+    powers, inverses = _tables  # both at once: another thread may put others there
+    if len(powers) < size:
+        powers, inverses = _tables = (_powers_of(_BASE, size), _powers_of(_INVERSE, size))
+    return powers[:size], inverses[:size]
+
+
+def _powers_of(base: int, size: int) -> Hashes:
+    factors = np.full(size, base, dtype=np.uint64)
+    factors[0] = 1
+    result: Hashes = np.multiply.accumulate(factors)
+    return result

@@ -52,7 +52,7 @@ class HeldOut:
     def shares(self, texts: Texts) -> Bools:
         """Whether each text is a held-out sentence or holds a run of words of one."""
         folded = texts.folded
-        shared = self.sentences.contains(folded.essences) & ~folded.empty
+        shared = self.sentences.contains(_sentences(texts)) & (texts.lengths > 0)
         if self.shingle_words:
             shingles, rows = folded.shingles(self.shingle_words)
             shared[rows[self.shingles.contains(shingles)]] = True
@@ -66,11 +66,16 @@ def index_held_out(tables: Iterable[tuple[Path, tuple[str, ...]]], shingle_words
     for path, codes in tables:
         for batch in read_batches(path, codes):
             for column in batch.columns:
-                folded = Texts.normalized(column.drop_null()).folded
-                num_texts += len(folded.empty)
-                sentences.append(folded.essences[~folded.empty])
+                texts = Texts.normalized(column.drop_null())
+                num_texts += len(texts)
+                sentences.append(_sentences(texts)[texts.lengths > 0])
                 if shingle_words:
-                    shingles.append(folded.shingles(shingle_words)[0])
+                    shingles.append(texts.folded.shingles(shingle_words)[0])
     for name, found in (("sentences", sentences), ("shingles", shingles)):
         np.save(out / f"{name}.npy", np.unique(np.concatenate(found)))
     (out / INDEX).write_text(json.dumps({"texts": num_texts, "shingle_words": shingle_words}) + "\n", encoding="utf-8")
+
+
+def _sentences(texts: Texts) -> Hashes:
+    """Hash by which a text is a held-out sentence: without separators, or as it is where it is nothing else: [N]."""
+    return np.where(texts.folded.empty, texts.hashes, texts.folded.essences)

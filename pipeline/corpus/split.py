@@ -63,7 +63,7 @@ def _choose(documents: Hashes, wanted: Mapping[str, int], seed: int) -> dict[str
     order = np.argsort(mix(names + np.uint64(seed)), kind="stable")
     chosen: dict[str, list[int]] = {split: [] for split in wanted}
     left = dict(wanted)
-    for index in order.tolist():
+    for index in map(int, order):  # no list of them all: nearly every row may be a document
         split = next((name for name, rows in left.items() if counts[index] <= rows), None)
         if split is not None:
             chosen[split].append(index)

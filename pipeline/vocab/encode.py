@@ -16,7 +16,7 @@ from pipeline.corpus.bitext import iter_bitext
 from pipeline.corpus.clean import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
-from pipeline.stage import remove_tree
+from pipeline.stage import remove_tree, write_atomically
 from pipeline.tasks import run_once
 from pipeline.vocab.encoded import EncodedSplit, SplitWriter
 from pipeline.vocab.ragged import encode_texts
@@ -90,6 +90,9 @@ def encode(
     for name, limit in limits.items():
         if limit < _LEAST_TOKENS:
             raise ValueError(f"{name}={limit} leaves no room for a tag, a piece and EOS; choose 3 or more")
+    if (out / ENCODED).exists():  # all was done but, it may be, the removal of the shards
+        _remove_shards(out)
+        return
     cleaned = funnel(bitext)
     assert cleaned["pair"] == pair.name, f"{bitext} holds {cleaned['pair']}, not {pair}"
     sources = cleaned.get("sources") or [{"name": "", "tag": "", "kept": cleaned["train"]["kept"]}]
@@ -124,7 +127,8 @@ def encode(
             for source, rows in zip(sources, counts["train"]["rows"], strict=True)
         ],
     }
-    (out / ENCODED).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_atomically(out / ENCODED, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+    _remove_shards(out)
 
 
 def encode_shard(shard: Shard) -> Counts:
@@ -197,9 +201,12 @@ def _run(shards: Sequence[Shard], run: Run, out: Path) -> dict[str, Counts]:
     for split in dict.fromkeys(shard.split for shard in shards):
         parts = [(shard.out, counts) for shard, counts in done if shard.split == split]
         merged[split] = merge_shards([path for path, _ in parts], [counts for _, counts in parts], split, out)
-    if (out / _SHARDS).exists():
-        remove_tree(out / _SHARDS)
     return merged
+
+
+def _remove_shards(out: Path) -> None:
+    for directory in out.glob(_SHARDS):
+        remove_tree(directory)
 
 
 def _cut_up(whole: Shard, rows: int) -> Iterator[Shard]:

@@ -82,6 +82,21 @@ def test_test_sets_may_be_added_alone(both: tuple[Path, Path], make_corpus: Make
     assert [source["read"] for source in funnel(directory)["sources"]] == [50, 3]  # nothing is split off
 
 
+def test_what_is_split_off_is_of_the_first_corpus(both: tuple[Path, Path], make_corpus: Make, tmp_path: Path) -> None:
+    """A larger one that is added changes nothing in what is measured."""
+    bare, more = (
+        make_corpus(
+            {"train.tsv": "de\ten\n" + "".join(f"Satz {name} {n}\tSentence {name} {n}\n" for n in range(rows))}, name
+        )
+        for name, rows in (("bare", 300), ("more", 600))
+    )
+    alone = prepare(bare, [], ["de-en"], tmp_path)
+    added = prepare(bare, [str(more)], ["de-en"], tmp_path)
+    for split in ("dev", "test"):
+        (before,), (after,) = (cleaned(prepared) for prepared in (alone, added))
+        assert bitext_rows(after, split) == bitext_rows(before, split)
+
+
 def test_without_additions_nothing_is_cleaned_anew(both: tuple[Path, Path], tmp_path: Path) -> None:
     main, other = both
     alone = cleaned(prepare(main, [], ["de-en"], tmp_path))

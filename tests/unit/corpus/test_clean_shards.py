@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from pipeline.corpora import prepare_corpus
+from pipeline.corpus import clean as module
 from pipeline.corpus import tables
 from pipeline.corpus.clean import REMOVED, clean
 from pipeline.corpus.config import CorpusConfig, NearDuplicateRule, Rules
 from pipeline.corpus.languages import LangPair
 from pipeline.stage import Store
 from pipeline.tasks import DataConfig
+from tests.corpora import clean_pair
+from tests.interruption import killed_while_removing
 
 RULES = Rules(near_duplicates=NearDuplicateRule(), language=None, held_out=None)
 
@@ -50,3 +53,29 @@ def test_any_number_of_shards_removes_the_same_rows_in_the_same_order(
         assert found[number].keys() == found[1].keys() > {REMOVED}
         for name, content_of_one in found[1].items():
             assert found[number][name] == content_of_one, (number, name)
+
+
+def test_a_removal_of_the_shards_that_was_interrupted_goes_on(
+    make_corpus: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = "de\ten\n" + "".join(f"Satz {n}\tSentence {n}\n" for n in range(9))
+    source = make_corpus({"train.tsv": content, "dev.tsv": "de\ten\nja\tyes\n", "test.tsv": "de\ten\nja\tyes\n"})
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "remove_tree", killed_while_removing)
+        with pytest.raises(KeyboardInterrupt):
+            clean_pair(source, "de-en", tmp_path / "store", rules=RULES)
+    (partial,) = (tmp_path / "store" / "clean").glob("*.partial")
+    assert (partial / "shards").is_dir()
+    resumed = clean_pair(source, "de-en", tmp_path / "store", rules=RULES)
+    assert resumed.content == clean_pair(source, "de-en", tmp_path / "other", rules=RULES).content
+    assert not (resumed.path / "shards").exists()
+
+
+def test_dev_and_test_are_checked_before_the_cleaning(make_corpus: Callable[..., Path], tmp_path: Path) -> None:
+    source = make_corpus(
+        {"train.tsv": "de\ten\nGut\tGood\n", "dev.tsv": "de\ten\na\t\n\tb\n", "test.tsv": "de\ten\nc\td\n"}
+    )
+    with pytest.raises(ValueError, match=r"pair de-en: no dev rows \(kept of read: dev 0 of 0, test 1 of 1\)"):
+        clean_pair(source, "de-en", tmp_path / "store", rules=RULES)
+    (partial,) = (tmp_path / "store" / "clean").glob("*.partial")
+    assert not (partial / "shards").exists()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.corpus import codepoints
 from pipeline.corpus.characters import COMPOSES, NUM_CODES, characters
 from pipeline.corpus.codepoints import Texts
 from pipeline.corpus.text import essence, letter_share, normalize_text
@@ -100,3 +101,24 @@ def test_shingles_are_runs_of_words_without_case_and_punctuation() -> None:
 def test_letters_of_a_script_without_spaces_count_as_parts_of_a_word(text: str, letters_per_word: int) -> None:
     num_letters = sum(unicodedata.category(char)[0] in "LM" for char in text)
     assert len(shingles(text, 3)) == num_letters - 3 * letters_per_word + 1
+
+
+@pytest.mark.parametrize("mark", ["\u00ad", "\u200d", "\u200e", "\u2060"])
+def test_marks_within_words_do_not_cut_them(mark: str) -> None:
+    text = "one two three four five six seven eight"
+    assert shingles(text.replace("thr", f"thr{mark}"), 8) == shingles(text, 8) != set()
+
+
+def test_powers_are_extended_for_other_threads_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another thread finds while the powers of the inverse are still to come."""
+    monkeypatch.setattr(codepoints, "_tables", (np.ones(1, np.uint64), np.ones(1, np.uint64)))
+    powers_of, found = codepoints._powers_of, []
+
+    def slow(base: int, size: int) -> codepoints.Hashes:
+        if size == 100:
+            found.append([len(powers) for powers in codepoints._powers(50)])
+        return powers_of(base, size)
+
+    monkeypatch.setattr(codepoints, "_powers_of", slow)
+    assert [len(powers) for powers in codepoints._powers(100)] == [100, 100]
+    assert found == [[50, 50], [50, 50]]

@@ -1,6 +1,7 @@
 """No training row of any pair shares a sentence or a run of words with any dev or test text, by a check of its own."""
 
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -88,3 +89,26 @@ def test_a_set_of_hashes_knows_its_own() -> None:
     asked = rng.permutation(values)
     assert inside.contains(asked).tolist() == np.isin(asked, values[::2]).tolist()
     assert not HashSet(values[:0]).contains(asked).any()
+
+
+def test_a_text_of_marks_alone_is_held_out_as_it_is(make_corpus: Callable[..., Path], tmp_path: Path) -> None:
+    files = {
+        "train.tsv": "de\ten\n…\tWell, then\nGut\tGood\n?!\tWhat\n",
+        "dev.tsv": "de\ten\n…\t?!\n",
+        "test.tsv": "de\ten\nAndere\tOther\n",
+    }
+    rules = Rules(min_letters=None, max_length_ratio=None, language=None)
+    out = clean_pair(make_corpus(files), "de-en", tmp_path / "store", rules=rules).path
+    assert bitext_rows(out, "train") == [("Gut", "Good")]
+
+
+def test_a_soft_hyphen_hides_no_run_of_words(make_corpus: Callable[..., Path], tmp_path: Path) -> None:
+    run = "one two three four five six seven eight"
+    hidden = run.replace("thr", "thr\u00ad")
+    files = {
+        "train.tsv": f"de\ten\nEin langer Satz, der zählt, und noch einer\tSo {hidden} nine\nGut\tGood\n",
+        "dev.tsv": f"de\ten\nNoch ein Satz\t{run} ten\n",
+        "test.tsv": "de\ten\nAndere\tOther\n",
+    }
+    out = clean_pair(make_corpus(files), "de-en", tmp_path / "store", rules=Rules(language=None)).path
+    assert bitext_rows(out, "train") == [("Gut", "Good")]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.corpus.config import SplitConfig
+from pipeline.corpus.config import Rules, SplitConfig
 from pipeline.corpus.fetched import FetchedTable
 from tests.corpora import bitext_rows, clean_pair, prepare, table_rows
 
@@ -91,3 +91,28 @@ def test_rows_too_few_for_a_block_are_an_error_whose_remedy_works(make_corpus: M
         tables(corpus, tmp_path / "store")
     found = tables(corpus, tmp_path / "store", block=6)
     assert {split: table.rows for split, table in found.items()} == {"train": 48, "dev": 6, "test": 6}
+
+
+MANY = """
+name: many
+files:
+  - {split: train, path: sparse.tsv, format: multiway_tsv, name: sparse}
+  - {split: train, path: fi-en.tsv, format: tsv, pair: fi-en, name: dense}
+"""
+
+
+def test_what_is_split_off_is_of_the_table_with_most_rows_of_the_pair(make_corpus: Make, tmp_path: Path) -> None:
+    """Not of a multi-way table that has more rows, but hardly any of the pair."""
+    sparse = "".join(f"Satz {n}\tSentence {n}\t{'Yksi' if n == 7 else ''}\n" for n in range(900))
+    dense = "".join(f"Lause {n}\tClause {n}\n" for n in range(600))
+    source = make_corpus({"manifest.yaml": MANY, "sparse.tsv": "de\ten\tfi\n" + sparse, "fi-en.tsv": dense})
+    out = clean_pair(source, "fi-en", tmp_path / "store", rules=Rules(language=None)).path
+    assert [len(bitext_rows(out, split)) for split in ("dev", "test")] == [60, 60]
+
+
+def test_a_test_set_without_texts_of_a_language_is_none_of_it(make_corpus: Make, tmp_path: Path) -> None:
+    files = {f"{split}.tsv": "de\ten\tfi\nSatz\tSentence\t\n" for split in ("dev", "test")}
+    train = "".join(f"Satz {n}\tSentence {n}\tLause {n}\n" for n in range(600))
+    source = make_corpus({**files, "train.tsv": "de\ten\tfi\n" + train})
+    out = clean_pair(source, "fi-en", tmp_path / "store", rules=Rules(language=None)).path
+    assert [len(bitext_rows(out, split)) for split in ("dev", "test")] == [60, 60]

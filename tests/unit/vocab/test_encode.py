@@ -14,10 +14,11 @@ from pipeline.corpus.languages import LangPair
 from pipeline.stage import Stopped
 from pipeline.vocab import encode as module
 from pipeline.vocab.config import VocabConfig
-from pipeline.vocab.encode import EncodedSplit, Shard, encode, encode_shard, encoded_counts, merge_shards
+from pipeline.vocab.encode import ENCODED, EncodedSplit, Shard, encode, encode_shard, encoded_counts, merge_shards
 from pipeline.vocab.encoded import SplitWriter
 from pipeline.vocab.ragged import Ragged, encode_texts
 from pipeline.vocab.tokenizer import EOS, Vocabulary, train_vocabulary
+from tests.interruption import killed_while_removing
 
 BitextOf = Callable[[str], Path]
 
@@ -167,10 +168,28 @@ def test_what_an_interrupted_attempt_encoded_is_kept(separate: Path, bitext_of: 
         attempt(stop_after_one, 2)
     attempt(again, 2)
     assert digests(out) == whole
+    (out / ENCODED).unlink()  # what says that all is done
     with pytest.raises(Stopped):
         attempt(stop_after_one, 3)
     attempt(lambda function, shards: [function(shard) for shard in shards], 2)  # of other rows
     assert digests(out) == whole
+
+
+def test_a_removal_of_the_shards_that_was_interrupted_goes_on(
+    separate: Path, bitext_of: BitextOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair, bitext, out = LangPair("tr", "en"), bitext_of("tr:en"), tmp_path / "out"
+    whole = digests(encoded(separate, bitext, pair, tmp_path / "whole"))
+    out.mkdir()
+    limits = {"max_source_tokens": 500, "max_target_tokens": 500}
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "remove_tree", killed_while_removing)
+        with pytest.raises(KeyboardInterrupt):
+            encode(separate, bitext, pair, **limits, out=out, shard_rows=100)
+    assert (out / "shards").is_dir()
+    encode(separate, bitext, pair, **limits, out=out, shard_rows=100)
+    assert digests(out) == whole
+    assert not (out / "shards").exists()
 
 
 def test_merging_is_associative(separate: Path, bitext_of: BitextOf, tmp_path: Path) -> None:
