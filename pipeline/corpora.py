@@ -1,7 +1,7 @@
 """The first half of the DAG: from a corpus to the cleaned rows of its pairs: fetch -> split -> held_out -> clean."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -72,7 +72,7 @@ def prepare_corpus(config: CorpusConfig, pairs: Sequence[str], store: Store, dat
         if entry.split != "train" or any({p.src, p.tgt} <= set(each.codes(entry)) for p in parsed)
     ]
     tables = [item for of_entry in side_by_side(needed, at_once=data.stages_at_once) for item in of_entry]
-    tables = _with_held_out(config, store, parsed, tables)
+    tables = _with_held_out(config, store, parsed, tables, [each.manifest.sources for each in corpora])
     notices = [each.files / NOTICE for each in corpora]
     manifest, *added = [each.manifest for each in corpora]
     return Corpus(
@@ -187,9 +187,16 @@ def _pairs(pairs: Sequence[str], corpora: Sequence[_Fetched]) -> tuple[LangPair,
 
 
 def _with_held_out(
-    config: CorpusConfig, store: Store, pairs: Iterable[LangPair], tables: Sequence[tuple[FetchedTable, Artifact]]
+    config: CorpusConfig,
+    store: Store,
+    pairs: Iterable[LangPair],
+    tables: Sequence[tuple[FetchedTable, Artifact]],
+    sources: Sequence[Container[str]],
 ) -> list[tuple[FetchedTable, Artifact]]:
-    """The tables, the largest training table of every pair without dev or test replaced by its parts."""
+    """The tables, the largest training table of every pair without dev or test replaced by its parts.
+
+    sources: of each corpus. The first corpus that trains on the pair gives, so that what is added changes no test set.
+    """
     current = list(tables)
     for pair in pairs:
         both = [item for item in current if {pair.src, pair.tgt} <= set(item[0].codes)]
@@ -197,7 +204,8 @@ def _with_held_out(
         train = [item for item in both if item[0].split == "train" and not item[0].tag]
         if not any(missing.values()) or not train:
             continue
-        largest = max(train, key=lambda item: item[0].rows)
+        of_corpora = ([item for item in train if item[0].source in names] for names in sources)
+        largest = max(next(filter(None, of_corpora)), key=lambda item: item[0].rows)
         parts = _split(config, store, *largest, missing)
         current[current.index(largest) : current.index(largest) + 1] = parts
     return current

@@ -1,13 +1,14 @@
 """`corpus.add`: sources of further corpora are trained on, their dev and test sets are held out."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pipeline.corpora import Corpus, clean, prepare_corpus
 from pipeline.corpus.clean import funnel
-from pipeline.corpus.config import CorpusConfig, Rules
+from pipeline.corpus.config import CorpusConfig, Rules, SplitConfig
 from pipeline.stage import Store
 from pipeline.tasks import DataConfig
 from tests.corpora import bitext_rows
@@ -80,6 +81,20 @@ def test_test_sets_may_be_added_alone(both: tuple[Path, Path], make_corpus: Make
     (directory,) = cleaned(prepared)
     assert bitext_rows(directory, "test") == [("Anders", "What the other tests")]
     assert [source["read"] for source in funnel(directory)["sources"]] == [50, 3]  # nothing is split off
+
+
+def test_what_is_split_off_does_not_depend_on_what_is_added(make_corpus: Make, tmp_path: Path) -> None:
+    def rows(word: str, number: int) -> str:
+        return "".join(f"{word} {n}\tText {word} {n}\n" for n in range(number))
+
+    own, larger = make_corpus({"de-en.tsv": rows("Satz", 60)}, "own"), make_corpus({"de-en.tsv": rows("Wort", 90)}, "l")
+    config = CorpusConfig(path=str(own), rules=Rules(language=None), split=SplitConfig(dev=5, test=5, block=5))
+    store = Store(tmp_path / "store")
+    tests = []
+    for add in ([], [str(larger)]):
+        corpus = prepare_corpus(replace(config, add=add), ["de-en"], store, DataConfig())
+        tests.append(bitext_rows(clean(config, store, corpus, corpus.pairs[0], DataConfig()).path, "test"))
+    assert tests[0] == tests[1]
 
 
 def test_without_additions_nothing_is_cleaned_anew(both: tuple[Path, Path], tmp_path: Path) -> None:
