@@ -69,7 +69,7 @@ def test_null_and_false_switch_a_rule_off():
     off = [f"corpus.rules.{name}=null" for name in ("language", "identical", "max_chars")]
     for overrides in (off, [each.replace("null", "false") for each in off]):
         rules = load_config(overrides).corpus.rules
-        assert not (rules.language or rules.identical or rules.max_chars)
+        assert (rules.language, bool(rules.identical), rules.max_chars) == (None, False, None)
 
 
 def test_baselines_are_chosen_by_resource():
