@@ -1,14 +1,11 @@
 """data.html: what became of the data of a run before training, one self-contained file from its data.json."""
 
-import logging
 from pathlib import Path
 
 from eval import number_format
 from eval.data_section import data_section
 from eval.pages import environment, flatten
 from eval.run_record import load_run
-
-logger = logging.getLogger(__name__)
 
 
 def write_data(run_dir: Path) -> Path:
@@ -24,5 +21,4 @@ def write_data(run_dir: Path) -> Path:
     path = run_dir / "data.html"
     text = template.render(record=record, data=section, config=dict(flatten(record.config)), n=number_format)
     path.write_text(text, encoding="utf-8")
-    logger.info("wrote %s", path)
     return path

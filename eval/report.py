@@ -1,6 +1,5 @@
 """report.html of a run: one self-contained file from the plain files of its directory."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -20,8 +19,6 @@ from eval.run_record import Json, RunRecord, Translation, load_losses, load_run,
 from eval.scores import BASELINE, SYSTEM, ScoreRow, load_scores, load_significance
 from eval.summary import PairSummary, has_baseline, headline, mean, summarise
 from eval.trendline import TrendPoint
-
-logger = logging.getLogger(__name__)
 
 _NUM_SAMPLES = 3
 _SAMPLE_CHARACTERS = range(25, 201)  # references that read well in a column
@@ -64,7 +61,6 @@ def write_report(run_dir: Path) -> Path:
     )
     path = run_dir / "report.html"
     path.write_text(page, encoding="utf-8")
-    logger.info("wrote %s", path)
     return path
 
 

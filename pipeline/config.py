@@ -201,7 +201,13 @@ def _explain(error: Exception, primary: str, overrides: Sequence[str], root: Pat
             known = _keys(primary, root, overrides)
             if any(f"{key}.".startswith(f"{mapping}.") for mapping in OPEN):
                 return f"{key} names something new; add it with a plus: +{override.lstrip('+~')}"
-            return f"configuration key {key} does not exist{suggestion(key, known)}"
+            return _unknown(override, known)
+    refused = next((o for o in overrides if o.split("\n")[0] in text), "") if "LexerNoViableAlt" in text else ""
+    if refused:
+        key, equals, value = refused.partition("=")
+        if not equals:
+            return f"{refused} is no key=value; `python -m pipeline help` lists what there is"
+        return f"{refused} cannot be read; put the value in quotes, as '{key}=\"{value}\"'"
     missing = re.search(r"Could not (?:find|load) '([\w/]+)/([^/']+)'", text)
     if missing:
         group, name = missing.groups()
@@ -211,6 +217,18 @@ def _explain(error: Exception, primary: str, overrides: Sequence[str], root: Pat
         found = sorted(str(f.relative_to(directory).with_suffix("")) for f in directory.rglob("*.yaml"))
         return f"{'recipe' if recipe else group} {name} does not exist{suggestion(name, found)}"
     return " ".join(lines[:3])
+
+
+def _unknown(override: str, known: Sequence[str]) -> str:
+    """What to say of an override of a key that is none of the known ones, or is a mapping and has a wrong part."""
+    key, _, value = override.lstrip("+~").partition("=")
+    parts = [name.removeprefix(f"{key}.") for name in known if name.startswith(f"{key}.")]
+    if parts:
+        wrong = [word for word in re.findall(r"[{,]\s*(\w+)\s*:", value) if word not in parts]
+        key = f"{key}.{wrong[0]}" if wrong else key
+    elif above := next((name for name in known if key.startswith(f"{name}.")), ""):
+        return f"{above} has no parts here; write {above}={{{key.removeprefix(f'{above}.')}: {value}}}"
+    return f"configuration key {key} does not exist{suggestion(key, known)}"
 
 
 def _keys(primary: str, root: Path, overrides: Sequence[str]) -> list[str]:

@@ -145,8 +145,9 @@ def _corpora(config: CorpusConfig, pairs: Sequence[str], store: Store) -> list[_
     """The corpus and those that are added. Raises ValueError where two of them call a source by one name."""
     corpora: list[_Fetched] = []
     for number, directory in enumerate((config.path, *config.add)):
+        place = ROOT / Path(directory).expanduser()
         named = ROOT / config.manifest if config.manifest and not number else None
-        manifest = read_manifest(ROOT / directory, named, setting="corpus.add" if number else "corpus.path")
+        manifest = read_manifest(place, named, setting="corpus.add" if number else "corpus.path")
         if has_templates(manifest):
             if list(pairs) == [ALL]:
                 raise ValueError(f"corpus {manifest.name} has an entry for each pair: name pairs, as pairs=[de-en]")
@@ -154,10 +155,10 @@ def _corpora(config: CorpusConfig, pairs: Sequence[str], store: Store) -> list[_
         for other in corpora:
             if common := sorted(other.manifest.sources & manifest.sources):
                 raise ValueError(
-                    f"corpus.add: {ROOT / directory} calls a source {common[0]}, as {other.files} does; give it "
+                    f"corpus.add: {place} calls a source {common[0]}, as {other.files} does; give it "
                     "another name in its manifest.yaml, or leave one of them out"
                 )
-        corpora.append(_Fetched(store, manifest, ROOT / directory))
+        corpora.append(_Fetched(store, manifest, place))
     return corpora
 
 

@@ -36,14 +36,15 @@ def suggestion(word: str, known: Any) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(known)}"
 
 
-def _convert(hint: Any, value: Any, path: str) -> Any:
+def _convert(hint: Any, value: Any, path: str, *, optional: bool = False) -> Any:
     if is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(value, Mapping):
-            raise ValueError(f"{path}={value!r} must be a mapping")
+            parts = ", ".join(f"{name}: …" for name in get_type_hints(hint))
+            raise ValueError(f"{path}={value!r} must be a mapping, as {{{parts}}}{', or null' if optional else ''}")
         return build(hint, value, path)
     if get_origin(hint) is list:
         if not isinstance(value, list):
-            raise ValueError(f"{path}={value!r} must be a list")
+            raise ValueError(f"{path}={value!r} must be a list, as [{value}]")
         return [_convert(get_args(hint)[0], item, f"{path}[{index}]") for index, item in enumerate(value)]
     if get_origin(hint) is dict:
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
@@ -63,12 +64,12 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
 
 
 def _convert_union(members: tuple[Any, ...], value: Any, path: str) -> Any:
-    """None where it is allowed, else the member whose `kind` the mapping names."""
-    if value is None and NoneType in members:
+    """None where it is allowed, also written false, else the member whose `kind` the mapping names."""
+    if NoneType in members and (value is None or (value is False and bool not in members)):
         return None
     kinds = [member for member in members if member is not NoneType]
     if len(kinds) == 1:
-        return _convert(kinds[0], value, path)
+        return _convert(kinds[0], value, path, optional=True)
     by_name = {get_args(get_type_hints(member)["kind"])[0]: member for member in kinds}
     if not isinstance(value, Mapping) or "kind" not in value:
         raise ValueError(f"{path}={value!r} must be a mapping with kind: one of {', '.join(by_name)}")

@@ -57,6 +57,11 @@ def data_run(config: RunConfig) -> Path:
     if not store.ran:
         logger.info("nothing to do: all %d stages are up to date", len(store.reused))
     logger.info("data: %s", _shown(directory / "data.html"))
+    if config.corpus.keep_removed:
+        from pipeline.corpus.clean import REMOVED
+
+        for pair, artifact in cleaned.items():
+            logger.info("removed rows of %s: %s", pair.name, _shown(artifact.path / REMOVED))
     return directory
 
 

@@ -28,7 +28,7 @@ from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
 from pipeline.corpus.min_hash import signatures
 from pipeline.corpus.near_duplicates import SignatureWriter, near_duplicates
-from pipeline.corpus.rules import EMPTY, LANGUAGE, judge, not_judged, row_rules
+from pipeline.corpus.rules import EMPTY, LANGUAGE, SCRIPT, judge, not_judged, row_rules
 from pipeline.corpus.tables import group_rows, read_batches, small_batches
 from pipeline.corpus.tally import Tally
 from pipeline.stage import remove_tree, write_atomically
@@ -39,6 +39,7 @@ REMOVED = "removed.tsv.gz"
 FEW_ROWS = 100
 HELD_OUT, DUPLICATE, NEAR_DUPLICATE = "held_out", "duplicate", "near_duplicate"
 _SHARDS, _NEAR = "shards", "near"
+_ADD_ROWS = "choose another pair, or add rows with both languages to the corpus"
 
 _log = logging.getLogger(__name__)
 
@@ -298,15 +299,20 @@ def _check(pair: LangPair, tallies: dict[str, Tally]) -> None:
             what = {"train": "training"}.get(name, name)
             removed = ", ".join(f"{rule} {count}" for rule, count in tally.removed.items() if count)
             reason = f"; the rules removed them all ({removed})" if removed else ""
-            raise ValueError(
-                f"pair {pair}: no {what} rows (kept of read: {counts}){reason}; "
-                "choose another pair, or add rows with both languages to the corpus"
-            )
+            remedy = "correct the rows, or the rules below corpus.rules (docs/cleaning.md)" if removed else _ADD_ROWS
+            if name != "train":
+                remedy += f", or set corpus.split.{name} to more rows if it is split off"
+            raise ValueError(f"pair {pair}: no {what} rows (kept of read: {counts}){reason}; {remedy}")
     if "train" not in tallies:
         return
     for name, tally in tallies.items():
         if tally.kept.total() < FEW_ROWS:
             _log.warning("pair %s: only %d %s rows (kept of read: %s)", pair, tally.kept.total(), name, counts)
-    leaked = tallies["train"].removed[HELD_OUT]
+    train = tallies["train"]
+    for rule, count in train.removed.items():
+        if 2 * count > train.read.total():
+            swapped = "; are its sides swapped, or in another language?" if rule in (LANGUAGE, SCRIPT) else ""
+            _log.warning("pair %s: rule %s removed %d of %d rows%s", pair, rule, count, train.read.total(), swapped)
+    leaked = train.removed[HELD_OUT]
     if leaked:
         _log.warning("pair %s: %d training rows share text with a dev or test set and are removed", pair, leaked)

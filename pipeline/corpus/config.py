@@ -71,14 +71,14 @@ class Rules:
 
     max_chars: int | None = 1000
     max_length_ratio: float | None = 6.0
-    identical: bool = True
+    identical: bool | None = True
     min_letters: float | None = 0.25
     min_digit_overlap: float | None = 0.5
     max_end_difference: int | None = 3
     min_script: float | None = 0.5
     language: LanguageRule | None = field(default_factory=LanguageRule)
     held_out: HeldOutRule | None = field(default_factory=HeldOutRule)
-    duplicates: bool = True
+    duplicates: bool | None = True
     near_duplicates: NearDuplicateRule | None = None
 
     def __post_init__(self) -> None:

@@ -1,5 +1,6 @@
 """What an entry of each local format must say, so that a manifest is checked before any file is read."""
 
+import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,12 +33,20 @@ NEEDS = {
     "parquet": Needs(),
 }
 
+FROM_ELSEWHERE = ("huggingface", "mtdata")  # of pipeline.corpus.sources
+
 
 def check_entry(entry: "FileEntry") -> None:
-    """Raises ValueError for an entry of a local format that says too little, or what does not go together."""
+    """Raises ValueError for an unknown format, and for an entry of a local one that says too little, or what does not
+    go together."""
     needs = NEEDS.get(entry.format)
-    if needs is None:
+    if entry.format in FROM_ELSEWHERE:
         return
+    if needs is None:
+        known = (*NEEDS, *FROM_ELSEWHERE)
+        nearest = difflib.get_close_matches(entry.format, known, n=1)
+        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        raise ValueError(f"files: format {entry.format!r} is unknown{hint} (the formats are {', '.join(known)})")
     where = f"files: {entry.label}: format {entry.format}"
     if len(entry.paths) != needs.num_paths:
         what = "source and target" if needs.num_paths == 2 else "one path"

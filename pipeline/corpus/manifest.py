@@ -185,13 +185,14 @@ def _entry_from(item: Mapping[Any, Any], renames: Mapping[str, str]) -> FileEntr
     streaming = item.get("streaming", False)
     if not isinstance(streaming, bool):
         raise ValueError(f"files: streaming={streaming!r} is neither true nor false; choose one")
+    checksums = [] if item.get("sha256") is None else item["sha256"]
     entry = FileEntry(
         split=_text(item["split"], "files.split"),
         format=name,
         paths=_paths(item, name),
         pair=_pair(_text(item["pair"], "files.pair"), renames) if "pair" in item else None,
         columns=_columns(item["columns"], name, renames) if "columns" in item else {},
-        sha256=tuple(text.lower() for text in _texts(item.get("sha256") or [], "files.sha256")),
+        sha256=tuple(text.lower() for text in _texts(checksums, "files.sha256")),
         rows=rows,
         source=_text(item["name"], "files.name") if "name" in item else "",
         streaming=streaming,

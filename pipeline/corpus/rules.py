@@ -18,7 +18,7 @@ from pipeline.corpus.languages import LangPair
 from pipeline.corpus.scripts import scripts_of, wrong_script
 
 Rule = Callable[[Texts, Texts], Bools]
-EMPTY, LANGUAGE = "empty_side", "language"
+EMPTY, SCRIPT, LANGUAGE = "empty_side", "script", "language"
 _FEW_DIGITS = 3
 
 
@@ -43,7 +43,7 @@ def row_rules(rules: Rules, pair: LangPair, held_out: HeldOut | None) -> dict[st
     if (difference := rules.max_end_difference) is not None:
         chosen["sentence_ends"] = lambda src, tgt: np.abs(sentence_ends(src) - sentence_ends(tgt)) > difference
     if (share := rules.min_script) is not None:
-        chosen["script"] = lambda src, tgt: (
+        chosen[SCRIPT] = lambda src, tgt: (
             wrong_script(src, pair.src, min_share=share) | wrong_script(tgt, pair.tgt, min_share=share)
         )
     if held_out is not None:
@@ -61,7 +61,7 @@ def not_judged(rules: Rules, pair: LangPair) -> list[str]:
     reasons = []
     for code in (pair.src, pair.tgt):
         if rules.min_script is not None and not scripts_of(code):
-            reasons.append(f"script: no script of {code} is known")
+            reasons.append(f"{SCRIPT}: no script of {code} is known")
         if rules.language is not None and (reason := unjudged(code)):
             reasons.append(f"{LANGUAGE}: {reason}")
     return reasons

@@ -43,7 +43,9 @@ def split_table(table: FetchedTable, config: SplitConfig, missing: Mapping[str, 
         tables.append(replace(table, path=path, split=name, rows=info.rows, filled=info.filled))
     write_tables(tables, out)
     sizes = ", ".join(f"{part.split} {part.rows}" for part in tables)
-    _log.info("source %s (%s): split by document: %s", table.source, ", ".join(table.codes), sizes)
+    by = "documents" if DOCUMENT in table.columns else f"blocks of {config.block} rows"
+    codes, none = ", ".join(table.codes), " and ".join(wanted)
+    _log.info("source %s (%s) has no %s set; split off by %s: %s", table.source, codes, none, by, sizes)
 
 
 def _documents(table: FetchedTable, config: SplitConfig) -> Iterator[Hashes]:

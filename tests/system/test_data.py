@@ -1,6 +1,8 @@
 """The data of a run alone, as a user starts it: `make data CORPUS=path/to/dir`, a directory and no YAML."""
 
 import csv
+import gzip
+import re
 import subprocess
 
 import pytest
@@ -39,7 +41,7 @@ def write_tsv(corpus, src, rows):
 def done(place):
     # -o: the environment is there, whatever the times of its files
     near = "'corpus.rules.near_duplicates={threshold:0.8,num_hashes:128,shingle_words:2}'"  # the one rule that is off
-    words = [near, f"runtime.artifacts={place}/artifacts", f"runtime.runs={place}/runs"]
+    words = [near, "corpus.keep_removed=true", f"runtime.artifacts={place}/artifacts", f"runtime.runs={place}/runs"]
     command = ["make", "--no-print-directory", "-o", ".venv/.ready", "data", "RECIPE=smoke"]
     command += [f"CORPUS={place}/my o'corpus", "ARGS=" + " ".join(words)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
@@ -57,6 +59,12 @@ def test_the_table_is_printed_and_nothing_is_trained(place, done):
     assert [line.split()[0] for line in lines[-3:]] == ["de-en", "tr-en", "all"]
     assert not (place / "artifacts" / "train").exists()
     assert len(list((place / "artifacts" / "encode").glob("*/encode.json"))) == 2
+
+
+def test_where_the_removed_rows_are_is_said(done):
+    path = re.search(r"^removed rows of de-en: (.*)$", done.stderr, re.MULTILINE)[1]
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        assert "identical\tNumber one of five\tNumber one of five\n" in file.readlines()
 
 
 def test_every_row_is_accounted_for(results):

@@ -65,6 +65,13 @@ def test_a_shared_vocabulary_has_one_size_in_every_baseline_too():
     assert all(tier.vocab.shared and tier.vocab.source_size == tier.vocab.target_size for tier in config.baselines)
 
 
+def test_null_and_false_switch_a_rule_off():
+    off = [f"corpus.rules.{name}=null" for name in ("language", "identical", "max_chars")]
+    for overrides in (off, [each.replace("null", "false") for each in off]):
+        rules = load_config(overrides).corpus.rules
+        assert (rules.language, bool(rules.identical), rules.max_chars) == (None, False, None)
+
+
 def test_baselines_are_chosen_by_resource():
     config = load_config(["recipes=demo"])
     poor, rich = config.tier(750), config.tier(6000)
@@ -98,6 +105,21 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
             r"batch.mixture.groups.rare.pears does not exist; did you mean pairs",
         ),
         (["+batch.mixture.groups.rare.share=0.1"], r"batch.mixture.groups.rare.pairs is not set"),
+        (
+            ["corpus.rules.language={min_leters: 9}"],
+            r"corpus.rules.language.min_leters does not exist; did you mean .*ers",
+        ),
+        (
+            ["corpus.rules.near_duplicates.threshold=0.9"],
+            r"near_duplicates has no parts here; write corpus.rules.near_duplicates=\{threshold: 0.9\}",
+        ),
+        (
+            ["corpus.rules.near_duplicates=true"],
+            r"=True must be a mapping, as \{threshold: .*, num_hashes: .*\}, or null",
+        ),
+        (["corpus.rules.max_chars=true"], r"corpus.rules.max_chars=True must be of type int"),
+        (["corpus.path=~/x"], r"corpus.path=~/x cannot be read; put the value in quotes, as 'corpus.path=\"~/x\"'"),
+        (["--help"], r"--help is no key=value; `python -m pipeline help` lists what there is"),
         (["batch.mixture.temperature=0.5"], r"batch.mixture.temperature=0.5 must be at least 1"),
         (
             ["runtime.processes=4", "runtime.ep=3"],

@@ -1,6 +1,5 @@
 """Readers of the formats that a corpus may have; a format is one function and one line of FORMATS."""
 
-import difflib
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +23,6 @@ FORMATS: dict[str, Reader] = {
     "jsonl": read_jsonl,
     "parquet": read_parquet,
 }
-_ELSEWHERE = ("huggingface", "mtdata")  # of pipeline.corpus.sources
 
 
 def open_table(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
@@ -33,11 +31,6 @@ def open_table(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, st
     Raises ValueError for an unknown format, a missing file and whatever the head of the file shows; its batches raise
     ValueError, naming file and line, for every other fault.
     """
-    if entry.format not in FORMATS:
-        known = (*FORMATS, *_ELSEWHERE)
-        nearest = difflib.get_close_matches(entry.format, known, n=1)
-        hint = f"; did you mean {nearest[0]}?" if nearest else ""
-        raise ValueError(f"files: format {entry.format!r} is unknown{hint} (the formats are {', '.join(known)})")
     check_entry(entry)
     for path in paths:
         _check_file(path)

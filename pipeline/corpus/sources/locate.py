@@ -70,6 +70,8 @@ def _existing(path: Path) -> Path:
     names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
     near = difflib.get_close_matches(path.name, names, n=1)
     hint = f"did you mean {near[0]}? " if near and near[0] != path.name else ""
+    if not path.parent.exists():
+        hint = f"there is no directory {path.parent}: correct corpus.path or corpus.add, "
     raise ValueError(f"{path} {what}; {hint}put the file there or take it out of the manifest")
 
 

@@ -65,6 +65,12 @@ def test_sources_of_both_are_trained_on_and_what_is_measured_stays(both: tuple[P
     assert about == [("main", "", "", 2), ("other", "bt", "CC0-1.0", 2)]
 
 
+def test_a_tilde_is_the_home(both: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(both[0].parent))
+    *_, corpus = prepare(Path("~/main"), ["~/other"], ["de-en"], tmp_path)
+    assert corpus.manifest.sources | corpus.added[0].sources == {"main", "other"}
+
+
 def test_a_pair_that_only_the_other_has_is_measured_there(both: tuple[Path, Path], tmp_path: Path) -> None:
     main, other = both
     prepared = prepare(main, [str(other)], ["fi-en"], tmp_path)

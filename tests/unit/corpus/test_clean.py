@@ -2,6 +2,7 @@ import gzip
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -133,8 +134,9 @@ def test_pair_without_english(sample: Path, tmp_path: Path) -> None:
         ("de\ten\nHallo\t\n\tHello\n", "de\ten\na\tb\n", "de\ten\nc\td\n",
          r"pair de-en: no training rows \(kept of read: train 0 of 0, dev 1 of 1, test 1 of 1\); choose"),
         ("de\ten\n1\t2\n3\t4\n", "de\ten\na\tb\n", "de\ten\nc\td\n",
-         r"no training rows .*train 0 of 2.*; the rules removed them all \(few_letters 2\)"),
-        ("de\ten\nHallo\tHello\n", "de\ten\na\t\n\tb\n", "de\ten\nc\td\n", "pair de-en: no dev rows"),
+         r"no training rows .*train 0 of 2.*; the rules removed them all \(few_letters 2\); correct the rows"),
+        ("de\ten\nHallo\tHello\n", "de\ten\na\t\n\tb\n", "de\ten\nc\td\n",
+         r"pair de-en: no dev rows .*; choose another pair, or add .*, or set corpus.split.dev to more rows"),
     ],
 )  # fmt: skip
 def test_empty_split_is_an_error_with_counts(
@@ -149,6 +151,18 @@ def test_few_rows_are_a_warning(corpus: Path, tmp_path: Path, caplog: pytest.Log
     with caplog.at_level(logging.WARNING):
         cleaned(corpus, tmp_path)
     assert "pair de-en: only 5 train rows (kept of read: train 5 of 18, dev 2 of 2, test 1 of 1)" in caplog.text
+
+
+def test_swapped_sides_are_a_warning(sample: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [line.split("\t")[:2] for line in (sample / "dev.tsv").read_text(encoding="utf-8").splitlines()]
+    text = "".join("\t".join(row) + "\n" for row in [["de", "en"], *rows[1:]])  # the columns are en, de
+    directory = tmp_path / "swapped"
+    directory.mkdir()
+    for name in ("train.tsv", "dev.tsv", "test.tsv"):
+        (directory / name).write_text(text, encoding="utf-8")
+    with caplog.at_level(logging.WARNING):
+        cleaned(directory, tmp_path, held_out=None)
+    assert re.search(r"rule language removed 1\d\d of 200 rows; are its sides swapped", caplog.text)
 
 
 def test_nothing_is_written_outside_the_output(corpus: Path, tmp_path: Path) -> None:

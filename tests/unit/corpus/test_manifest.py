@@ -96,6 +96,11 @@ def test_manifest_of_the_sample(sample: Path) -> None:
         (entry("path: a, format: tsv, pair: de-en, tag: <bt>"), "tag '<bt>' is no marker; use lower-case letters"),
         (entry("path: a, format: tsv, pair: de-en, archive: ../b.tar"), "leaves the corpus directory; move the file"),
         (entry("path: 's3://x/a', format: tsv, pair: de-en"), "a URL of s3 cannot be read; use https, http, file"),
+        (
+            entry("path: a, format: tmy, pair: de-en"),
+            r"manifest.yaml: files: format 'tmy' is unknown; did you mean tmx",
+        ),
+        (entry("path: a, format: tsv, pair: de-en, sha256: 000"), "files.sha256: 0 is no text; quote it"),
         (entry("path: a, format: tsv, pair: de-en, licence: 4"), "files.licence: 4 is no text; quote it"),
     ],
 )
@@ -152,7 +157,7 @@ files:
      licence: CC0-1.0, citation: Someone, archive: "https://example.org/a.tar", sha256: ABC, rows: 3}
   - {split: dev, path: ["http://example.org/a", "file:///b"], format: aligned, pair: "cn:en", name: other}
   - {split: test, path: c.jsonl, format: jsonl, columns: {translation.cn: cn, translation.en: "en", id: document}}
-  - {split: test, format: elsewhere, dataset: who/what, config: c, part: validation, revision: r, streaming: true}
+  - {split: test, format: huggingface, dataset: who/what, config: c, part: validation, revision: r, streaming: true}
 """
         })
     )  # fmt: skip
@@ -171,7 +176,7 @@ files:
             columns={"translation.cn": "zh-Hans", "translation.en": "en", "id": "document"},
         ),
         FileEntry(
-            split="test", format="elsewhere", dataset="who/what", config="c", part="validation", revision="r",
+            split="test", format="huggingface", dataset="who/what", config="c", part="validation", revision="r",
             streaming=True,
         ),
     )  # fmt: skip
@@ -191,7 +196,5 @@ def test_missing_directory_and_unknown_format(tmp_path: Path, make_corpus: Make)
         read_manifest(tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"nowhere: cannot be read \(No such file or directory\); correct its path"):
         read_manifest(tmp_path, tmp_path / "nowhere")
-    corpus = make_corpus({"manifest.yaml": "name: x\nfiles: [{split: dev, path: a, format: tmy}]\n"})
-    (file,) = read_manifest(corpus).files
-    with pytest.raises(ValueError, match=r"format 'tmy' is unknown; did you mean tmx\? \(the formats are mult"):
-        open_table([], file, {})
+    with pytest.raises(ValueError, match=r"format 'tmy' is unknown; did you mean tmx\? \(the formats are tsv"):
+        open_table([], FileEntry(split="dev", format="tmy", paths=("a",)), {})

@@ -79,6 +79,10 @@ def test_files_of_the_directory(tmp_path: Path) -> None:
         locate(entry("train/a.dee"), tmp_path, tmp_path / "cache")
     with pytest.raises(ValueError, match="train is a directory"):
         locate(entry("train"), tmp_path, tmp_path / "cache")
+    with pytest.raises(
+        ValueError, match=r"there is no directory .*nowhere: correct corpus.path or corpus.add, put the"
+    ):
+        locate(entry("a.de"), tmp_path / "nowhere", tmp_path / "cache")
     digests = (sha256(DE).hexdigest(), "00")
     with pytest.raises(ValueError, match=r"train/a.en: sha256 is .* where the manifest says 00"):
         locate(entry("train/a.de", "train/a.en", sha=digests), tmp_path, tmp_path / "cache")
