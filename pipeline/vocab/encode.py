@@ -51,7 +51,7 @@ class Shard:
     split: str
     start: int
     stop: int
-    limits: tuple[int, int]  # tokens of source and target
+    limits: tuple[int, ...]  # tokens of source and target
     ends: tuple[int, ...]
     tags: tuple[str, ...]
     out: Path
@@ -93,27 +93,7 @@ def encode(
     if (out / ENCODED).exists():  # all was done but, it may be, the removal of the shards
         _remove_shards(out)
         return
-    cleaned = funnel(bitext)
-    assert cleaned["pair"] == pair.name, f"{bitext} holds {cleaned['pair']}, not {pair}"
-    sources = cleaned.get("sources") or [{"name": "", "tag": "", "kept": cleaned["train"]["kept"]}]
-    whole = Shard(
-        vocabulary=vocabulary,
-        bitext=bitext,
-        pair=pair,
-        split="train",
-        start=0,
-        stop=cleaned["train"]["kept"],
-        limits=(max_source_tokens, max_target_tokens),
-        ends=tuple(accumulate(source["kept"] for source in sources)),
-        tags=tuple(source["tag"] for source in sources),
-        out=out,
-        threads=threads,
-    )
-    assert whole.ends[-1] == whole.stop, f"{bitext}: sources have {whole.ends[-1]} rows of {whole.stop}"
-    shards = list(_cut_up(whole, shard_rows or whole.stop))
-    for split in SPLITS[1:]:
-        rows = cleaned[split]["kept"]
-        shards.append(replace(whole, split=split, stop=rows, ends=(rows,), tags=("",)))
+    sources, shards = _plan(vocabulary, bitext, pair, tuple(limits.values()), out, shard_rows, threads)
     counts = _run(shards, run, out)
     totals = {split: {name: sum(values) for name, values in each.items()} for split, each in counts.items()}
     _check(pair, totals["train"], limits)
@@ -192,6 +172,40 @@ def _encode_once(shard: Shard) -> Counts:
         return encode_shard(shard)
     counts: Counts = run_once(shard.out, lambda out: encode_shard(replace(shard, out=out)))
     return counts
+
+
+def _plan(
+    vocabulary: Path,
+    bitext: Path,
+    pair: LangPair,
+    limits: tuple[int, ...],
+    out: Path,
+    shard_rows: int | None,
+    threads: int,
+) -> tuple[list[dict[str, Any]], list[Shard]]:
+    """Sources of the training rows, and the shards of all splits."""
+    cleaned = funnel(bitext)
+    assert cleaned["pair"] == pair.name, f"{bitext} holds {cleaned['pair']}, not {pair}"
+    sources: list[dict[str, Any]] = cleaned["sources"]
+    whole = Shard(
+        vocabulary=vocabulary,
+        bitext=bitext,
+        pair=pair,
+        split="train",
+        start=0,
+        stop=cleaned["train"]["kept"],
+        limits=limits,
+        ends=tuple(accumulate(source["kept"] for source in sources)),
+        tags=tuple(source["tag"] for source in sources),
+        out=out,
+        threads=threads,
+    )
+    assert whole.ends[-1] == whole.stop, f"{bitext}: sources have {whole.ends[-1]} rows of {whole.stop}"
+    shards = list(_cut_up(whole, shard_rows or whole.stop))
+    for split in SPLITS[1:]:
+        rows = cleaned[split]["kept"]
+        shards.append(replace(whole, split=split, stop=rows, ends=(rows,), tags=("",)))
+    return sources, shards
 
 
 def _run(shards: Sequence[Shard], run: Run, out: Path) -> dict[str, Counts]:

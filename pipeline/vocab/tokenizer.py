@@ -103,7 +103,7 @@ def train_vocabulary(config: VocabConfig, bitexts: Mapping[LangPair, Path], out:
     pairs = sorted(bitexts)
     funnels = {pair: funnel(bitexts[pair]) for pair in pairs}
     codes = sorted({pair.tgt for pair in pairs})
-    marks = sorted({source["tag"] for each in funnels.values() for source in each.get("sources", ())} - {""})
+    marks = sorted({source["tag"] for each in funnels.values() for source in each["sources"]} - {""})
     symbols = [*map(tag_of, codes), *map(source_tag_of, marks)]
     num_rows = {pair: funnels[pair]["train"]["kept"] for pair in pairs}
     lines = allocate_lines(num_rows, config.sample_lines, config.temperature)
