@@ -11,7 +11,7 @@ from pipeline.config import ROOT
 from pipeline.corpus.config import CorpusConfig
 from pipeline.corpus.fetched import DOCUMENT, FetchedTable, read_tables
 from pipeline.corpus.languages import LangPair, parse_pairs
-from pipeline.corpus.manifest import NOTICE, FileEntry, Manifest, read_manifest
+from pipeline.corpus.manifest import NOTICE, SPLITS, FileEntry, Manifest, read_manifest
 from pipeline.corpus.sources.copies import files_here
 from pipeline.corpus.sources.templates import expand, has_templates, named_pairs
 from pipeline.stage import Artifact, Stage, Store, file_sha256
@@ -19,6 +19,7 @@ from pipeline.tasks import DataConfig, shard_runner, side_by_side
 
 logger = logging.getLogger(__name__)
 
+_SPLIT = "split"  # name of the stage
 ALL = "all"  # in place of pairs: every one that the training files name
 
 
@@ -26,7 +27,7 @@ ALL = "all"  # in place of pairs: every one that the training files name
 class Corpus:
     """A corpus, with what is added to it, as far as some pairs need it. tables: with the artifact that holds each.
 
-    held_out: index of dev and test texts.
+    split_off: parts of a training table, by the pair that lacks dev or test. held_out: index of dev and test texts.
     """
 
     manifest: Manifest
@@ -34,21 +35,25 @@ class Corpus:
     notice: str
     pairs: tuple[LangPair, ...]
     tables: tuple[tuple[FetchedTable, Artifact], ...]
+    split_off: Mapping[LangPair, Artifact]
     held_out: Artifact | None
 
     def tables_of(self, pair: LangPair, split: str | None = None) -> list[tuple[FetchedTable, Artifact]]:
-        """Tables with both languages of a pair, of one split or of all; dev and test of the first corpus that has
-        them, so that what is added to a corpus does not change what is measured."""
-        place = _places((self.manifest, *self.added))
+        """Tables with both languages of a pair, of one split or of all.
+
+        Dev and test are those of the first corpus that has them, or else what is split off for the pair, so that
+        neither what is added to a corpus nor the other pairs change what is measured.
+        """
         found = [item for item in self.tables if _has(item[0], pair)]
-        first: dict[str, int] = {}
-        for table, _ in found:
-            first.setdefault(table.split, place[table.source])
-        return [
-            (table, artifact)
-            for table, artifact in found
-            if split in (None, table.split) and (table.split == "train" or place[table.source] == first[table.split])
-        ]
+        chosen = {"train": [item for item in found if item[0].split == "train"]}
+        place = _places((self.manifest, *self.added))
+        for name in SPLITS[1:]:
+            items = [item for item in found if item[0].split == name]
+            given = [item for item in items if item[1].stage != _SPLIT]
+            first = min((place[table.source] for table, _ in given), default=0)
+            own = [item for item in items if item[1] == self.split_off.get(pair)]
+            chosen[name] = [item for item in given if place[item[0].source] == first] or own
+        return [item for item in found if split in (None, item[0].split) and item in chosen[item[0].split]]
 
     def sources_of(self, pair: LangPair) -> list[tuple[str, int]]:
         """Name of each training table of a pair, and at most so many rows as it has of the pair."""
@@ -71,7 +76,7 @@ def prepare_corpus(config: CorpusConfig, pairs: Sequence[str], store: Store, dat
     ]
     tables = [item for of_entry in side_by_side(needed, at_once=data.stages_at_once) for item in of_entry]
     manifest, *added = [each.manifest for each in corpora]
-    tables = _with_held_out(config, store, parsed, tables, _places((manifest, *added)))
+    tables, split_off = _with_held_out(config, store, parsed, tables, _places((manifest, *added)))
     notices = [each.files / NOTICE for each in corpora]
     return Corpus(
         manifest=manifest,
@@ -79,6 +84,7 @@ def prepare_corpus(config: CorpusConfig, pairs: Sequence[str], store: Store, dat
         notice="\n".join(path.read_text(encoding="utf-8") for path in notices if path.is_file()),
         pairs=parsed,
         tables=tuple(tables),
+        split_off=split_off,
         held_out=_index(config, store, tables),
     )
 
@@ -206,20 +212,26 @@ def _with_held_out(
     pairs: Iterable[LangPair],
     tables: Sequence[tuple[FetchedTable, Artifact]],
     places: Mapping[str, int],
-) -> list[tuple[FetchedTable, Artifact]]:
-    """The tables, a training table of every pair without dev or test replaced by its parts: the one with most rows of
-    the pair in the first corpus that has some."""
-    current = list(tables)
+) -> tuple[list[tuple[FetchedTable, Artifact]], dict[LangPair, Artifact]]:
+    """The tables, a training table of every pair without dev or test replaced by its parts, and the parts for each of
+    these pairs: of the table with most rows of the pair in the first corpus that has some."""
+    missing: dict[int, dict[str, bool]] = {}
+    chosen: dict[LangPair, int] = {}
     for pair in pairs:
-        both = [item for item in current if _has(item[0], pair)]
-        missing = {split: not any(table.split == split for table, _ in both) for split in ("dev", "test")}
-        train = [i for i in both if i[0].split == "train" and not i[0].tag and _most_rows(i[0], pair) > 0]
-        if not any(missing.values()) or not train:
-            continue
-        largest = max(train, key=lambda item: (-places[item[0].source], _most_rows(item[0], pair)))
-        parts = _split(config, store, *largest, missing)
-        current[current.index(largest) : current.index(largest) + 1] = parts
-    return current
+        both = {number: table for number, (table, _) in enumerate(tables) if _has(table, pair)}
+        lacks = {split: not any(table.split == split for table in both.values()) for split in SPLITS[1:]}
+        train = {
+            number: (-places[table.source], _most_rows(table, pair))
+            for number, table in both.items()
+            if table.split == "train" and not table.tag and _most_rows(table, pair) > 0
+        }
+        if any(lacks.values()) and train:
+            number = chosen[pair] = max(train, key=train.__getitem__)
+            others = missing.get(number, {})
+            missing[number] = {split: lack or others.get(split, False) for split, lack in lacks.items()}
+    parts = {number: _split(config, store, *tables[number], splits) for number, splits in missing.items()}
+    current = [part for number, item in enumerate(tables) for part in parts.get(number, [item])]
+    return current, {pair: parts[number][0][1] for pair, number in chosen.items()}
 
 
 def _split(
@@ -232,7 +244,7 @@ def _split(
 
     slice_: dict[str, Any] = {"split": asdict(config.split), "missing": dict(missing)}
     label = f"{table.source} {'-'.join(table.codes)}"
-    stage = Stage(name="split", version=1, config=slice_, inputs={"table": artifact}, run=run, label=label)
+    stage = Stage(name=_SPLIT, version=1, config=slice_, inputs={"table": artifact}, run=run, label=label)
     parts = store.get(stage)
     return [(part, parts) for part in read_tables(parts.path)]
 

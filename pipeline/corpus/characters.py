@@ -19,7 +19,7 @@ SPACE = 1  # white space, control characters and the byte order mark: normalisat
 LETTER = 2  # letters and combining marks (vowel signs are marks)
 DIGIT = 4
 PUNCTUATION = 8
-COMPOSES = 16  # normalisation to NFC may change a text that holds it
+COMPOSES = 16  # normalisation to NFC, also once it is folded, may change a text that holds it
 SENTENCE_END = 32  # . ? ! and what other scripts use for them
 WIDE_END = 64  # sentence ends after which no space is written
 
@@ -95,6 +95,8 @@ def characters() -> Characters:
             if folded != char:
                 folds[code] = folded
     flags[list(seconds)] |= COMPOSES
+    narrow = [code for code, folded in folds.items() if folded and flags[ord(folded[0])] & COMPOSES]
+    flags[narrow] |= COMPOSES  # what folding makes a mark of, as of the half-width voiced mark
     letters_per_word = np.zeros(NUM_CODES, dtype=np.uint8)
     for letters, blocks in _UNSPACED.items():
         for start, stop in blocks:

@@ -107,6 +107,8 @@ class Folded:
     @classmethod
     def of(cls, texts: Texts) -> "Folded":
         codes, offsets = _fold(texts.codes, texts.offsets)
+        if len(rows := _folded_apart(texts)):
+            codes, offsets = _recomposed(codes, offsets, rows)
         kept = codes != SEPARATOR
         starts_after_gap = np.ones(len(codes) + 1, dtype=bool)
         starts_after_gap[1:] = ~kept
@@ -184,6 +186,27 @@ def _fold(codes: Codes, offsets: Ints) -> tuple[Codes, Ints]:
         longer = odd[lengths[odd] > shift]
         index[ends[longer] + shift] += np.uint32(shift)
     return table.fold_codes[index], ends[offsets]
+
+
+def _folded_apart(texts: Texts) -> Ints:
+    """Texts in which folding has changed a mark or what is before it, so that they may compose now."""
+    table = characters()
+    marks = np.flatnonzero(texts.flags & COMPOSES)
+    near = texts.codes[np.stack((marks, np.maximum(marks - 1, 0)))]
+    changed = (table.fold_codes[table.fold_starts[near]] != near).any(axis=0)
+    return np.unique(np.searchsorted(texts.offsets, marks[changed], side="right") - 1)
+
+
+def _recomposed(codes: Codes, offsets: Ints, rows: Ints) -> tuple[Codes, Ints]:
+    """Folded texts, those of the given rows in NFC."""
+    parts, at = [], 0
+    lengths = np.diff(offsets)
+    for row in rows.tolist():
+        text = codes[offsets[row] : offsets[row + 1]].tobytes().decode("utf-32-le")
+        composed = np.frombuffer(unicodedata.normalize("NFC", text).encode("utf-32-le"), dtype=np.uint32)
+        parts += [codes[at : offsets[row]], composed]
+        at, lengths[row] = offsets[row + 1], len(composed)
+    return np.concatenate((*parts, codes[at:])), np.append(0, np.cumsum(lengths))
 
 
 def _trailing(spaces: Bools, offsets: Ints) -> Ints:

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import IO, Any, Self
 
 import numpy as np
 
-from pipeline.corpus.codepoints import Bools, Hashes
+from pipeline.corpus.codepoints import Bools, Hashes, Ints
 
 PARTITION_ROWS = 4_000_000  # about as many rows are sorted at once: 200 MB
+_sorting = Lock()  # of one partition at a time, also where the pairs of a corpus are merged side by side
 _ENTRY = np.dtype([("key", np.uint64), ("row", np.int64)])
 
 
@@ -51,16 +53,23 @@ def find_duplicates(shards: Sequence[tuple[Path, int]], partitions: int) -> Bool
     starts = np.cumsum([0, *(rows for _, rows in shards)])
     repeated = np.zeros(starts[-1], dtype=bool)
     for partition in range(partitions):
-        parts: list[Any] = []
-        for (directory, _), start in zip(shards, starts, strict=False):
-            entries = np.fromfile(_path(directory, partition), dtype=_ENTRY)
-            entries["row"] += start
-            parts.append(entries)
-        entries = np.concatenate(parts)
-        order = np.argsort(entries["key"], kind="stable")  # rows of one hash stay in their order
-        keys = entries["key"][order]
-        repeated[entries["row"][order[1:]][keys[1:] == keys[:-1]]] = True
+        with _sorting:
+            repeated[_repeats(shards, starts, partition)] = True
     return repeated
+
+
+def _repeats(shards: Sequence[tuple[Path, int]], starts: Ints, partition: int) -> Ints:
+    """Rows of one partition that repeat one before them."""
+    parts: list[Any] = []
+    for (directory, _), start in zip(shards, starts, strict=False):
+        entries = np.fromfile(_path(directory, partition), dtype=_ENTRY)
+        entries["row"] += start
+        parts.append(entries)
+    entries = np.concatenate(parts)
+    order = np.argsort(entries["key"], kind="stable")  # rows of one hash stay in their order
+    keys = entries["key"][order]
+    rows: Ints = entries["row"][order[1:]][keys[1:] == keys[:-1]]
+    return rows
 
 
 def _path(directory: Path, partition: int) -> Path:

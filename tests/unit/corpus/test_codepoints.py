@@ -122,3 +122,15 @@ def test_powers_are_extended_for_other_threads_as_one(monkeypatch: pytest.Monkey
     monkeypatch.setattr(codepoints, "_powers_of", slow)
     assert [len(powers) for powers in codepoints._powers(100)] == [100, 100]
     assert found == [[50, 50], [50, 50]]
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [("ガラス", "ｶﾞﾗｽ"), ("\u01f0", "J\u030c"), ("\u1e63", "\u017f\u0323"), ("\u1e97est", "T\u0308est")],
+)
+def test_marks_compose_with_what_folding_leaves(text: str, same: str) -> None:
+    around = [["x", one, "", f"y {one} z", "q\u0323\u0307"] for one in (text, same)]
+    first, second = (Texts.normalized(pa.array(texts)).folded for texts in around)
+    assert first.essences.tolist() == second.essences.tolist()
+    assert first.words.tolist() == second.words.tolist()
+    assert first.word_offsets.tolist() == second.word_offsets.tolist()

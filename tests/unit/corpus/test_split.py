@@ -116,3 +116,20 @@ def test_a_test_set_without_texts_of_a_language_is_none_of_it(make_corpus: Make,
     source = make_corpus({**files, "train.tsv": "de\ten\tfi\n" + train})
     out = clean_pair(source, "fi-en", tmp_path / "store", rules=Rules(language=None)).path
     assert [len(bitext_rows(out, split)) for split in ("dev", "test")] == [60, 60]
+
+
+def test_other_pairs_do_not_change_what_is_measured(make_corpus: Make, tmp_path: Path) -> None:
+    """Of a pair whose own table is another than that from which the other pair's sets are split off."""
+    multi = "".join(f"Satz {n}\tSentence {n}\tLause {n}\n" for n in range(400))
+    own = "".join(f"Zeile {n}\tLine {n}\n" for n in range(900))
+    content = MANY.replace("pair: fi-en", "pair: de-en")
+    source = make_corpus({"manifest.yaml": content, "sparse.tsv": "de\ten\tfi\n" + multi, "fi-en.tsv": own})
+    measured = []
+    for pairs in ("de-en", "de-en fi-en", "fi-en de-en", "en-de fi-en de-fi"):
+        corpus = prepare(source, pairs, tmp_path / "store")
+        pair = next(pair for pair in corpus.pairs if {pair.src, pair.tgt} == {"de", "en"})
+        found = [table for table, _ in corpus.tables_of(pair)]
+        assert sorted(table.split for table in found) == ["dev", "test", "train", "train"]
+        measured.append({table.split: table_rows(table, "de", "en") for table in found if table.split != "train"})
+    assert all(each == measured[0] for each in measured[1:])
+    assert str(measured[0]["dev"][0][0]).startswith("Zeile")
