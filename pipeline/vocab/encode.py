@@ -246,4 +246,6 @@ def _check(pair: LangPair, train: dict[str, int], limits: dict[str, int]) -> Non
             "raise max_source_tokens or max_target_tokens"
         )
     if train["dropped"]:
-        _log.info("pair %s: %d of %d training rows are too long", pair, train["dropped"], total)
+        _log.info(
+            "pair %s: %d of %d training rows are longer than batch.shapes and left out", pair, train["dropped"], total
+        )
