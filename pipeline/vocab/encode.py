@@ -86,10 +86,12 @@ def encode(
     the result. run: calls the function on every shard, wherever that is.
     Raises ValueError if no training row is left.
     """
-    limits = {"max_source_tokens": max_source_tokens, "max_target_tokens": max_target_tokens}
+    limits = {"source": max_source_tokens, "target": max_target_tokens}
     for name, limit in limits.items():
         if limit < _LEAST_TOKENS:
-            raise ValueError(f"{name}={limit} leaves no room for a tag, a piece and EOS; choose 3 or more")
+            raise ValueError(
+                f"{name}={limit} of batch.shapes leaves no room for a tag, a piece and EOS; choose 3 or more"
+            )
     if (out / ENCODED).exists():  # all was done but, it may be, the removal of the shards
         _remove_shards(out)
         return
@@ -243,7 +245,7 @@ def _check(pair: LangPair, train: dict[str, int], limits: dict[str, int]) -> Non
         source, target = limits.values()
         raise ValueError(
             f"pair {pair}: all {total} training rows exceed {source} source or {target} target tokens; "
-            "raise max_source_tokens or max_target_tokens"
+            "raise source or target of a shape of batch.shapes"
         )
     if train["dropped"]:
         _log.info(
