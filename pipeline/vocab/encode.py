@@ -86,11 +86,11 @@ def encode(
     the result. run: calls the function on every shard, wherever that is.
     Raises ValueError if no training row is left.
     """
-    limits = {"source": max_source_tokens, "target": max_target_tokens}
-    for name, limit in limits.items():
+    limits = {"max_source_tokens": max_source_tokens, "max_target_tokens": max_target_tokens}
+    for side, limit in zip(("source", "target"), limits.values(), strict=True):
         if limit < _LEAST_TOKENS:
             raise ValueError(
-                f"{name}={limit} of batch.shapes leaves no room for a tag, a piece and EOS; choose 3 or more"
+                f"{side}={limit} of batch.shapes leaves no room for a tag, a piece and EOS; choose 3 or more"
             )
     if (out / ENCODED).exists():  # all was done but, it may be, the removal of the shards
         _remove_shards(out)
