@@ -18,13 +18,13 @@ RULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "digits": ("The two sides share too few of their digits 1 to 9.", ("min_digit_overlap",)),
     "sentence_ends": ("One side has many more sentence ends than the other.", ("max_end_difference",)),
     "script": ("Too small a share of a side’s letters belong to a script of its language.", ("min_script",)),
-    "language": (
-        "One side was recognised as another language than its own.",
-        ("language.min_probability", "language.min_letters"),
-    ),
     "held_out": (
         "One side is a sentence of a dev or test set, of any pair, or shares a run of words with one.",
         ("held_out.shingle_words",),
+    ),
+    "language": (
+        "One side was recognised as another language than its own.",
+        ("language.min_probability", "language.min_letters"),
     ),
     "duplicate": ("Both sides together repeat an earlier row.", ("duplicates",)),
     "near_duplicate": ("The row is almost the same as an earlier one.", ("near_duplicates.threshold",)),

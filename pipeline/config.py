@@ -228,7 +228,9 @@ def _unknown(override: str, known: Sequence[str]) -> str:
         key = f"{key}.{wrong[0]}" if wrong else key
     elif above := next((name for name in known if key.startswith(f"{name}.")), ""):
         return f"{above} has no parts here; write {above}={{{key.removeprefix(f'{above}.')}: {value}}}"
-    return f"configuration key {key} does not exist{suggestion(key, known)}"
+    nearest = suggestion(key, known)
+    hint = nearest if "did you mean" in nearest else "; `make config` prints those that there are"
+    return f"configuration key {key} does not exist{hint}"
 
 
 def _keys(primary: str, root: Path, overrides: Sequence[str]) -> list[str]:

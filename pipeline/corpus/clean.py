@@ -301,7 +301,7 @@ def _check(pair: LangPair, tallies: dict[str, Tally]) -> None:
             reason = f"; the rules removed them all ({removed})" if removed else ""
             remedy = "correct the rows, or the rules below corpus.rules (docs/cleaning.md)" if removed else _ADD_ROWS
             if name != "train":
-                remedy += f", or set corpus.split.{name} to more rows if it is split off"
+                remedy += f", or raise corpus.split.{name} and corpus.split.max_share if it is split off"
             raise ValueError(f"pair {pair}: no {what} rows (kept of read: {counts}){reason}; {remedy}")
     if "train" not in tallies:
         return

@@ -76,8 +76,8 @@ class Rules:
     min_digit_overlap: float | None = 0.5
     max_end_difference: int | None = 3
     min_script: float | None = 0.5
-    language: LanguageRule | None = field(default_factory=LanguageRule)
     held_out: HeldOutRule | None = field(default_factory=HeldOutRule)
+    language: LanguageRule | None = field(default_factory=LanguageRule)
     duplicates: bool | None = True
     near_duplicates: NearDuplicateRule | None = None
 

@@ -87,9 +87,11 @@ def encode(
     Raises ValueError if no training row is left.
     """
     limits = {"max_source_tokens": max_source_tokens, "max_target_tokens": max_target_tokens}
-    for name, limit in limits.items():
+    for side, limit in zip(("source", "target"), limits.values(), strict=True):
         if limit < _LEAST_TOKENS:
-            raise ValueError(f"{name}={limit} leaves no room for a tag, a piece and EOS; choose 3 or more")
+            raise ValueError(
+                f"{side}={limit} of batch.shapes leaves no room for a tag, a piece and EOS; choose 3 or more"
+            )
     if (out / ENCODED).exists():  # all was done but, it may be, the removal of the shards
         _remove_shards(out)
         return
@@ -257,7 +259,9 @@ def _check(pair: LangPair, train: dict[str, int], limits: dict[str, int]) -> Non
         source, target = limits.values()
         raise ValueError(
             f"pair {pair}: all {total} training rows exceed {source} source or {target} target tokens; "
-            "raise max_source_tokens or max_target_tokens"
+            "raise source or target of a shape of batch.shapes"
         )
     if train["dropped"]:
-        _log.info("pair %s: %d of %d training rows are too long", pair, train["dropped"], total)
+        _log.info(
+            "pair %s: %d of %d training rows are longer than batch.shapes and left out", pair, train["dropped"], total
+        )

@@ -119,6 +119,7 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
         ),
         (["corpus.rules.max_chars=true"], r"corpus.rules.max_chars=True must be of type int"),
         (["corpus.path=~/x"], r"corpus.path=~/x cannot be read; put the value in quotes, as 'corpus.path=\"~/x\"'"),
+        (["HF_HUB_OFFLINE=1"], r"HF_HUB_OFFLINE does not exist; `make config` prints those that there are"),
         (["--help"], r"--help is no key=value; `python -m pipeline help` lists what there is"),
         (["batch.mixture.temperature=0.5"], r"batch.mixture.temperature=0.5 must be at least 1"),
         (

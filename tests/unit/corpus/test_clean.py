@@ -136,7 +136,7 @@ def test_pair_without_english(sample: Path, tmp_path: Path) -> None:
         ("de\ten\n1\t2\n3\t4\n", "de\ten\na\tb\n", "de\ten\nc\td\n",
          r"no training rows .*train 0 of 2.*; the rules removed them all \(few_letters 2\); correct the rows"),
         ("de\ten\nHallo\tHello\n", "de\ten\na\t\n\tb\n", "de\ten\nc\td\n",
-         r"pair de-en: no dev rows .*; choose another pair, or add .*, or set corpus.split.dev to more rows"),
+         r"pair de-en: no dev rows .*; choose another pair, .*, or raise corpus.split.dev and corpus.split.max_share"),
     ],
 )  # fmt: skip
 def test_empty_split_is_an_error_with_counts(

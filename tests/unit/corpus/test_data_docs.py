@@ -1,0 +1,64 @@
+"""docs/cleaning.md, docs/corpora.md, data/README.md: their rules, settings, names and manifests are those there are."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from eval.funnel import RULES
+from pipeline.config import ROOT, load_config
+from pipeline.corpus.config import CorpusConfig, Rules
+from pipeline.corpus.inference import infer_manifest
+from pipeline.corpus.manifest import read_manifest
+from pipeline.schema import build
+
+CLEANING = (ROOT / "docs" / "cleaning.md").read_text(encoding="utf-8")
+CORPORA = (ROOT / "docs" / "corpora.md").read_text(encoding="utf-8")
+README = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+Make = Callable[..., Path]
+
+
+def yaml_blocks(text: str) -> list[str]:
+    return re.findall(r"```yaml\n([^`]*)```", text)
+
+
+def test_the_rules_are_those_there_are_with_their_defaults() -> None:
+    rows = re.findall(r"(?m)^\| `(\w+)` \| (?:`([^`]*)`)? ?\|", CLEANING[: CLEANING.index("```bash")])
+    assert [name for name, _ in rows] == list(RULES)
+    said = {key: value for _, text in rows if text for key, value in yaml.safe_load(text).items()}
+    assert build(Rules, said) == Rules() == load_config([]).corpus.rules
+    assert list(said) == [*load_config([]).to_json()["corpus"]["rules"]]
+
+
+def test_the_overrides_and_the_preset_of_the_cleaning_page() -> None:
+    (page,) = re.findall(r"```bash\n([^`]*)```", CLEANING)
+    first, second = (re.sub(r"'", "", text) for text in re.findall(r'ARGS="([^"]*)"', page))
+    assert load_config(first.split()).corpus.rules.language is None
+    config = load_config(re.split(r" (?=corpus)", second)).corpus
+    assert config.rules.near_duplicates is not None
+    assert (config.rules.near_duplicates.threshold, config.keep_removed) == (0.9, True)
+    preset = yaml.safe_load(yaml_blocks(CLEANING)[0])
+    assert preset.pop("defaults") == ["rules", "_self_"]
+    assert build(CorpusConfig, preset, "corpus").rules.max_chars == 400
+
+
+@pytest.mark.parametrize("names", re.findall(r"(?m)^\| (`[^|/]*`) \|", README[: README.index("Each but Parquet")]))
+def test_names_of_files_that_need_nothing_else(names: str, make_corpus: Make) -> None:
+    for name in re.findall(r"`([^`]*)`", names.replace("` + `", " + ")):
+        (entry,) = infer_manifest(make_corpus(dict.fromkeys(name.split(" + "), ""), name)).files
+        assert entry.split == "train"
+        assert entry.pair is None or entry.pair.name == "de-en"
+
+
+@pytest.mark.parametrize("text", [*yaml_blocks(README), *(f"name: x\n{text}" for text in yaml_blocks(CORPORA))])
+def test_manifests_of_the_pages_are_read(text: str, make_corpus: Make) -> None:
+    assert read_manifest(make_corpus({"manifest.yaml": text})).files
+
+
+def test_presets_of_the_page_are_those_there_are() -> None:
+    there = {path.stem for path in (ROOT / "configs" / "corpus").glob("*.yaml")} - {"rules", "sample"}
+    table = CORPORA[CORPORA.index("| preset |") : CORPORA.index("`flores-200` and")]
+    named = {name for row in re.findall(r"(?m)^\| (`.*?`) \|", table) for name in re.findall(r"`([^`]*)`", row)}
+    assert named == there
