@@ -186,6 +186,8 @@ def _pairs(pairs: Sequence[str], corpora: Sequence[_Fetched]) -> tuple[LangPair,
             found[entry.pair] = None
         elif target is not None:
             found.update(dict.fromkeys(LangPair(code, target) for code in of_entry if code != target))
+    if all(entry.split != "train" for entry, _ in columns):
+        raise ValueError(f"corpus {manifest.name} has no training files; add some, or add it to a corpus by corpus.add")
     if not found:
         raise ValueError(f"corpus {manifest.name}: pairs=[{ALL}] finds no pair; name them, as src-tgt")
     return tuple(found)

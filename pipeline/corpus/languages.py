@@ -74,7 +74,8 @@ def normalize_code(code: str) -> str:
 
 
 def _malformed(code: str) -> str:
-    return f"language code {code!r} is not of BCP-47 form; write it as de, pt-BR or zh-Hans"
+    shown = code if len(code) <= 40 else f"{code[:40]}…"  # it may be a whole line of text
+    return f"language code {shown!r} is not of BCP-47 form; write it as de, pt-BR or zh-Hans"
 
 
 def split_pair(text: str) -> list[tuple[str, str]]:

@@ -105,7 +105,9 @@ def _header_fields(
         try:
             name = columns.get(head) or (DOCUMENT if head == DOCUMENT else to_bcp47(head, renames))
         except ValueError as error:
-            raise ValueError(f"{path}: line 1: {error}") from error
+            raise ValueError(
+                f"{path}: line 1: {error}; a table of many languages begins with a line of codes"
+            ) from error
         if name in fields.values():
             raise ValueError(f"{path}: line 1: {name} heads several columns; rename or remove one")
         fields[number] = name

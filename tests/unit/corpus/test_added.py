@@ -110,6 +110,12 @@ def test_without_additions_nothing_is_cleaned_anew(both: tuple[Path, Path], tmp_
     assert cleaned(prepare(main, [], ["de-en"], tmp_path)) == alone != added
 
 
+def test_a_corpus_of_test_sets_alone_is_named(make_corpus: Make, tmp_path: Path) -> None:
+    held = make_corpus({"test.de-en.tsv": "Satz\tSentence\n"}, "held")
+    with pytest.raises(ValueError, match="corpus held has no training files; add some, or add it to a corpus by"):
+        prepare(held, [], ["all"], tmp_path)
+
+
 @pytest.mark.parametrize(
     ("add", "message"),
     [

@@ -33,6 +33,8 @@ def test_normalize_code(code: str, expected: str) -> None:
 def test_malformed_code_is_an_error_with_a_remedy(code: str) -> None:
     with pytest.raises(ValueError, match="is not of BCP-47 form; write it as de, pt-BR or zh-Hans"):
         normalize_code(code)
+    with pytest.raises(ValueError, match=r"language code 'x{40}…' is not"):
+        normalize_code("x" * 1000)
 
 
 @given(st.text(max_size=12))

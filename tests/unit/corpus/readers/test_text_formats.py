@@ -89,7 +89,9 @@ def test_multiway_table_has_a_document_and_chosen_columns(tmp_path: Path) -> Non
     path = write(tmp_path, "de\tzh_CN\tdocument\tEnglish\nHallo\t\td1\tHello\n\t你好\t\tHi\n")
     columns = {"English": "en", "zh_CN": "zh-Hans"}
     assert rows_of(path, "multiway_tsv", columns=columns) == [(None, "Hello"), ("你好", "Hi")]
-    with pytest.raises(ValueError, match="line 1: language code 'English' is not of BCP-47 form"):
+    with pytest.raises(
+        ValueError, match=r"line 1: language code 'English' is not of .*; a table of many languages begins with"
+    ):
         rows_of(path, "multiway_tsv")
     renames = {"English": "en"}
     assert rows_of(path, "multiway_tsv", renames=renames) == [
