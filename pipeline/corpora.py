@@ -4,8 +4,10 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unicodedata import unidata_version
 
 from pipeline.config import ROOT
 from pipeline.corpus.config import CorpusConfig
@@ -19,6 +21,7 @@ from pipeline.tasks import DataConfig, shard_runner, side_by_side
 
 logger = logging.getLogger(__name__)
 
+_KNOWLEDGE = ("py3langid", "langcodes", "fonttools")  # packages whose data decide what rules remove
 _SPLIT = "split"  # name of the stage
 ALL = "all"  # in place of pairs: every one that the training files name
 
@@ -109,7 +112,12 @@ def clean(config: CorpusConfig, store: Store, corpus: Corpus, pair: LangPair, da
             run_shards=shard_runner(data, rows, out / "log", f"clean {pair.name}"),
         )
 
-    slice_ = {"pair": pair.name, "rules": asdict(config.rules), "keep_removed": config.keep_removed}
+    slice_ = {
+        "pair": pair.name,
+        "rules": asdict(config.rules),
+        "keep_removed": config.keep_removed,
+        "knowledge": {"unicode": unidata_version, **{name: version(name) for name in _KNOWLEDGE}},
+    }
     inputs = {**artifacts, **({"held_out": corpus.held_out} if corpus.held_out else {})}
     stage = Stage(name="clean", version=3, config=slice_, inputs=inputs, run=run, label=pair.name, resumable=True)
     return store.get(stage)

@@ -82,7 +82,7 @@ def encode(store: Store, vocabulary: Artifact, cleaned: Artifact, pair: LangPair
     data = system.runtime.data
 
     def run(out: Path) -> None:
-        from pipeline.corpus.clean import funnel
+        from pipeline.corpus.funnel import funnel
         from pipeline.vocab.encode import encode
 
         rows = funnel(cleaned.path)["train"]["kept"]

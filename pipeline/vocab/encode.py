@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.corpus.bitext import iter_bitext
-from pipeline.corpus.clean import funnel
+from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
 from pipeline.stage import remove_tree, write_atomically

@@ -11,7 +11,7 @@ from typing import Any
 
 import sentencepiece
 
-from pipeline.corpus.clean import funnel
+from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.sample import Sample, allocate_lines, sample_rows

@@ -15,8 +15,8 @@ import torch
 from pipeline.backtranslation import back_translate, load_backtranslation
 from pipeline.config import ROOT, load_config
 from pipeline.corpora import clean, prepare_corpus
-from pipeline.corpus.clean import funnel
 from pipeline.corpus.config import CorpusConfig, Rules
+from pipeline.corpus.funnel import funnel
 from pipeline.corpus.manifest import read_manifest
 from pipeline.decode.job import LinesJob
 from pipeline.decode.lines import translate

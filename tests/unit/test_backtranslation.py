@@ -7,8 +7,8 @@ import pytest
 
 from pipeline.backtranslation import check_ours, lay_out, load_backtranslation
 from pipeline.corpora import clean, prepare_corpus
-from pipeline.corpus.clean import funnel
 from pipeline.corpus.config import CorpusConfig, Rules
+from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import read_manifest
 from pipeline.corpus.tables import Table, write_table

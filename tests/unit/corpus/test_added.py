@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.corpora import Corpus, clean, prepare_corpus
-from pipeline.corpus.clean import funnel
 from pipeline.corpus.config import CorpusConfig, Rules
+from pipeline.corpus.funnel import funnel
 from pipeline.stage import Store
 from pipeline.tasks import DataConfig
 from tests.corpora import bitext_rows

@@ -13,8 +13,9 @@ import pytest
 
 from pipeline.corpora import prepare_corpus
 from pipeline.corpus import tables
-from pipeline.corpus.clean import clean, funnel
+from pipeline.corpus.clean import clean
 from pipeline.corpus.config import CorpusConfig, NearDuplicateRule, Rules
+from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.stage import Store
 from pipeline.tasks import DataConfig

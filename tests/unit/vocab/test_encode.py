@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.corpus.bitext import read_bitext
-from pipeline.corpus.clean import FUNNEL, funnel
+from pipeline.corpus.funnel import FUNNEL, funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.stage import Stopped
 from pipeline.vocab import encode as module
