@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 _BATCH_ROWS = 100_000
-_SHORT = (20, 100)  # characters of a sentence; of one length or so, rows that share a sentence are no near duplicates
+_SHORT = (20, 100)  # characters of a sentence; of one length or so, few rows that share a sentence are near duplicates
 _STEP = 7_368_787  # a prime
 
 
