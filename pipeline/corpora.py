@@ -128,6 +128,7 @@ class _Fetched:
 
     def __init__(self, store: Store, manifest: Manifest, files: Path) -> None:
         self.store, self.manifest, self.files = store, manifest, files
+        self._tables: dict[int, list[tuple[FetchedTable, Artifact]]] = {}  # by identity: an entry has no hash
 
     def codes(self, entry: FileEntry) -> Sequence[str]:
         """Languages of an entry, without reading it where its description says them."""
@@ -138,6 +139,12 @@ class _Fetched:
         return [code for table, _ in self.tables(entry) for code in table.codes]
 
     def tables(self, entry: FileEntry) -> list[tuple[FetchedTable, Artifact]]:
+        """Tables of an entry of the manifest. Its files are hashed once, however often they are asked for."""
+        if id(entry) not in self._tables:
+            self._tables[id(entry)] = self._fetch(entry)
+        return self._tables[id(entry)]
+
+    def _fetch(self, entry: FileEntry) -> list[tuple[FetchedTable, Artifact]]:
         def run(out: Path) -> None:
             from pipeline.corpus.fetch import fetch
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from pipeline.config import ROOT, RunConfig
 from pipeline.corpora import Corpus
+from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
 from pipeline.stage import MANIFEST, Artifact, remove_tree
@@ -63,7 +64,7 @@ def data_record(
     """The part of the record that is known before training. examples: of sources whose licence allows it."""
     manifest = corpus.manifest
     counts = {p.name: json.loads((a.path / "encode.json").read_text(encoding="utf-8")) for p, a in encoded.items()}
-    funnels = {p.name: json.loads((a.path / "funnel.json").read_text(encoding="utf-8")) for p, a in cleaned.items()}
+    funnels = {pair.name: funnel(artifact.path) for pair, artifact in cleaned.items()}
     return {
         "name": config.name,
         "recipe": config.recipe,

@@ -11,10 +11,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 from pipeline.config import ROOT, RunConfig
 from pipeline.corpora import Corpus, clean, prepare_corpus
+from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.parallel.cluster import check_launcher
 from pipeline.parallel.launch import stop_all
@@ -184,8 +184,7 @@ def write_report(config: RunConfig, store: Store, scores: Artifact, model: Artif
 
 
 def _train_rows(cleaned: Artifact) -> int:
-    funnel: dict[str, Any] = json.loads((cleaned.path / "funnel.json").read_text(encoding="utf-8"))
-    return int(funnel["train"]["kept"])
+    return int(funnel(cleaned.path)["train"]["kept"])
 
 
 def _shown(path: Path) -> str:

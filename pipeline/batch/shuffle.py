@@ -39,7 +39,7 @@ def _network(values: Words, rows: int, columns: int, keys: Words) -> Words:
 
 
 def _hash(values: Words, key: np.uint64) -> Words:
-    """32 bits of each value and the key (the finalizer of splitmix64)."""
+    """32 bits of each value and the key (the first round of splitmix64's finalizer)."""
     mixed = values ^ key
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -28,6 +28,7 @@ from pipeline.corpus.near_duplicates import near_duplicates
 from pipeline.corpus.rules import EMPTY, LANGUAGE, SCRIPT, not_judged, row_rules
 from pipeline.corpus.tally import Tally
 from pipeline.stage import remove_tree, write_atomically
+from pipeline.tasks import in_turn
 
 REMOVED = "removed.tsv.gz"
 FEW_ROWS = 100
@@ -41,11 +42,6 @@ _log = logging.getLogger(__name__)
 RunShards = Callable[[Callable[[Shard], Tally], Sequence[Shard]], list[Tally]]
 
 
-def one_by_one(function: Callable[[Shard], Tally], shards: Sequence[Shard]) -> list[Tally]:
-    """Run shards in this process."""
-    return [function(shard) for shard in shards]
-
-
 def clean(
     config: CorpusConfig,
     pair: LangPair,
@@ -54,7 +50,7 @@ def clean(
     held_out: Path | None,
     out: Path,
     shard_rows: int = 1_000_000,
-    run_shards: RunShards = one_by_one,
+    run_shards: RunShards = in_turn,
 ) -> None:
     """Write `<split>.arrow` (columns src, tgt) and `funnel.json` of one pair to `out`, and what was removed if asked.
 
@@ -159,8 +155,8 @@ def _repeats(shards: Sequence[Shard], rows: Sequence[int]) -> dict[str, Bools]:
 
 
 def _remove_shards(out: Path) -> None:
-    for directory in out.glob(_SHARDS):
-        remove_tree(directory)
+    if (out / _SHARDS).exists():
+        remove_tree(out / _SHARDS)
 
 
 def _rule_names(rules: Rules, pair: LangPair) -> list[str]:

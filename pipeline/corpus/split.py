@@ -11,8 +11,8 @@ import pyarrow as pa
 from pipeline.corpus.characters import mix
 from pipeline.corpus.codepoints import Bools, Hashes, Texts
 from pipeline.corpus.config import SplitConfig
-from pipeline.corpus.fetched import FetchedTable, write_tables
-from pipeline.corpus.tables import DOCUMENT, Table, read_batches, write_table
+from pipeline.corpus.fetched import DOCUMENT, FetchedTable, write_tables
+from pipeline.corpus.tables import Table, read_batches, write_table
 
 _log = logging.getLogger(__name__)
 

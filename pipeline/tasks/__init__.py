@@ -29,6 +29,7 @@ __all__ = [
     "TaskFailed",
     "check_launcher",
     "end_workers",
+    "in_turn",
     "run_once",
     "run_tasks",
     "shard_runner",
@@ -70,12 +71,17 @@ def run_tasks(
     return [results[number] for number in range(len(calls))]
 
 
+def in_turn(function: Callable[[Payload], Result], payloads: Sequence[Payload]) -> list[Result]:
+    """Every task in this process."""
+    return [function(payload) for payload in payloads]
+
+
 def shard_runner(
     config: DataConfig, rows: int, directory: Path, title: str
 ) -> Callable[[Callable[[Payload], Result], Sequence[Payload]], list[Result]]:
     """What runs the shards of so many rows: `run_tasks`, or this process where that would take longer to begin."""
     if rows < _FEW_ROWS:
-        return lambda function, shards: [function(shard) for shard in shards]
+        return in_turn
     return partial(run_tasks, config=config, directory=directory, title=title)
 
 

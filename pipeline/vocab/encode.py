@@ -17,7 +17,7 @@ from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
 from pipeline.stage import remove_tree, write_atomically
-from pipeline.tasks import run_once
+from pipeline.tasks import in_turn, run_once
 from pipeline.vocab.encoded import EncodedSplit, SplitWriter
 from pipeline.vocab.ragged import encode_texts
 from pipeline.vocab.symbols import UNK
@@ -59,11 +59,6 @@ class Shard:
 
 
 Run = Callable[[Callable[[Shard], Counts], Sequence[Shard]], Sequence[Counts]]
-
-
-def in_turn(function: Callable[[Shard], Counts], shards: Sequence[Shard]) -> list[Counts]:
-    """Every shard in this process."""
-    return [function(shard) for shard in shards]
 
 
 def encode(

@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipeline.corpus.fetched import DOCUMENT
 from pipeline.corpus.manifest import FileEntry
 from pipeline.corpus.readers.fields import listed, named_fields
 from pipeline.corpus.readers.lines import Block, read_blocks
-from pipeline.corpus.tables import BATCH_ROWS, DOCUMENT, Table
+from pipeline.corpus.tables import BATCH_ROWS, Table
 
 _DEPTH = 8  # of fields that are listed
 

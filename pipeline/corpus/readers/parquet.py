@@ -8,11 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.corpus.fetched import DOCUMENT
 from pipeline.corpus.manifest import FileEntry
 from pipeline.corpus.readers.fields import listed, named_fields
 from pipeline.corpus.readers.lines import MAX_LINE_BYTES
 from pipeline.corpus.readers.streams import FREE_BYTES, MAX_RATIO, is_compressed
-from pipeline.corpus.tables import DOCUMENT, Table
+from pipeline.corpus.tables import Table
 
 _READ_ROWS = 200
 _BUFFER_BYTES = 1 << 20

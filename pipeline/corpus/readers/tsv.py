@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.corpus.fetched import DOCUMENT
 from pipeline.corpus.manifest import FileEntry, to_bcp47
 from pipeline.corpus.readers.lines import Block, cut, read_blocks
-from pipeline.corpus.tables import BATCH_ROWS, DOCUMENT, Table
+from pipeline.corpus.tables import BATCH_ROWS, Table
 
 
 def read_tsv(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:

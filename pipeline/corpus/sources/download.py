@@ -1,6 +1,5 @@
 """Download of a file over HTTP that goes on where it stopped, and gives up in words."""
 
-import hashlib
 import json
 import logging
 import random
@@ -13,7 +12,7 @@ import requests
 import urllib3
 from filelock import FileLock
 
-from pipeline.stage import Stopped, stop_if_asked, stopping
+from pipeline.stage import Stopped, file_sha256, stop_if_asked, stopping
 
 _CHUNK = 1 << 20
 _GAIN = 1 << 20  # bytes after which an attempt that broke off counts as none
@@ -70,11 +69,6 @@ def download(url: str, path: Path, *, sha256: str = "", patience: Patience | Non
                 )
         part.publish(path)
     return path
-
-
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class _BrokenError(Exception):

@@ -24,6 +24,7 @@ from pipeline.corpus.manifest import FileEntry
 from pipeline.corpus.sources.cards import CARD, Card, read_card
 from pipeline.corpus.sources.copies import PARTS, copied_files, wanted_files
 from pipeline.corpus.sources.download import Patience
+from pipeline.stage import write_atomically
 
 _Result = TypeVar("_Result")
 
@@ -127,10 +128,8 @@ class _HubCopy:
         for name in wanted:
             self._download(name, commit)
         content = {"directory": str(directory), "commit": commit, "files": wanted}
-        temporary = self.record.with_suffix(".new")
         self.record.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(content), encoding="utf-8")
-        temporary.replace(self.record)
+        write_atomically(self.record, json.dumps(content))
         return DataFiles(files=tuple(str(directory / name) for name in wanted), card=card, commit=commit)
 
     def _download(self, name: str, commit: str) -> None:

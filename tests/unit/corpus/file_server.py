@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.unit.corpus.serving import QuietHandler, serving
+
 
 @dataclass
 class Site:
@@ -35,7 +37,7 @@ class Site:
 def serve(site: Site) -> Iterator[Site]:
     over = threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             site.requests.append((self.path, dict(self.headers)))
             faults = site.faults.get(self.path, [])
@@ -72,21 +74,11 @@ def serve(site: Site) -> Iterator[Site]:
                 self.wfile.flush()
                 self.close_connection = True
 
-        def log_message(self, *args: object) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    site.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
-        yield site
-    finally:
-        over.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Handler) as site.url:
+        try:
+            yield site
+        finally:
+            over.set()
 
 
 def free_port() -> int:

@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from tests.unit.corpus.serving import QuietHandler, serving
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -25,7 +25,7 @@ class Hub:
 
 @contextmanager
 def serve_hub(hub: Hub) -> Iterator[Hub]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             hub.requests.append(f"{self.command} {self.path}")
             if hub.faults:
@@ -91,20 +91,8 @@ def serve_hub(hub: Hub) -> Iterator[Hub]:
             if self.command != "HEAD":
                 self.wfile.write(content)
 
-        def log_message(self, *args: object) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with serving(Handler) as hub.url:
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def _entry(directory: Path, path: Path) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Texts as arrays of code points agree, text by text, with the plain definitions in pipeline.corpus.text."""
+"""Texts as arrays of code points agree, text by text, with the plain definitions in tests.plain_text."""
 
 import unicodedata
 from pathlib import Path
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline.corpus import codepoints
 from pipeline.corpus.characters import COMPOSES, NUM_CODES, characters
 from pipeline.corpus.codepoints import Texts
-from pipeline.corpus.text import essence, letter_share, normalize_text
+from tests.plain_text import essence, letter_share, normalize_text
 
 ODD = [
     *("", " ", "  ", " a  b ", "x ", "\u3000", "a\u0301b\x00\x01 c\ufeff", "½ ß Ⅷ ﷺ ㈠ Ω", "ﬁne", "\u1100\u1161\u11a8"),

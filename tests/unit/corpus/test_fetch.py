@@ -3,7 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import corpora
 from pipeline.corpora import Corpus
+from pipeline.stage import file_sha256
 from tests.corpora import prepare, table_rows
 
 Make = Callable[..., Path]
@@ -98,3 +100,18 @@ def test_manifest_renames_columns(make_corpus: Make, tmp_path: Path) -> None:
     (source / "a" / "dev.tsv").write_text("cn\ten\n再见\tBye\n", encoding="utf-8")
     (table, _), *_ = fetched(source, tmp_path, "en-zh-Hans").tables
     assert table_rows(table, "en", "zh-Hans") == [("Hello", "你好")]
+
+
+def test_a_file_is_hashed_once_however_many_pairs_it_serves(
+    sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+
+    def counting(path: Path) -> str:
+        hashed.append(path.name)
+        return file_sha256(path)
+
+    monkeypatch.setattr(corpora, "file_sha256", counting)
+    corpus = fetched(sample, tmp_path, "de-en fr-en ja-en")
+    assert len(corpus.pairs) == 3
+    assert sorted(hashed) == ["dev.tsv", "test.tsv", "train.tsv"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.corpus.text import digest, essence, letter_share, normalize_text
+from tests.plain_text import essence, letter_share, normalize_text
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,3 @@ def test_letter_share() -> None:
     assert letter_share("ab 12") == 0.5
     assert letter_share("कि") == 1
     assert letter_share("") == 0
-
-
-def test_digest_is_the_same_in_every_process() -> None:
-    assert digest("a").to_bytes(8, "little").hex() == "40f89e395b66422f"  # printf a | b2sum -l 64

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from pipeline.corpus.bitext import read_bitext
 from pipeline.corpus.languages import LangPair
-from pipeline.corpus.text import normalize_text
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.tokenizer import BOS, EOS, PAD, UNK, Vocabulary, train_vocabulary
+from tests.plain_text import normalize_text
 
 BitextOf = Callable[[str], Path]
 LANGUAGES = ("de", "el", "es", "eu", "fr", "hi", "ja", "km", "ko", "ru", "tr", "vi", "zh-Hans")

@@ -1,6 +1,5 @@
-"""Normal forms of a text: the one that is trained on, and the one by which two texts are the same."""
+"""What pipeline.corpus.codepoints computes of many texts at once, text by text in plain Python."""
 
-import hashlib
 import re
 import unicodedata
 
@@ -44,8 +43,3 @@ def letter_share(text: str) -> float:
 def essence(text: str) -> str:
     """Text in NFKC and case-folded, without punctuation, spaces and control characters; may be empty."""
     return unicodedata.normalize("NFKC", text).casefold().translate(_ESSENCE)
-
-
-def digest(text: str) -> int:
-    """Hash of 8 bytes, the same in every process."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
