@@ -50,7 +50,8 @@ class BaselineTier:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Everything a run depends on. pairs: as the user wrote them, parsed against the corpus when it is read."""
+    """Everything a run depends on. pairs: as the user wrote them, parsed against the corpus when it is read. baselines:
+    none where nothing is to be compared."""
 
     name: str
     recipe: str
@@ -80,7 +81,7 @@ class RunConfig:
                     f"decode.average={self.decode.average} of the {self.decode.average_of} checkpoints needs as many: "
                     f"set train.checkpoints.{rule}={self.decode.average} (it is {kept})"
                 )
-        if not self.baselines or self.baselines[-1].up_to != 0:
+        if self.baselines and self.baselines[-1].up_to != 0:
             raise ValueError("baselines: the last tier must have up_to: 0, so that every pair has a baseline")
         if any(tier.up_to == 0 for tier in self.baselines[:-1]):
             raise ValueError("baselines: only the last tier may have up_to: 0")

@@ -32,13 +32,14 @@ def train_run(config: RunConfig) -> Path:
     store, corpus, cleaned = _cleaned(config)
     rows = {pair: _train_rows(artifact) for pair, artifact in cleaned.items()}
     moe, pairs = _multilingual(config, corpus.pairs), corpus.pairs
-    bilinguals = [bilingual(pair, config.tier(rows[pair]), config.runtime) for pair in pairs]
+    bilinguals = [bilingual(pair, config.tier(rows[pair]), config.runtime) for pair in pairs if config.baselines]
     _, encoded = prepare(store, cleaned, moe)
     for system in bilinguals:  # every fault of the data shows before anything is trained
         prepare(store, cleaned, system)
     end_workers()  # training needs their memory
     trained = {"moe": [train_and_translate(config, store, cleaned, moe)]}
-    trained["bilingual"] = baselines(config, store, cleaned, sorted(bilinguals, key=lambda s: -rows[s.pairs[0]]))
+    if bilinguals:
+        trained["bilingual"] = baselines(config, store, cleaned, sorted(bilinguals, key=lambda s: -rows[s.pairs[0]]))
     scores = score(config, store, corpus, cleaned, encoded, trained)
     report = write_report(config, store, scores, trained["moe"][0].model)
     directory = publish_run(report, ROOT / config.runtime.runs / config.name)

@@ -4,20 +4,29 @@ import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-import datasets
 import pyarrow as pa
 
 from pipeline.stage import stop_if_asked
+
+if TYPE_CHECKING:
+    import datasets
 
 SCHEMA = pa.schema([("src", pa.string()), ("tgt", pa.string())])
 _BATCH_ROWS = 1000  # of the files; what is read at once
 
 
-def read_bitext(directory: Path, split: str) -> datasets.Dataset:
+def read_bitext(directory: Path, split: str) -> "datasets.Dataset":
     """Rows (src, tgt) of a split, memory-mapped; what is touched stays in memory, so stream large splits instead."""
+    import datasets  # a second of a process's life
+
     return datasets.Dataset.from_file(str(directory / f"{split}.arrow"))
+
+
+def read_column(directory: Path, split: str, column: str) -> list[str]:
+    """All texts of a side, `src` or `tgt`, of a small split."""
+    return [text for batch in iter_bitext(directory, split) for text in batch.column(column).to_pylist()]
 
 
 def iter_bitext(directory: Path, split: str, start: int = 0, stop: int | None = None) -> Iterator[pa.RecordBatch]:

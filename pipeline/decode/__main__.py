@@ -12,7 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pipeline.corpus.bitext import read_bitext
+from pipeline.corpus.bitext import read_column
 from pipeline.decode.beam import beam_search
 from pipeline.decode.job import TranslateJob
 from pipeline.decode.model import load_model
@@ -29,7 +29,7 @@ def translate(values: dict[str, Any], stop: StopRequest) -> None:
     vocabulary = Vocabulary.load(Path(job.vocabulary))
     sources: list[tuple[int, int, list[int]]] = []  # (pair, row, tokens)
     for index, (bitext, target, done) in enumerate(zip(job.bitexts, job.targets, map(set, job.done), strict=True)):
-        encoded = vocabulary.encode_source(read_bitext(Path(bitext), "test")["src"], target)
+        encoded = vocabulary.encode_source(read_column(Path(bitext), "test", "src"), target)
         sources += [(index, row, tokens) for row, tokens in enumerate(encoded) if row not in done]
     if not sources:  # an earlier attempt was interrupted after its last sentence
         return

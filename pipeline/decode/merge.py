@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.corpus.bitext import read_bitext
+from pipeline.corpus.bitext import read_column
 from pipeline.decode.shards import whole_lines
 
 
@@ -26,11 +26,11 @@ def merge_translations(directory: Path, pair: str, bitext: Path) -> None:
         for line in whole_lines(part):
             record = json.loads(line)
             found[record["row"]] = record
-    test = read_bitext(bitext, "test")
-    if sorted(found) != list(range(len(test))):
-        raise AssertionError(f"{pair}: {len(found)} of {len(test)} test sentences were translated")
+    sources, references = (read_column(bitext, "test", side) for side in ("src", "tgt"))
+    if sorted(found) != list(range(len(sources))):
+        raise AssertionError(f"{pair}: {len(found)} of {len(sources)} test sentences were translated")
     with (directory / f"{pair}.jsonl").open("w", encoding="utf-8") as stream:
-        for row, (source, reference) in enumerate(zip(test["src"], test["tgt"], strict=True)):
+        for row, (source, reference) in enumerate(zip(sources, references, strict=True)):
             record = {
                 "source": source,
                 "hypothesis": found[row]["hypothesis"],

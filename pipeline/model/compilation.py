@@ -6,9 +6,11 @@ their shapes follow the data where nothing is dropped.
 
 import os
 import shutil
+from typing import Any
 
 import torch
 
+from pipeline.model import fused_attention
 from pipeline.model.transformer import Layer, Transformer
 
 VARIANTS = 64  # of one piece of code: sides, shapes of batches, training and evaluation, kinds of layers
@@ -27,6 +29,8 @@ def compile_layers(model: Transformer) -> None:
             "the environment variable CXX, or set runtime.compile=false"
         )
     torch._dynamo.config.recompile_limit = VARIANTS
+    eager: Any = torch.compiler.disable(fused_attention.attend_on_cpu)  # type: ignore[no-untyped-call]
+    fused_attention.attend_on_cpu = eager
     for stack in (model.encoder, model.decoder):
         for layer in stack.layers:
             assert isinstance(layer, Layer)

@@ -34,9 +34,12 @@ def attend(query_BNLD: Tensor, key_BNLD: Tensor, value_BNLD: Tensor, mask: Tenso
     return F.scaled_dot_product_attention(query_BNLD, key_BNLD, value_BNLD, attn_mask=mask)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # a switch of the process is read
 def attend_on_cpu(query_BNLD: Tensor, key_BNLD: Tensor, value_BNLD: Tensor, mask: Tensor | None) -> Tensor:
-    """By MKL, whatever the process has chosen for large products."""
+    """By MKL, whatever the process has chosen for large products.
+
+    It reads a switch of the process, so `pipeline.model.compilation` keeps it out of what is compiled; not by a
+    decorator here, which would cost every process two seconds of importing a compiler.
+    """
     if SWITCH.fp32_precision != "bf16":
         return F.scaled_dot_product_attention(query_BNLD, key_BNLD, value_BNLD, attn_mask=mask)
     dtype = compute_dtype(query_BNLD)
