@@ -128,7 +128,7 @@ def _translate(
             counts[_UNTRANSLATED],
         )
 
-    settings = {key: value for key, value in asdict(decode).items() if key != "batch_sentences"}
+    settings = decode.decisive()
     slice_ = {"pair": pair.name, "text": sha256, "decode": settings, "max_source_tokens": run.max_source_tokens}
     inputs = {"vocabulary": run.vocabulary, "model": run.model}
     return store.get(

@@ -198,7 +198,7 @@ def translate(
         for pair in system.pairs:
             merge_translations(out, pair.name, cleaned[pair].path)
 
-    slice_ = {key: value for key, value in asdict(config.decode).items() if key != "batch_sentences"}
+    slice_ = config.decode.decisive()
     inputs = {"vocabulary": vocabulary, "model": model, **{pair.name: cleaned[pair] for pair in system.pairs}}
     stage = Stage(
         name="translate", version=1, config=slice_, inputs=inputs, run=run, label=system.label, resumable=True

@@ -55,7 +55,7 @@ class FinishedRun:
             pairs=tuple(LangPair(of["source"], of["target"]) for of in record["languages"].values()),
             model=model,
             vocabulary=vocabulary,
-            decode=build(DecodeConfig, record["config"]["decode"], f"{path}: config.decode"),
+            decode=build(DecodeConfig, _decode_settings(record), f"{path}: config.decode"),
             max_source_tokens=build(BatchConfig, record["config"]["batch"], f"{path}: config.batch").max_source,
         )
 
@@ -133,6 +133,11 @@ def translate_lines(
         for row, line in enumerate(read_lines(source, shard.start, shard.stop), start=shard.start):
             values = {key: value for key, value in records[row].items() if key != "row"}
             yield Translation(source=line, **values)
+
+
+def _decode_settings(record: dict[str, Any]) -> dict[str, Any]:
+    """Without what versions before 0.3 counted a batch by."""
+    return {key: value for key, value in record["config"]["decode"].items() if key != "batch_sentences"}
 
 
 def _record_path(run: str, runs: Path) -> Path:

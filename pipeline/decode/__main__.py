@@ -13,9 +13,10 @@ from typing import Any
 from tqdm import tqdm
 
 from pipeline.corpus.bitext import read_column
-from pipeline.decode.beam import beam_search
+from pipeline.decode.batches import plan_batches
 from pipeline.decode.job import TranslateJob
 from pipeline.decode.model import load_model
+from pipeline.decode.search import Request, search
 from pipeline.parallel.device import Place
 from pipeline.parallel.process import StopRequest, run_process
 from pipeline.schema import build
@@ -33,11 +34,14 @@ def translate(values: dict[str, Any], stop: StopRequest) -> None:
         sources += [(index, row, tokens) for row, tokens in enumerate(encoded) if row not in done]
     if not sources:  # an earlier attempt was interrupted after its last sentence
         return
-    sources.sort(key=lambda item: (-len(item[2]), item[:2]))
-    size = job.decode.batch_sentences
-    batches = [sources[start : start + size] for start in range(0, len(sources), size)][place.rank :: place.world]
+    planned = plan_batches([len(tokens) for _, _, tokens in sources], job.decode)[place.rank :: place.world]
+    batches = [[sources[number] for number in batch] for batch in planned]
     model = load_model(
-        Path(job.checkpoints), vocabulary, longest=len(sources[0][2]), config=job.decode, device=place.device
+        Path(job.checkpoints),
+        vocabulary,
+        longest=max(len(tokens) for _, _, tokens in sources),
+        config=job.decode,
+        device=place.device,
     )
     with ExitStack() as opened:
         paths = [Path(job.out, f"{pair}.rank-{place.rank}.jsonl") for pair in job.pairs]
@@ -46,7 +50,8 @@ def translate(values: dict[str, Any], stop: StopRequest) -> None:
         for batch in tqdm(batches, desc=job.title, position=job.slot, unit="batch", leave=False, disable=quiet):
             if stop:
                 raise Stopped(job.title)
-            found = beam_search(model, [tokens for _, _, tokens in batch], job.decode)
+            requests = [Request(source=tokens, number=row) for _, row, tokens in batch]
+            found = [best for best, *_ in search(model, requests, job.decode)]
             texts = vocabulary.decode_target([hypothesis.tokens for hypothesis in found])
             for (pair, row, _), text, hypothesis in zip(batch, texts, found, strict=True):
                 record = {"row": row, "hypothesis": text, "score": round(hypothesis.score, 5)}

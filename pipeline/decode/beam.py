@@ -4,51 +4,31 @@ n sentences, K beam, B = n·K, V vocabulary, T length so far.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from pipeline.decode.candidates import best, log_normalizer
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.incremental import DecoderState
+from pipeline.decode.search import NEVER, Hypothesis, Peers, Request, length_penalty, max_length
 from pipeline.model.transformer import Transformer
-from pipeline.vocab.symbols import BOS, EOS, PAD
-
-NEVER = (BOS, PAD)  # ids that no translation contains
+from pipeline.vocab.symbols import EOS, PAD
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hypothesis:
-    """tokens: without `</s>`. score: log-probability over GNMT's length penalty."""
-
-    tokens: list[int]
-    score: float
-
-
-def length_penalty(length: int, alpha: float) -> float:
-    """GNMT, arXiv:1609.08144, equation 14: ((5 + |Y|) / 6)^α; |Y| counts `</s>`."""
-    return float(((5 + length) / 6) ** alpha)
-
-
-@torch.inference_mode()
-def beam_search(model: Transformer, sources: Sequence[Sequence[int]], config: DecodeConfig) -> list[Hypothesis]:
-    """The best hypothesis of each source (token ids with tag and `</s>`).
-
-    A sentence is done when it has K finished hypotheses, or at its length limit, where the best unfinished one counts.
-    """
-    model.eval()
-    device = model.target_embedding_VM.device
-    source_BL = pad(sources, device)
-    limits = [max_length(len(source), config) for source in sources]
-    search = _Search(model, source_BL, limits, config)
-    while search.active:
-        search.step()
-    return [max(found, key=lambda h: h.score) for found in search.finished]
-
-
-def max_length(source_tokens: int, config: DecodeConfig) -> int:
-    """Most target tokens, `</s>` counted."""
-    return int(config.max_length_ratio * source_tokens) + config.max_length_extra
+def beam_search(
+    model: Transformer, requests: Sequence[Request], config: DecodeConfig, peers: Peers
+) -> list[list[Hypothesis]]:
+    """See `search`. A sentence is done when it has K finished hypotheses, or at its length limit."""
+    if peers.any(bool(requests)) and not requests:
+        peers.idle(model, decoder=False)
+    search = _Search(model, requests, config) if requests else None
+    while peers.any(search is not None and bool(search.active)):
+        if search is not None and search.active:
+            search.step()
+        else:
+            peers.idle(model, decoder=True)
+    return [] if search is None else [sorted(f, key=lambda h: -h.score)[: config.n_best] for f in search.finished]
 
 
 def pad(sequences: Sequence[Sequence[int]], device: torch.device) -> Tensor:
@@ -59,27 +39,27 @@ def pad(sequences: Sequence[Sequence[int]], device: torch.device) -> Tensor:
 class _Search:
     """The beams of the sentences that are not done yet."""
 
-    def __init__(self, model: Transformer, source_BL: Tensor, limits: list[int], config: DecodeConfig) -> None:
-        self.config, self.limits = config, limits
-        K, device = config.beam, source_BL.device
-        self.state = DecoderState(model, source_BL, beam=K, max_length=max(limits))
-        self.active = list(range(len(limits)))  # sentence of each K rows
-        self.finished: list[list[Hypothesis]] = [[] for _ in limits]
-        self.tokens_BT = torch.full((len(limits) * K, 1), EOS, device=device)
-        self.score_nK = torch.full((len(limits), K), -torch.inf, device=device)
+    def __init__(self, model: Transformer, requests: Sequence[Request], config: DecodeConfig) -> None:
+        device = model.target_embedding_VM.device
+        self.config, K = config, config.beam
+        self.limits = [max_length(len(request.source), config) for request in requests]
+        source_BL = pad([request.source for request in requests], device)
+        self.state = DecoderState(model, source_BL, beam=K, max_length=max(self.limits))
+        self.active = list(range(len(requests)))  # sentence of each K rows
+        self.finished: list[list[Hypothesis]] = [[] for _ in requests]
+        self.tokens_BT = torch.full((len(requests) * K, 1), EOS, device=device)
+        self.score_nK = torch.full((len(requests), K), -torch.inf, device=device)
         self.score_nK[:, 0] = 0.0  # all hypotheses are equal at first: let one of them speak
 
     def step(self) -> None:
         K, n = self.config.beam, len(self.active)
-        logp_BV = self.state.step(self.tokens_BT[:, -1])
-        logp_BV[:, NEVER] = -torch.inf
-        V = logp_BV.shape[1]
-        total_nX = (self.score_nK.view(-1, 1) + logp_BV).view(n, K * V)
-        score_n2K, index_n2K = total_nX.topk(2 * K, dim=1)  # at most K of them end, so K go on
-        parent_n2K, token_n2K = index_n2K // V, index_n2K % V
+        logits_BV = self.state.step(self.tokens_BT[:, -1])
+        normalizer_B = log_normalizer(logits_BV)
+        logits_BV[:, NEVER] = -torch.inf
+        score_n2K, parent_n2K, token_n2K = best(logits_BV, self.score_nK, normalizer_B, 2 * K)
         length = self.tokens_BT.shape[1]  # tokens of the new hypotheses, the first `</s>` not counted
         self._collect(score_n2K, parent_n2K, token_n2K, length)
-        going_n2K = token_n2K != EOS
+        going_n2K = token_n2K != EOS  # at most K of them end, so K go on
         order_nK = (~going_n2K).to(torch.int8).argsort(dim=1, stable=True)[:, :K]
         self.score_nK = score_n2K.gather(1, order_nK).masked_fill(~going_n2K.gather(1, order_nK), -torch.inf)
         parent_B = (parent_n2K.gather(1, order_nK) + torch.arange(n, device=order_nK.device).unsqueeze(1) * K).flatten()
@@ -92,7 +72,7 @@ class _Search:
         """Hypotheses that end here, if they are among the K best candidates."""
         K = self.config.beam
         ended_nK = (token_n2K[:, :K] == EOS) & score_n2K[:, :K].isfinite()
-        penalty = length_penalty(length, self.config.length_penalty)
+        penalty = length_penalty(length, self.config)
         for row, rank in ended_nK.nonzero().tolist():
             sentence = self.active[row]
             if len(self.finished[sentence]) < K:
@@ -110,7 +90,7 @@ class _Search:
                 continue
             if length + 1 >= self.limits[sentence]:
                 if not found:
-                    score = float(self.score_nK[row, 0]) / length_penalty(length + 1, self.config.length_penalty)
+                    score = float(self.score_nK[row, 0]) / length_penalty(length + 1, self.config)
                     found.append(Hypothesis(tokens=self.tokens_BT[row * K, 1:].tolist(), score=score))
                 continue
             undone.append(row)

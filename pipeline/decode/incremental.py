@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.model.attention import MASKED, Attention
-from pipeline.model.choices import at_least_float32
 from pipeline.model.tokens import Tokens
 from pipeline.model.transformer import FIRST_POSITION, Layer, Transformer
 from pipeline.vocab.symbols import PAD
@@ -34,7 +33,8 @@ class DecoderState:
         self.length = 0
 
     def step(self, tokens_B: Tensor) -> Tensor:
-        """Log-probabilities [B, V] of the token after `tokens_B`, which every hypothesis gets appended."""
+        """Logits [B, V] of the token after `tokens_B`, which every hypothesis gets appended; the caller may change
+        them."""
         model, t = self.model, self.length
         x_BM = F.embedding(tokens_B, model.target_embedding_VM) * math.sqrt(model.config.dim)
         x_BM = x_BM + model.positions[t + FIRST_POSITION].to(x_BM.dtype)
@@ -51,9 +51,8 @@ class DecoderState:
             y_BM, _ = layer.transform(layer.feed_forward_norm(x_BM), routed)
             x_BM = x_BM + y_BM
         self.length += 1
-        logits_BV = model.decoder.norm(x_BM) @ model.target_embedding_VM.T
-        logp_BV: Tensor = at_least_float32(logits_BV).log_softmax(dim=-1)
-        return logp_BV
+        logits_BV: Tensor = model.decoder.norm(x_BM) @ model.target_embedding_VM.T
+        return logits_BV
 
     def reorder(self, parent_B: Tensor) -> None:
         """Hypothesis b continues what hypothesis parent_B[b] was."""

@@ -12,9 +12,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pipeline.decode.beam import beam_search
+from pipeline.decode.batches import plan_batches
 from pipeline.decode.job import LinesJob
 from pipeline.decode.model import load_model
+from pipeline.decode.search import Request, search
 from pipeline.decode.shards import LineShard, Record, read_lines
 from pipeline.parallel.device import Place
 from pipeline.parallel.process import StopRequest, run_process
@@ -48,7 +49,7 @@ def translate(values: dict[str, Any], stop: StopRequest) -> None:
                     if stop:
                         raise Stopped(job.title)
                     if not done >= {row for row, _ in batch}:
-                        found = beam_search(model, [tokens for _, tokens in batch], decode)
+                        found = [best for best, *_ in search(model, [Request(source=t) for _, t in batch], decode)]
                         texts = vocabulary.decode_target([hypothesis.tokens for hypothesis in found])
                         scores = [round(hypothesis.score, 5) for hypothesis in found]
                         _write(
@@ -73,9 +74,8 @@ def plan(job: LinesJob, vocabulary: Vocabulary, shard: LineShard) -> tuple[list[
             skipped.append({"row": row, "skipped": TOO_LONG})
         else:
             rows.append((row, tokens))
-    rows.sort(key=lambda item: (-len(item[1]), item[0]))
-    size = job.decode.batch_sentences
-    return [rows[start : start + size] for start in range(0, len(rows), size)], skipped
+    batches = plan_batches([len(tokens) for _, tokens in rows], job.decode)
+    return [[rows[number] for number in batch] for batch in batches], skipped
 
 
 def _write(file: Any, records: Sequence[Record]) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from pipeline.decode.beam import max_length
 from pipeline.decode.config import DecodeConfig
+from pipeline.decode.search import max_length
 from pipeline.model.config import ModelConfig
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.checkpoint import load_weights, read_state

@@ -55,7 +55,7 @@ def made(place, results, tmp_path_factory):
     faulty = [*lines[:10], "", *lines[10:20], "zu lang " * 300, " \t ", *lines[20:]]
     (root / "mono.de.gz").write_bytes(gzip.compress(("\n".join(faulty) + "\n").encode()))
     settings = [f"TEXT={root}/mono.de.gz", f"OUT={root}/corpus", "LICENCE=CC0-1.0", "CITATION=Somebody, somewhere"]
-    command = place.command("decode.beam=1", "decode.batch_sentences=1", target="backtranslate")
+    command = place.command("decode.beam=1", "decode.batch_tokens=1", target="backtranslate")
     done = run([*command, "NAME=smoke", "LANG_PAIRS=de-en", *settings], timeout=300)
     assert done.returncode == 0, done.stderr
     return root / "corpus", done.stderr
@@ -130,7 +130,7 @@ def test_interrupted_and_resumed_by_other_processes_equals_uninterrupted(place, 
             vocabulary=str(finished.vocabulary.path),
             checkpoints=str(finished.model.path / "checkpoints"),
             out=str(tmp_path / name),
-            decode=replace(finished.decode, beam=1, batch_sentences=4),
+            decode=replace(finished.decode, beam=1, batch_tokens=60),
             runtime=replace(load_config([]).runtime, device="cpu"),
         )
 
@@ -166,7 +166,7 @@ def test_a_signal_stops_the_command_and_the_same_command_goes_on(place, made, tm
     (tmp_path / "runs").symlink_to(place.root / "runs")
     (tmp_path / "mono.de").write_text("\n".join(sentences(40)), encoding="utf-8")
     command = other.python(
-        "backtranslate", *words(tmp_path / "mono.de", tmp_path / "corpus", **{"decode.batch_sentences": 1})
+        "backtranslate", *words(tmp_path / "mono.de", tmp_path / "corpus", **{"decode.batch_tokens": 1})
     )
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 90

@@ -251,7 +251,8 @@ def test_exit_codes_of_the_command_line(arguments, code):
 
 def test_configs_hold_no_machine_path():
     for file in [*(ROOT / "configs").rglob("*.yaml"), *(ROOT / "recipes").rglob("*.yaml")]:
-        assert not any(Path(word).is_absolute() for word in file.read_text(encoding="utf-8").split()), file
+        text = re.sub(r"- override /\w+:", "", file.read_text(encoding="utf-8"))  # a group of configs, to Hydra
+        assert not any(Path(word).is_absolute() for word in text.split()), file
 
 
 @pytest.mark.parametrize(("of", "rule"), [("last", "last_n"), ("best", "best_k")])

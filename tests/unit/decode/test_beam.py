@@ -7,9 +7,9 @@ import torch
 
 from pipeline.batch.assembly import assemble
 from pipeline.batch.config import GroupShape
-from pipeline.decode.beam import beam_search, length_penalty, max_length
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.incremental import DecoderState
+from pipeline.decode.search import Request, length_penalty, max_length, search
 from pipeline.vocab.symbols import BOS, EOS, PAD
 from tests.unit.model.test_transformer import Pairs, built, random_pairs, small
 
@@ -28,6 +28,10 @@ def config(**changes):
     return DecodeConfig(**{"beam": 4, "length_penalty": 1.0, "max_length_ratio": 1.0, "max_length_extra": 4, **changes})
 
 
+def beam_search(model, sources, settings):
+    return [best for best, *_ in search(model, [Request(source=source) for source in sources], settings)]
+
+
 SOURCES = [[4, *pair[0]] for pair in random_pairs(12, seed=3).rows]
 
 
@@ -43,7 +47,7 @@ def test_scores_are_those_of_the_training_forward_pass(model):
     for source, found in zip(SOURCES, beam_search(model, SOURCES, config()), strict=True):
         length = len(found.tokens) + 1
         if length < max_length(len(source), config()):  # at its limit a hypothesis has no `</s>`
-            expected = log_probability(model, source, found.tokens) / length_penalty(length, 1.0)
+            expected = log_probability(model, source, found.tokens) / length_penalty(length, config())
             assert found.score == pytest.approx(expected, abs=1e-5)
 
 
@@ -56,7 +60,7 @@ def test_a_wide_beam_finds_the_best_of_all_sequences():
     (found,) = beam_search(small_model, [source], settings)
     words = [w for w in range(8) if w not in (BOS, PAD, EOS)]
     scored = {
-        tokens: log_probability(small_model, source, list(tokens)) / length_penalty(len(tokens) + 1, 0.6)
+        tokens: log_probability(small_model, source, list(tokens)) / length_penalty(len(tokens) + 1, settings)
         for n in range(3)
         for tokens in itertools.product(words, repeat=n)
     }
@@ -69,7 +73,7 @@ def test_one_beam_is_greedy(model):
         state = DecoderState(model, torch.tensor([source]), beam=1, max_length=64)
         tokens, last = [], EOS
         while len(tokens) + 1 < max_length(len(source), config()):
-            logp = state.step(torch.tensor([last]))[0]
+            logp = state.step(torch.tensor([last]))[0].log_softmax(dim=-1)
             logp[[BOS, PAD]] = -torch.inf
             last = int(logp.argmax())
             if last == EOS:
@@ -97,5 +101,5 @@ def test_output_ends_at_its_limit(model):
 
 def test_length_penalty_by_hand():
     """GNMT, equation 14: ((5 + 7) / 6)^0.5 = sqrt(2)."""
-    assert length_penalty(7, 0.5) == pytest.approx(2**0.5)
-    assert length_penalty(1, 2.0) == 1.0
+    assert length_penalty(7, config(length_penalty=0.5)) == pytest.approx(2**0.5)
+    assert length_penalty(1, config(length_penalty=2.0)) == 1.0

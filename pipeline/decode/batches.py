@@ -1,0 +1,18 @@
+"""Which sentences are decoded together; it changes no translation."""
+
+from collections.abc import Sequence
+
+from pipeline.decode.config import DecodeConfig
+
+
+def plan_batches(lengths: Sequence[int], config: DecodeConfig) -> list[list[int]]:
+    """Numbers of the sentences of each batch, longest first. lengths: source tokens. A batch has at most
+    `batch_tokens` of padded sources times beam, and at least one sentence."""
+    order = sorted(range(len(lengths)), key=lambda number: (-lengths[number], number))
+    batches: list[list[int]] = []
+    for number in order:
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] * config.beam <= config.batch_tokens:
+            batches[-1].append(number)
+        else:
+            batches.append([number])
+    return batches
