@@ -12,6 +12,8 @@ from pipeline.config import ROOT
 from pipeline.corpus.languages import LangPair, parse_pair
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.job import LinesJob
+from pipeline.decode.text import Long
+from pipeline.decode.workers import TranslatorSpec
 from pipeline.parallel.cluster import launch_job
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.schema import build
@@ -57,6 +59,17 @@ class FinishedRun:
             vocabulary=vocabulary,
             decode=build(DecodeConfig, _decode_settings(record), f"{path}: config.decode"),
             max_source_tokens=build(BatchConfig, record["config"]["batch"], f"{path}: config.batch").max_source,
+        )
+
+    def spec(self, decode: DecodeConfig | None = None, *, long: Long = "split", experts: str = "") -> TranslatorSpec:
+        """What processes that translate load. decode: by default as it translated its test sets."""
+        return TranslatorSpec(
+            checkpoints=str(self.model.path / "checkpoints"),
+            vocabulary=str(self.vocabulary.path),
+            decode=decode or self.decode,
+            max_source_tokens=self.max_source_tokens,
+            long=long,
+            experts=experts,
         )
 
     def pair(self, text: str) -> LangPair:
