@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,11 @@ class FinishedRun:
             decode=build(DecodeConfig, _decode_settings(record), f"{path}: config.decode"),
             max_source_tokens=build(BatchConfig, record["config"]["batch"], f"{path}: config.batch").max_source,
         )
+
+    def decode_with(self, given: Mapping[str, Any]) -> DecodeConfig:
+        """How it translated its test sets, but for what is given and not None. Raises ValueError."""
+        changes = {key: value for key, value in given.items() if value is not None}
+        return build(DecodeConfig, {**asdict(self.decode), **changes}, "decode")
 
     def spec(self, decode: DecodeConfig | None = None, *, long: Long = "split", experts: str = "") -> TranslatorSpec:
         """What processes that translate load. decode: by default as it translated its test sets."""
