@@ -51,7 +51,7 @@ class DecodeConfig:
     precision: Literal["fp32", "bf16", "fp64"] = "fp32"
     capacity_factor: float = 0.0
     batch_tokens: int = 8192
-    beam_memory: Literal["flattened", "reordered"] = "reordered"
+    beam_memory: Literal["flattened", "reordered"] = "flattened"
     average: int = 1
     average_of: Literal["last", "best"] = "last"
 

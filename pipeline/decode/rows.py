@@ -35,7 +35,9 @@ class Rows:
         self.limit_n1 = torch.tensor(self.limits, device=device).unsqueeze(1)
         room, with_coverage = max(self.limits), config.coverage_penalty > 0
         source_BL = padded([request.source for request in requests], device)
-        self.state = DecoderState(model, source_BL, beam=K, max_length=room, attention=with_coverage)
+        self.state = DecoderState(
+            model, source_BL, beam=K, max_length=room, memory=config.beam_memory, attention=with_coverage
+        )
         self.tokens_BT = torch.full((n * K, room + 1), EOS, device=device)  # the decoder starts with `</s>`
         self.prefix_nT = padded([request.prefix for request in requests], device)
         self.length = 0
