@@ -29,6 +29,8 @@ class DecoderState:
     heads of the last layer's cross-attention [B, L].
     """
 
+    attention_BL: Tensor
+
     def __init__(
         self,
         model: Transformer,
@@ -58,7 +60,6 @@ class DecoderState:
         )
         self.past: BeamMemory = MEMORIES[memory](shape, dtype=dtype, device=device)
         self.length = 0
-        self.attention_BL: Tensor | None = None
 
     def step(self, tokens_B: Tensor, live_B: Tensor | None = None) -> Tensor:
         """Logits [B, V] of the token after `tokens_B`, which every hypothesis gets appended; the caller may change

@@ -107,17 +107,20 @@ def test_the_default_search_ends_at_its_limit(models):
 
 
 def test_batches_shrink_to_few_sizes_and_idle_rows_reach_no_expert(models):
-    """What the routers of the decoder see is the rows of sentences that are not done."""
-    model, seen = models[1], []
-    layer = model.moe_layers()["decoder.2"]
-    handle = layer.register_forward_hook(
-        lambda _, args, result: seen.append((len(args[1].valid_GS[0]), int(result[1].tokens)))
-    )
+    """Each row of a sentence that is not done reaches two experts, no other row any."""
+    model, passed, routed = models[1], [], []
+    layer = model.decoder.layers[1]
+    handles = [
+        layer.feed_forward_norm.register_forward_pre_hook(lambda _, args: passed.append(len(args[0]))),
+        layer.feed_forward.experts.register_forward_pre_hook(lambda _, args: routed.append(len(args[0]) // 2)),
+    ]
     source = max(SOURCES, key=len)
     found = search(
         model, [Request(source=[*source[:n], EOS], number=n) for n in range(2, 9)] * 3, config(max_length_ratio=2.0)
     )
-    handle.remove()
+    for handle in handles:
+        handle.remove()
+    seen = list(zip(passed, routed, strict=True))
     assert len(found) == 21
     assert seen[0] == (84, 84)
     assert {rows for rows, _ in seen} <= {84, *(4 * size for size in (16, 12, 8, 6, 4, 3, 2, 1))}
