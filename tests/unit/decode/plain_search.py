@@ -4,6 +4,7 @@ batches, no padding; and random models that say enough different things to tell 
 import functools
 import math
 
+import pytest
 import torch
 
 from pipeline.batch.assembly import assemble
@@ -90,3 +91,10 @@ def plain_search(model, source, settings, prefix=()):
         if len(finished) == K:
             break
     return [Hypothesis(tokens=tokens, score=score) for tokens, score in finished[: settings.n_best]]
+
+
+def assert_same(found, expected):
+    """Tokens, and scores but for the order of float64 sums."""
+    for mine, theirs in zip(found, expected, strict=True):
+        assert [h.tokens for h in mine] == [h.tokens for h in theirs]
+        assert [h.score for h in mine] == pytest.approx([h.score for h in theirs], abs=1e-9)

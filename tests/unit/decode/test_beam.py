@@ -9,7 +9,15 @@ import torch
 from pipeline.decode.rows import batch_size
 from pipeline.decode.search import Request, length_penalty, max_length, search
 from pipeline.vocab.symbols import BOS, EOS, PAD
-from tests.unit.decode.plain_search import SOURCES, config, log_probabilities, normalized, plain_search, random_model
+from tests.unit.decode.plain_search import (
+    SOURCES,
+    assert_same,
+    config,
+    log_probabilities,
+    normalized,
+    plain_search,
+    random_model,
+)
 
 OPTIONS = {
     "power": {"length_norm": "power"},
@@ -39,12 +47,6 @@ def requests(prefixes):
 def prefixes_of(options):
     """Of different lengths, where there is room."""
     return [[]] * 6 if options.get("max_length_ratio") == 0 else [[], [7], [9, 30, 7], [], [11], [7, 7]]
-
-
-def assert_same(found, expected):
-    for mine, theirs in zip(found, expected, strict=True):
-        assert [h.tokens for h in mine] == [h.tokens for h in theirs]
-        assert [h.score for h in mine] == pytest.approx([h.score for h in theirs], abs=1e-9)
 
 
 @each_option
@@ -107,22 +109,23 @@ def test_the_default_search_ends_at_its_limit(models):
 
 
 def test_batches_shrink_to_few_sizes_and_idle_rows_reach_no_expert(models):
-    """What the routers of the decoder see is the rows of sentences that are not done."""
-    model, seen = models[1], []
-    layer = model.moe_layers()["decoder.2"]
-    handle = layer.register_forward_hook(
-        lambda _, args, result: seen.append((len(args[1].valid_GS[0]), int(result[1].tokens)))
-    )
+    """Rows of a step are those at the final norm; each of the live ones visits two experts."""
+    model, rows, visits = models[1], [], []
+    decoder = model.decoder
+    handles = [
+        decoder.norm.register_forward_hook(lambda _, args, __: rows.append(len(args[0]))),
+        decoder.layers[1].feed_forward.experts.register_forward_hook(lambda _, args, __: visits.append(len(args[0]))),
+    ]
     source = max(SOURCES, key=len)
-    found = search(
-        model, [Request(source=[*source[:n], EOS], number=n) for n in range(2, 9)] * 3, config(max_length_ratio=2.0)
-    )
-    handle.remove()
+    asked = [Request(source=[*source[:n], EOS], number=n) for n in range(2, 9)] * 3
+    found = search(model, asked, config(max_length_ratio=2.0))
+    for handle in handles:
+        handle.remove()
     assert len(found) == 21
-    assert seen[0] == (84, 84)
-    assert {rows for rows, _ in seen} <= {84, *(4 * size for size in (16, 12, 8, 6, 4, 3, 2, 1))}
-    assert any(tokens < rows for rows, tokens in seen)
-    assert all(tokens > 0 and batch_size(tokens // 4) * 4 >= min(rows, 84 * 3 // 4) for rows, tokens in seen)
+    assert (rows[0], visits[0]) == (84, 168)
+    assert {n // 4 for n in rows} <= {21, 16, 12, 8, 6, 4, 3, 2, 1}
+    assert any(visited < 2 * n for n, visited in zip(rows, visits, strict=True))
+    assert all(n == 84 or batch_size(visited // 8) * 4 == n for n, visited in zip(rows, visits, strict=True))
 
 
 def test_sizes_of_batches():
