@@ -115,7 +115,7 @@ def test_prefix_length_and_repetition_hold_for_draws(model):
     for found in search(model, requests(prefix=[9, 30]), settings):
         for tokens in (h.tokens for h in found):
             assert tokens[:2] == [9, 30]
-            assert len(tokens) >= 5
+            assert len(tokens) >= 7
             bigrams = list(zip(tokens, tokens[1:], strict=False))
             assert len(set(bigrams)) == len(bigrams)
 
