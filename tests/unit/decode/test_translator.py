@@ -43,8 +43,8 @@ def test_lines_stay_where_they_are_and_empty_ones_are_empty(translator):
 
 
 def test_a_translation_does_not_depend_on_the_other_lines(translator):
-    together = translate(translator(batch_tokens=200), lines(*TURKISH[:20]))
-    for text, expected in zip(TURKISH[:20], together, strict=True):
+    together = translate(translator(batch_tokens=200), lines(*TURKISH[:10]))
+    for text, expected in zip(TURKISH[:10], together, strict=True):
         (alone,) = translate(translator(), lines(text))
         assert alone.text == expected.text
         assert alone.score == pytest.approx(expected.score, abs=1e-4)
@@ -68,6 +68,21 @@ def test_a_prefix_is_given_to_the_search_as_target_tokens(translator, vocabulary
     assert vocabulary.decode_target([prefixes[0]]) == ["The file"]
     assert len(prefixes) > 2
     assert not any(prefixes[part] for part in prefixes if part)  # what it begins with, not each of its parts
+
+
+def test_a_prefix_that_leaves_no_room_is_said_of_its_line_alone(translator):
+    asked = [Line(text=TURKISH[0], target="en", prefix="The file is " * 20), *lines(TURKISH[0])]
+    found = translate(translator(), asked)
+    assert [each.skipped for each in found] == ["prefix_too_long", ""]
+    assert [bool(each.text) for each in found] == [False, True]
+
+
+def test_what_a_capacity_drops_is_counted(translator):
+    free, tight = translator(), translator(capacity_factor=0.5)
+    for each in (free, tight):
+        translate(each, lines(*TURKISH[:8]))
+    assert (free.drops.asked, free.drops.kept) == (0, 0)
+    assert 0 < tight.drops.kept < tight.drops.asked
 
 
 def test_a_long_line_is_split_into_parts_that_are_put_together(translator, vocabulary):
