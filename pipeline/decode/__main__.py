@@ -15,7 +15,7 @@ from tqdm import tqdm
 from pipeline.corpus.bitext import read_column
 from pipeline.decode.job import TranslateJob
 from pipeline.decode.model import load_model
-from pipeline.decode.share import Batch, translate_batches
+from pipeline.decode.share import Batch, report, translate_batches
 from pipeline.decode.text import Line
 from pipeline.decode.translator import Translator
 from pipeline.parallel.device import Place
@@ -59,6 +59,7 @@ def translate(values: dict[str, Any], stop: StopRequest) -> None:
         quiet = place.rank != 0 or not sys.stderr.isatty()
         bar = tqdm(mine, desc=job.title, position=job.slot, unit="batch", leave=False, disable=quiet)
         translate_batches(translator, bar, write, stop=stop, title=job.title)
+    report(translator, job.title)
 
 
 if __name__ == "__main__":
