@@ -4,7 +4,6 @@ import re
 import shlex
 from dataclasses import fields
 
-import pytest
 import yaml
 
 from pipeline.config import ROOT
@@ -59,10 +58,3 @@ def test_capacity_is_that_of_the_page():
     """ceil(1.25 · k · S / E)."""
     assert "ceil(1.25 · k · S / E)" in WORDS
     assert capacity_of(1.25, Top2Config.k, 100, 8) == 32  # 31.25
-
-
-@pytest.mark.parametrize(
-    "option", ["num_return_sequences", "min_new_tokens", "no_repeat_ngram_size", "suppress_tokens"]
-)
-def test_options_of_transformers_are_named(option):
-    assert option in WORDS
