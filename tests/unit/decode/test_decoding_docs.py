@@ -1,7 +1,6 @@
 """docs/decoding.md: its table is what there is, its commands compose, its sums are right."""
 
 import re
-import shlex
 from dataclasses import fields
 
 import yaml
@@ -11,7 +10,6 @@ from pipeline.decode.config import SPEED_ONLY, DecodeConfig
 from pipeline.decode.rows import batch_size
 from pipeline.model.gate_config import Top2Config
 from pipeline.model.routers import capacity_of
-from pipeline.translate import load_translate
 from tests.gates import GATES, moe_of
 
 TEXT = (ROOT / "docs" / "decoding.md").read_text(encoding="utf-8")
@@ -30,17 +28,6 @@ def test_the_choices_are_those_of_the_table():
     for name, choices in (("search", "sample"), ("length_norm", "power"), ("precision", "bf16 fp64")):
         said = next(text for row, _, text in ROWS if row == name)
         assert all(f"`{choice}`" in said and choice in str(hints[name]) for choice in choices.split())
-
-
-def test_the_commands_compose():
-    commands = re.findall(r"(?m)^make -s translate (.*) < in > out$", TEXT)
-    assert len(commands) == 2
-    for command in commands:
-        words = dict(word.split("=", 1) for word in shlex.split(command))
-        found = load_translate([f"run={words['NAME']}", f"pair={words['PAIR']}", *words["ARGS"].split()])
-        asked = {key: value for key, value in found.decode.items() if value is not None}
-        DecodeConfig(**{**DEFAULTS, **asked})
-        assert asked.keys() == set(re.findall(r"decode\.(\w+)=", command))
 
 
 def test_what_changes_no_translation_is_said():
