@@ -139,8 +139,9 @@ def test_whoever_has_read_enough_ends_it_quietly(command):
 def test_what_cannot_be_is_refused_before_any_work(place, results, tmp_path, words, message):
     file = tmp_path / "file"
     file.write_text("keep me\n")
+    before = psutil.Process().children()
     given = ["run=smoke", "pair=de-en", *(word.format(file=file) for word in words)]
     with pytest.raises(ValueError, match=message):
         translate(load_translate([*given, *place.directories]))
     assert file.read_text() == "keep me\n"
-    assert not psutil.Process().children()
+    assert psutil.Process().children() == before
