@@ -28,10 +28,10 @@ def command(place, results):
     return build
 
 
-def test_a_file_is_translated_as_its_test_set_was(place, results, tmp_path):
+def test_lines_of_the_test_set_are_translated_as_they_were(place, results, tmp_path):
     records = [
         json.loads(line)
-        for line in (results / "translations/moe/de-en.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+        for line in (results / "translations/moe/de-en.jsonl").read_text(encoding="utf-8").split("\n")[:100]
     ]
     (tmp_path / "in").write_text("".join(record["source"] + "\n" for record in records), encoding="utf-8")
     words = f"make -s translate NAME=smoke PAIR=de-en ARGS={shlex.quote(' '.join(place.directories))}"
@@ -41,7 +41,7 @@ def test_a_file_is_translated_as_its_test_set_was(place, results, tmp_path):
     assert found.pop() == ""
     same = [text == record["hypothesis"] for text, record in zip(found, records, strict=True)]
     assert sum(same) >= 0.998 * len(same) - 1  # other batches round otherwise
-    assert len(set(found)) > 50
+    assert len(set(found)) > 20
 
 
 def test_a_dialogue_line_by_line_until_ctrl_c(command):
