@@ -1,0 +1,130 @@
+"""Translations by processes that hold a model's experts between them, against one process with the whole model.
+
+job.json has `ep`; the first process writes `found.json` with what differs. At the end the last process is asked to stop
+while another one searches. Run by test_decoding.py.
+"""
+
+import json
+import os
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from pipeline.decode.config import DecodeConfig
+from pipeline.decode.peers import ExpertPeers, rounds
+from pipeline.decode.search import Request, search
+from pipeline.parallel.mesh import Mesh, start_processes_group
+from pipeline.parallel.partition import cut_experts
+from pipeline.parallel.process import run_process
+from tests.unit.model.test_transformer import built, random_pairs, small
+
+SENTENCES = 13
+CASES = {  # dtype, decoding, sentences of a batch
+    "one in a batch": (torch.float64, {"beam": 4}, 1),
+    "ragged": (torch.float64, {"beam": 4}, 2),
+    "one batch": (torch.float64, {"beam": 4}, SENTENCES),
+    "greedy": (torch.float64, {"beam": 1}, 5),
+    "float32": (torch.float32, {"beam": 4}, 5),
+}
+
+
+def config(**changes):
+    values = {"length_penalty": 1.0, "max_length_ratio": 1.0, "max_length_extra": 4, **changes}
+    return DecodeConfig(**values)
+
+
+def sharp(dtype):
+    """Random weights with sharp outputs, so that hypotheses differ."""
+    model = built(small(num_experts=4)).eval()
+    with torch.no_grad():
+        model.target_embedding_VM.mul_(3.0)
+    return model.to(dtype)
+
+
+def usage(model):
+    """Choices of experts until the dictionary is cleared, by layer: those asked for, those served, and of whom."""
+    sums = {}
+
+    def note(name, _module, _args, result):
+        seen = result[1]
+        now = [int(seen.asked), int(seen.kept), *seen.usage_PE.sum(dim=0).tolist()]
+        sums[name] = [a + b for a, b in zip(sums.get(name, [0] * len(now)), now, strict=True)]
+
+    for name, moe in model.moe_layers().items():
+        moe.register_forward_hook(partial(note, name))
+    return sums
+
+
+def translate(model, settings, *, size, order, place=(0, 1), peers=None):
+    """Hypotheses by sentence, of this process's batches."""
+    sources = [[4, *source] for source, _ in random_pairs(SENTENCES, seed=3).rows]
+    batches = [order[start : start + size] for start in range(0, SENTENCES, size)]
+    found = {}
+    for batch in rounds(batches, rank=place[0], world=place[1], together=peers is not None):
+        requests = [Request(source=sources[number], number=number) for number in batch]
+        found.update(zip(batch, search(model, requests, settings, peers), strict=True))
+    return found
+
+
+def gathered(value):
+    everybody = [None] * dist.get_world_size()
+    dist.all_gather_object(everybody, value)
+    return everybody
+
+
+def compare(mesh, peers, dtype, values, size):
+    """What differs between processes with their experts and one with all of them; backwards, in other batches."""
+    whole, cut = sharp(dtype), sharp(dtype)
+    cut_experts(cut, mesh)
+    expected_usage, usage_here, settings = usage(whole), usage(cut), config(**values)
+    forward, place = list(range(SENTENCES)), (dist.get_rank(), dist.get_world_size())
+    expected = translate(whole, settings, size=SENTENCES, order=forward)
+    here = translate(cut, settings, size=size, order=forward[::-1], place=place, peers=peers)
+    parts, routed = gathered(here), gathered(usage_here)
+    assert sorted(number for part in parts for number in part) == forward
+    found = {number: best for part in parts for number, best in part.items()}
+    summed = {
+        layer: [sum(of) for of in zip(*(sums[layer] for sums in routed if sums), strict=True)]
+        for layer in expected_usage
+    }
+    return {
+        "other": [n for n in forward if found[n][0].tokens != expected[n][0].tokens],
+        "score": max(abs(found[n][0].score - expected[n][0].score) for n in forward),
+        "routed elsewhere": [layer for layer, sums in expected_usage.items() if summed[layer] != sums],
+        "asked": sum(asked for asked, *_ in summed.values()),
+        "served": sum(served for _, served, *_ in summed.values()),
+        "idle": sum(not part for part in parts),
+    }
+
+
+def work(values, stop):
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    device = torch.device("cpu")
+    start_processes_group(
+        init_method=os.environ["BABELSHARD_RENDEZVOUS"],
+        rank=rank,
+        world=world,
+        device=device,
+        timeout=60,
+        met=partial(stop.watch, limit=30),
+    )
+    torch.set_num_threads(1)
+    mesh = Mesh.build(expert=values["ep"], device=device)
+    peers = ExpertPeers(mesh, stop=lambda: bool(stop), title="decoding")
+    differences = {name: compare(mesh, peers, *case) for name, case in CASES.items()}
+    if rank == 0:
+        Path(sys.argv[1]).with_name("found.json").write_text(json.dumps(differences))
+    if rank == world - 1:
+        signal.raise_signal(signal.SIGTERM)
+    cut = sharp(torch.float32)
+    cut_experts(cut, mesh)
+    search(cut, [Request(source=[4, 9, 2])] if rank == 0 else [], config(beam=4), peers)
+    raise AssertionError("one process was asked to stop, and this one went on")
+
+
+if __name__ == "__main__":
+    run_process(work)
