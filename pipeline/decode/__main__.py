@@ -15,7 +15,9 @@ from tqdm import tqdm
 from pipeline.corpus.bitext import read_column
 from pipeline.decode.batches import plan_batches
 from pipeline.decode.job import TranslateJob
-from pipeline.decode.model import load_model
+from pipeline.decode.model import load_model, outline
+from pipeline.decode.peers import rounds
+from pipeline.decode.placement import join_peers
 from pipeline.decode.search import Request, search
 from pipeline.parallel.device import Place
 from pipeline.parallel.process import StopRequest, run_process
@@ -34,24 +36,29 @@ def translate(values: dict[str, Any], stop: StopRequest) -> None:
         sources += [(index, row, tokens) for row, tokens in enumerate(encoded) if row not in done]
     if not sources:  # an earlier attempt was interrupted after its last sentence
         return
-    planned = plan_batches([len(tokens) for _, _, tokens in sources], job.decode)[place.rank :: place.world]
-    batches = [[sources[number] for number in batch] for batch in planned]
+    checkpoints, longest = Path(job.checkpoints), max(len(tokens) for _, _, tokens in sources)
+    shape = outline(checkpoints, vocabulary, longest=longest, config=job.decode)
+    peers = join_peers(shape, job.decode, job.runtime, place, longest=longest, stop=stop, title=job.title)
+    planned = plan_batches([len(tokens) for _, _, tokens in sources], job.decode)
+    mine = rounds(planned, rank=place.rank, world=place.world, together=peers is not None)
+    batches = [[sources[number] for number in batch] for batch in mine]
     model = load_model(
-        Path(job.checkpoints),
+        checkpoints,
         vocabulary,
-        longest=max(len(tokens) for _, _, tokens in sources),
+        longest=longest,
         config=job.decode,
         device=place.device,
+        mesh=None if peers is None else peers.mesh,
     )
     with ExitStack() as opened:
         paths = [Path(job.out, f"{pair}.rank-{place.rank}.jsonl") for pair in job.pairs]
         files = [opened.enter_context(path.open("a", encoding="utf-8")) for path in paths]
         quiet = place.rank != 0 or not sys.stderr.isatty()
         for batch in tqdm(batches, desc=job.title, position=job.slot, unit="batch", leave=False, disable=quiet):
-            if stop:
+            if stop and peers is None:
                 raise Stopped(job.title)
             requests = [Request(source=tokens, number=row) for _, row, tokens in batch]
-            found = [best for best, *_ in search(model, requests, job.decode)]
+            found = [best for best, *_ in search(model, requests, job.decode, peers)]
             texts = vocabulary.decode_target([hypothesis.tokens for hypothesis in found])
             for (pair, row, _), text, hypothesis in zip(batch, texts, found, strict=True):
                 record = {"row": row, "hypothesis": text, "score": round(hypothesis.score, 5)}

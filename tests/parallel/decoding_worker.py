@@ -1,7 +1,8 @@
 """Translations by processes that hold a model's experts between them, against one process with the whole model.
 
-job.json has `ep`; the first process writes `found.json` with what differs. At the end the last process is asked to stop
-while another one searches. Run by test_decoding.py.
+job.json has `ep`, `vocabulary`, and `checkpoints` of a model whose experts are most of it. The first process writes
+`found.json` with what differs. At the end the last process is asked to stop while another one searches. Run by
+test_decoding.py.
 """
 
 import json
@@ -15,11 +16,13 @@ import torch
 import torch.distributed as dist
 
 from pipeline.decode.config import DecodeConfig
+from pipeline.decode.model import load_model
 from pipeline.decode.peers import ExpertPeers, rounds
 from pipeline.decode.search import Request, search
 from pipeline.parallel.mesh import Mesh, start_processes_group
-from pipeline.parallel.partition import cut_experts
+from pipeline.parallel.partition import cut_experts, expert_parameters
 from pipeline.parallel.process import run_process
+from pipeline.vocab.tokenizer import Vocabulary
 from tests.unit.model.test_transformer import built, random_pairs, small
 
 SENTENCES = 13
@@ -101,6 +104,39 @@ def compare(mesh, peers, dtype, values, size):
     }
 
 
+def loading(mesh, values):
+    """How much memory the experts took while they were loaded, in units of all of them; and what was loaded wrong."""
+    vocabulary, settings = Vocabulary.load(Path(values["vocabulary"])), config(beam=4)
+    load = partial(
+        load_model, Path(values["checkpoints"]), vocabulary, longest=8, config=settings, device=torch.device("cpu")
+    )
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = memory()
+    cut = load(mesh=mesh)
+    after, whole = memory(), load()
+    names = expert_parameters(whole)
+    sizes = [parameter.nbytes for name, parameter in whole.named_parameters() if name in names]
+    expected = {
+        name: parameter.chunk(mesh.size("expert"))[mesh.devices.get_local_rank("expert")]
+        if name in names
+        else parameter
+        for name, parameter in whole.named_parameters()
+    }
+    wrong = [name for name, parameter in cut.named_parameters() if not torch.equal(parameter, expected[name])]
+    return {
+        "wrong": wrong,
+        "tensors": len(expected),
+        "peak": (after["VmHWM"] - before["VmRSS"]) / sum(sizes),
+        "kept": (after["RssAnon"] - before["RssAnon"]) / sum(sizes),
+    }
+
+
+def memory():
+    """Bytes of this process by the kernel's names."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith(" kB")}
+
+
 def work(values, stop):
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     device = torch.device("cpu")
@@ -116,8 +152,10 @@ def work(values, stop):
     mesh = Mesh.build(expert=values["ep"], device=device)
     peers = ExpertPeers(mesh, stop=lambda: bool(stop), title="decoding")
     differences = {name: compare(mesh, peers, *case) for name, case in CASES.items()}
+    loads = gathered(loading(mesh, values))
     if rank == 0:
-        Path(sys.argv[1]).with_name("found.json").write_text(json.dumps(differences))
+        found = {"differences": differences, "loads": loads}
+        Path(sys.argv[1]).with_name("found.json").write_text(json.dumps(found))
     if rank == world - 1:
         signal.raise_signal(signal.SIGTERM)
     cut = sharp(torch.float32)
