@@ -7,7 +7,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +72,7 @@ def back_translate(config: BacktranslationConfig) -> Path:
     store = Store(ROOT / config.runtime.artifacts)
     run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store)
     pairs = _pairs(config.pairs, run)
-    given = {key: value for key, value in config.decode.items() if value is not None}
-    decode = build(DecodeConfig, {**asdict(run.decode), **given}, "decode")
+    decode = run.decode_with(config.decode)
     text, out = ROOT / config.text, ROOT / config.out
     if not text.is_file():
         raise ValueError(f"text={text} is no file; give one of sentences in {pairs[0].src}, one a line")

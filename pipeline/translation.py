@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from pipeline.config import ROOT
 from pipeline.corpus.languages import LangPair, parse_pair
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.job import LinesJob
+from pipeline.decode.text import Long
+from pipeline.decode.workers import TranslatorSpec
 from pipeline.parallel.cluster import launch_job
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.schema import build
@@ -57,6 +59,22 @@ class FinishedRun:
             vocabulary=vocabulary,
             decode=build(DecodeConfig, _decode_settings(record), f"{path}: config.decode"),
             max_source_tokens=build(BatchConfig, record["config"]["batch"], f"{path}: config.batch").max_source,
+        )
+
+    def decode_with(self, given: Mapping[str, Any]) -> DecodeConfig:
+        """How it translated its test sets, but for what is given and not None. Raises ValueError."""
+        changes = {key: value for key, value in given.items() if value is not None}
+        return build(DecodeConfig, {**asdict(self.decode), **changes}, "decode")
+
+    def spec(self, decode: DecodeConfig | None = None, *, long: Long = "split", experts: str = "") -> TranslatorSpec:
+        """What processes that translate load. decode: by default as it translated its test sets."""
+        return TranslatorSpec(
+            checkpoints=str(self.model.path / "checkpoints"),
+            vocabulary=str(self.vocabulary.path),
+            decode=decode or self.decode,
+            max_source_tokens=self.max_source_tokens,
+            long=long,
+            experts=experts,
         )
 
     def pair(self, text: str) -> LangPair:

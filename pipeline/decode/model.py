@@ -8,8 +8,8 @@ import torch
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.search import max_length
 from pipeline.model.config import ModelConfig
-from pipeline.model.transformer import Transformer, sinusoids
-from pipeline.parallel.checkpoint import load_weights, read_state
+from pipeline.model.transformer import FIRST_POSITION, Transformer, sinusoids
+from pipeline.parallel.checkpoint import load_weights, read_state, shapes_of
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import cut_experts
 from pipeline.schema import build
@@ -20,38 +20,65 @@ def load_model(
     checkpoints: Path,
     vocabulary: Vocabulary,
     *,
-    longest: int,
+    longest: int = 0,
     config: DecodeConfig,
     device: torch.device,
     mesh: Mesh | None = None,
 ) -> Transformer:
-    """The model of the best checkpoint, or of the mean of several, in float32. longest: tokens of the longest source.
-    mesh: to cut the experts over; only this process's are ever in its memory.
+    """The model of the best checkpoint, or of the mean of several, in float32. longest: tokens of the longest source;
+    for longer ones, `Transformer.reach`. mesh: to cut the experts over; only this process's are ever in its memory.
 
-    Raises ValueError on a damaged checkpoint, and where training kept fewer than are to be averaged.
+    Raises ValueError on a damaged checkpoint, on one of another vocabulary, and where training kept fewer than are to
+    be averaged.
     """
-    model = outline(checkpoints, vocabulary, longest=longest, config=config)
+    model = outline(checkpoints, vocabulary, config)
     if mesh is not None:
         cut_experts(model, mesh)
-    num_positions = len(model.positions)
     model.to_empty(device=device)
     if vocabulary.shared:  # to_empty unties
         model.source_embedding_VM = model.target_embedding_VM
-    model.positions = sinusoids(num_positions, model.config.dim).to(device)
+    max_positions = max(longest, max_length(longest, config))
+    model.positions = sinusoids(max_positions + FIRST_POSITION, model.config.dim).to(device)
     load_weights(choose(checkpoints, config), model, mesh)
     return model.eval()
 
 
-def outline(checkpoints: Path, vocabulary: Vocabulary, *, longest: int, config: DecodeConfig) -> Transformer:
-    """The whole model as `load_model` makes it, but without memory: on torch's meta device."""
+def outline(checkpoints: Path, vocabulary: Vocabulary, config: DecodeConfig) -> Transformer:
+    """The whole model as `load_model` makes it, but without memory (on torch's meta device) and positions. Raises
+    ValueError as `load_model`."""
     chosen = choose(checkpoints, config)
+    for directory in chosen:
+        check_vocabulary(directory, vocabulary)
     with torch.device("meta"):
         return Transformer(
             build(ModelConfig, read_state(chosen[0])["model"]),
             source_vocabulary=vocabulary.source_size,
             target_vocabulary=vocabulary.target_size,
             shared=vocabulary.shared,
-            max_positions=max(longest, max_length(longest, config)),
+            max_positions=0,
+        )
+
+
+def check_vocabulary(directory: Path, vocabulary: Vocabulary) -> None:
+    """Raise ValueError where a checkpoint was trained with another vocabulary; one of an older version, of other
+    sizes."""
+    trained = read_state(directory).get("vocabulary")
+    if trained is not None:
+        there, here = f"vocabulary {trained[:16]}", f"vocabulary {vocabulary.sha256[:16]}"
+        differs = trained != vocabulary.sha256
+    else:
+        shapes = shapes_of(directory)
+        target = shapes["target_embedding_VM"][0]
+        sizes = shapes.get("source_embedding_VM", (target,))[0], target
+        there, here = (
+            f"one of {source} and {target} pieces"
+            for source, target in (sizes, (vocabulary.source_size, vocabulary.target_size))
+        )
+        differs = there != here or ("source_embedding_VM" not in shapes) != vocabulary.shared
+    if differs:
+        raise ValueError(
+            f"checkpoint {directory} was trained with {there}, and {vocabulary.directory} is {here}; give the "
+            "vocabulary that the run was trained with (systems.moe.artifacts of its run.json)"
         )
 
 

@@ -3,8 +3,7 @@
 M model, E experts.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -12,8 +11,6 @@ import torch.distributed as dist
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.mesh import Mesh
 from pipeline.stage import Stopped
-
-Batch = TypeVar("Batch")
 
 
 class ExpertPeers:
@@ -41,12 +38,3 @@ class ExpertPeers:
             if name.startswith("decoder." if decoder else "encoder."):
                 counts_E = torch.zeros(moe.num_experts, dtype=torch.int64, device=rows_0M.device)
                 moe.experts(rows_0M, counts_E)
-
-
-def rounds(batches: Sequence[Sequence[Batch]], *, rank: int, world: int, together: bool) -> list[Sequence[Batch]]:
-    """A process's batches: round i takes i·world + rank. together: every process has as many rounds, of which the last
-    may be empty, since all must come to each."""
-    mine = list(batches[rank::world])
-    if together:
-        mine += [[]] * (-(-len(batches) // world) - len(mine))
-    return mine

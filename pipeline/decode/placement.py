@@ -39,7 +39,7 @@ class Demand:
 
     @classmethod
     def of(cls, outline: Transformer, config: DecodeConfig, *, longest: int) -> "Demand":
-        """outline: the model, whole, of any device. longest: tokens of the longest source."""
+        """outline: the model, whole, of any device. longest: tokens of the longest source, where it is known."""
         cut = expert_parameters(outline)
         size = ITEM_BYTES[config.precision]
         weights = {name: parameter.numel() * max(4, size) for name, parameter in outline.named_parameters()}
@@ -75,7 +75,7 @@ def join_peers(
     runtime: RuntimeConfig,
     place: Place,
     *,
-    longest: int,
+    longest: int = 0,
     stop: StopRequest,
     title: str,
 ) -> ExpertPeers | None:

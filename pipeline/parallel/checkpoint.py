@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -103,7 +104,9 @@ def _read(directory: Path, into: Mapping[str, Tensor]) -> None:
     """Fill tensors in place by parameter's name."""
     prefix = _prefix(directory)
     tensors = {prefix + name: tensor for name, tensor in into.items()}
-    state_dict_loader.load(tensors, storage_reader=HuggingFaceStorageReader(str(directory)), no_dist=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # that is meant
+        state_dict_loader.load(tensors, storage_reader=HuggingFaceStorageReader(str(directory)), no_dist=True)
 
 
 def _part(local: Tensor, mesh: Mesh) -> Tensor:

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,8 +18,10 @@ import torch.distributed as dist
 
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.model import load_model
-from pipeline.decode.peers import ExpertPeers, rounds
+from pipeline.decode.peers import ExpertPeers
 from pipeline.decode.search import Request, search
+from pipeline.decode.share import share
+from pipeline.parallel.device import Place
 from pipeline.parallel.mesh import Mesh, start_processes_group
 from pipeline.parallel.partition import cut_experts, expert_parameters
 from pipeline.parallel.process import run_process
@@ -26,6 +29,7 @@ from pipeline.vocab.tokenizer import Vocabulary
 from tests.unit.model.test_transformer import built, random_pairs, small
 
 SENTENCES = 13
+SOURCES = [[4, *source] for source, _ in random_pairs(SENTENCES, seed=3).rows]
 CASES = {  # dtype, decoding, sentences of a batch
     "one in a batch": (torch.float64, {"beam": 4}, 1),
     "ragged": (torch.float64, {"beam": 4}, 2),
@@ -49,26 +53,24 @@ def sharp(dtype):
 
 
 def usage(model):
-    """Choices of experts until the dictionary is cleared, by layer: those asked for, those served, and of whom."""
+    """Rows of each expert so far, by layer."""
     sums = {}
 
-    def note(name, _module, _args, result):
-        seen = result[1]
-        now = [int(seen.asked), int(seen.kept), *seen.usage_PE.sum(dim=0).tolist()]
-        sums[name] = [a + b for a, b in zip(sums.get(name, [0] * len(now)), now, strict=True)]
+    def note(name, _experts, args):
+        rows = args[1].tolist()
+        sums[name] = [a + b for a, b in zip(sums.get(name, [0] * len(rows)), rows, strict=True)]
 
     for name, moe in model.moe_layers().items():
-        moe.register_forward_hook(partial(note, name))
+        moe.experts.register_forward_pre_hook(partial(note, name))
     return sums
 
 
-def translate(model, settings, *, size, order, place=(0, 1), peers=None):
+def translate(model, settings, *, size, order, place, peers=None):
     """Hypotheses by sentence, of this process's batches."""
-    sources = [[4, *source] for source, _ in random_pairs(SENTENCES, seed=3).rows]
     batches = [order[start : start + size] for start in range(0, SENTENCES, size)]
     found = {}
-    for batch in rounds(batches, rank=place[0], world=place[1], together=peers is not None):
-        requests = [Request(source=sources[number], number=number) for number in batch]
+    for batch in share(batches, place, together=peers is not None):
+        requests = [Request(source=SOURCES[number], number=number) for number in batch]
         found.update(zip(batch, search(model, requests, settings, peers), strict=True))
     return found
 
@@ -79,27 +81,25 @@ def gathered(value):
     return everybody
 
 
-def compare(mesh, peers, dtype, values, size):
+def compare(mesh, peers, place, dtype, values, size):
     """What differs between processes with their experts and one with all of them; backwards, in other batches."""
     whole, cut = sharp(dtype), sharp(dtype)
     cut_experts(cut, mesh)
     expected_usage, usage_here, settings = usage(whole), usage(cut), config(**values)
-    forward, place = list(range(SENTENCES)), (dist.get_rank(), dist.get_world_size())
-    expected = translate(whole, settings, size=SENTENCES, order=forward)
-    here = translate(cut, settings, size=size, order=forward[::-1], place=place, peers=peers)
-    parts, routed = gathered(here), gathered(usage_here)
+    forward, alone = list(range(SENTENCES)), replace(place, rank=0, world=1)
+    expected = translate(whole, settings, size=SENTENCES, order=forward, place=alone)
+    parts = gathered(translate(cut, settings, size=size, order=forward[::-1], place=place, peers=peers))
+    everywhere = gathered(usage_here)
     assert sorted(number for part in parts for number in part) == forward
     found = {number: best for part in parts for number, best in part.items()}
-    summed = {
-        layer: [sum(of) for of in zip(*(sums[layer] for sums in routed if sums), strict=True)]
-        for layer in expected_usage
+    routed = {
+        layer: [sum(of) for of in zip(*(sums[layer] for sums in everywhere), strict=True)] for layer in usage_here
     }
     return {
         "other": [n for n in forward if found[n][0].tokens != expected[n][0].tokens],
         "score": max(abs(found[n][0].score - expected[n][0].score) for n in forward),
-        "routed elsewhere": [layer for layer, sums in expected_usage.items() if summed[layer] != sums],
-        "asked": sum(asked for asked, *_ in summed.values()),
-        "served": sum(served for _, served, *_ in summed.values()),
+        "routed": routed,
+        "routed by one": expected_usage,
         "idle": sum(not part for part in parts),
     }
 
@@ -150,11 +150,12 @@ def work(values, stop):
     )
     torch.set_num_threads(1)
     mesh = Mesh.build(expert=values["ep"], device=device)
+    place = Place(rank=rank, world=world, on_host=world, device=device)
     peers = ExpertPeers(mesh, stop=lambda: bool(stop), title="decoding")
-    differences = {name: compare(mesh, peers, *case) for name, case in CASES.items()}
+    differences = {name: compare(mesh, peers, place, *case) for name, case in CASES.items()}
     loads = gathered(loading(mesh, values))
     if rank == 0:
-        found = {"differences": differences, "loads": loads}
+        found = {"differences": differences, "loads": loads, "source tokens": sum(map(len, SOURCES))}
         Path(sys.argv[1]).with_name("found.json").write_text(json.dumps(found))
     if rank == world - 1:
         signal.raise_signal(signal.SIGTERM)
