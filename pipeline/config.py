@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline.batch.config import BatchConfig
 from pipeline.corpus.config import CorpusConfig
-from pipeline.decode.config import DecodeConfig, check_placement
+from pipeline.decode.config import DecodeConfig
 from pipeline.model.config import ModelConfig
 from pipeline.parallel.config import RuntimeConfig, check_divisible
 from pipeline.schema import build, suggestion
@@ -73,7 +73,6 @@ class RunConfig:
             raise ValueError(f"name={self.name!r} must be a plain directory name")
         num_experts, groups = self.model.moe.num_experts, self.batch.groups_per_step
         check_divisible(num_experts=num_experts, groups_per_step=groups, runtime=self.runtime)
-        check_placement(self.decode, self.runtime)
         rule = self.decode.averaged_rule
         for train in (self.train, *(tier.train for tier in self.baselines)):
             kept = getattr(train.checkpoints, rule)

@@ -4,8 +4,6 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
-from pipeline.parallel.config import RuntimeConfig
-
 SPEED_ONLY = ("batch_tokens", "beam_memory")  # fields that change no translation
 AT_LEAST = {
     **dict.fromkeys(("beam", "n_best", "max_length_extra", "batch_tokens", "average"), 1),
@@ -106,14 +104,3 @@ class DecodeConfig:
     def averaged_rule(self) -> str:
         """The rule of train.checkpoints that keeps what is averaged."""
         return "last_n" if self.average_of == "last" else "best_k"
-
-
-def check_placement(decode: DecodeConfig, runtime: RuntimeConfig) -> None:
-    """Raise ValueError where experts are to be cut over processes that decode different sentences, and have a capacity,
-    which is the same number of rows on all of them."""
-    if runtime.decode_experts == "sharded" and decode.capacity_factor > 0:
-        raise ValueError(
-            f"decode.capacity_factor={decode.capacity_factor} with runtime.decode_experts=sharded: slots of an expert "
-            "follow the batch, and processes decode different ones; set decode.capacity_factor=0, or "
-            "runtime.decode_experts=replicated"
-        )

@@ -11,7 +11,7 @@ from datetime import timedelta
 import psutil
 import torch
 
-from pipeline.decode.config import DecodeConfig, check_placement
+from pipeline.decode.config import DecodeConfig
 from pipeline.decode.peers import ExpertPeers
 from pipeline.decode.search import max_length
 from pipeline.model.transformer import Transformer
@@ -83,9 +83,7 @@ def join_peers(
 
     outline: the whole model without its weights. A collective of the job's processes where there is a choice.
     """
-    check_placement(config, runtime)
-    cuttable = runtime.ep > 1 and bool(outline.moe_layers()) and config.capacity_factor == 0
-    if runtime.decode_experts == "replicated" or not cuttable:
+    if runtime.decode_experts == "replicated" or runtime.ep == 1 or not outline.moe_layers():
         return None
     address = os.environ.get("BABELSHARD_RENDEZVOUS", "env://")
     world = World.meet(init_method=address, rank=place.rank, size=place.world, timeout=runtime.timeout)

@@ -35,6 +35,7 @@ CASES = {  # dtype, decoding, sentences of a batch
     "ragged": (torch.float64, {"beam": 4}, 2),
     "one batch": (torch.float64, {"beam": 4}, SENTENCES),
     "greedy": (torch.float64, {"beam": 1}, 5),
+    "capacity": (torch.float64, {"beam": 2, "capacity_factor": 0.5}, SENTENCES),
     "float32": (torch.float32, {"beam": 4}, 5),
 }
 
@@ -87,8 +88,9 @@ def compare(mesh, peers, place, dtype, values, size):
     cut_experts(cut, mesh)
     expected_usage, usage_here, settings = usage(whole), usage(cut), config(**values)
     forward, alone = list(range(SENTENCES)), replace(place, rank=0, world=1)
+    order = forward if settings.capacity_factor else forward[::-1]  # with a capacity the batch matters
     expected = translate(whole, settings, size=SENTENCES, order=forward, place=alone)
-    parts = gathered(translate(cut, settings, size=size, order=forward[::-1], place=place, peers=peers))
+    parts = gathered(translate(cut, settings, size=size, order=order, place=place, peers=peers))
     everywhere = gathered(usage_here)
     assert sorted(number for part in parts for number in part) == forward
     found = {number: best for part in parts for number, best in part.items()}
