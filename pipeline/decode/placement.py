@@ -38,7 +38,7 @@ class Demand:
     batch: int
 
     @classmethod
-    def of(cls, outline: Transformer, config: DecodeConfig, *, longest: int) -> "Demand":
+    def of(cls, outline: Transformer, config: DecodeConfig, *, longest: int = 0) -> "Demand":
         """outline: the model, whole, of any device. longest: tokens of the longest source, where it is known."""
         cut = expert_parameters(outline)
         size = ITEM_BYTES[config.precision]
@@ -88,14 +88,14 @@ def join_peers(
     address = os.environ.get("BABELSHARD_RENDEZVOUS", "env://")
     world = World.meet(init_method=address, rank=place.rank, size=place.world, timeout=runtime.timeout)
     demand = Demand.of(outline, config, longest=longest)
-    if not _to_be_cut(demand, runtime, place, world):
+    if not to_be_cut(demand, runtime, place, world):
         return None
     stop.watch(world, limit=runtime.heartbeat)
     connect(world, device=place.device, timeout=runtime.timeout)
     return ExpertPeers(Mesh.build(expert=runtime.ep, device=place.device), stop=lambda: bool(stop), title=title)
 
 
-def _to_be_cut(demand: Demand, runtime: RuntimeConfig, place: Place, world: World) -> bool:
+def to_be_cut(demand: Demand, runtime: RuntimeConfig, place: Place, world: World) -> bool:
     """All processes look at their memory before any loads weights, and decide alike."""
     processes = 1 if place.device.type == "cuda" else place.on_host  # of this memory
     free = free_bytes(place.device)
