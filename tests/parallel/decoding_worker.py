@@ -26,6 +26,7 @@ from pipeline.parallel.mesh import Mesh, start_processes_group
 from pipeline.parallel.partition import cut_experts, expert_parameters
 from pipeline.parallel.process import run_process
 from pipeline.vocab.tokenizer import Vocabulary
+from tests.parallel.logical_checkpoint import sharpen
 from tests.unit.model.test_transformer import built, random_pairs, small
 
 SENTENCES = 13
@@ -49,10 +50,8 @@ def config(**changes):
 
 
 def sharp(precision):
-    """Random weights with sharp outputs, so that hypotheses differ."""
     model = built(small(num_experts=4)).eval()
-    with torch.no_grad():
-        model.target_embedding_VM.mul_(3.0)
+    sharpen(model)
     set_precision(model, precision)
     return model
 
