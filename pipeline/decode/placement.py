@@ -59,11 +59,11 @@ class Demand:
 def _batch_bytes(outline: Transformer, config: DecodeConfig, longest: int, size: int) -> int:
     """Of the largest batches there can be: of the shortest sentences, or of one that is longer than a batch."""
     model = outline.config
-    rows = max(config.batch_tokens // SHORTEST, config.beam)
+    rows = max(config.batch_tokens // SHORTEST, config.hypotheses)
     target = max(
-        config.batch_tokens // SHORTEST * max_length(SHORTEST, config), config.beam * max_length(longest, config)
+        config.batch_tokens // SHORTEST * max_length(SHORTEST, config), config.hypotheses * max_length(longest, config)
     )
-    source = max(config.batch_tokens // config.beam, longest)
+    source = max(config.batch_tokens // config.hypotheses, longest)
     keys_values = 2 * model.decoder_layers * model.heads * model.key_dim * (target + source)
     logits = 2 * rows * len(outline.target_embedding_VM)
     return keys_values * size + logits * max(4, size)
