@@ -1,7 +1,7 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train data backtranslate translate config verify bench check format test test-full clean
+.PHONY: help setup train data backtranslate translate score config verify bench check format test test-full clean
 
 # Settings of `make train`, `data` and `config`; what is empty is left to the recipe.
 # CORPUS: a directory (then all of its pairs, unless LANG_PAIRS names some) or a name in configs/corpus, whose files
@@ -23,6 +23,11 @@ OUT        ?=
 
 # Setting of `make translate`, beside NAME, RUNTIME and ARGS.
 PAIR       ?=
+
+# Settings of `make score`: files of translations, of references, and the target language.
+HYP        ?=
+REF        ?=
+TGT        ?=
 
 # Setting of `make bench`.
 BENCH      ?= moe
@@ -76,6 +81,9 @@ backtranslate: $(READY) ## translate TEXT by the finished run NAME into a corpus
 
 translate: $(READY) ## lines of standard input by the finished run NAME in the direction PAIR (docs/translate.md)
 	@$(BIN)/python -m pipeline translate $(LINES)
+
+score: $(READY) ## score files of translations: HYP="a.txt b.txt" REF=ref.txt TGT=ja (docs/scoring.md)
+	@$(BIN)/python -m eval score --hyp $(HYP) --ref $(REF) --tgt "$(TGT)" $(ARGS)
 
 config: $(READY) ## print the resolved configuration of a run
 	@$(BIN)/python -m pipeline config $(RUN)

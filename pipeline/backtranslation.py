@@ -201,7 +201,8 @@ def lay_out(
         )
     languages = ", ".join(pair.tgt for pair in tables)
     source = next(iter(tables)).src
-    by = f"run {run.name} (commit {run.commit}, model {run.model.stage}/{run.model.key}, beam {decode.beam})"
+    how = f"{decode.search} {decode.hypotheses}"
+    by = f"run {run.name} (commit {run.commit}, model {run.model.stage}/{run.model.key}, {how})"
     manifest = {
         "name": config.name or _UNNAMED.sub("-", f"backtranslated-{run.name}"),
         "title": f"Text in {source} ({Path(config.text).name}) with back-translations into {languages}",
