@@ -53,6 +53,8 @@ class Experts(nn.Module):
             raise ValueError(f"{len(rows_XM)} rows do not divide by {E} experts; pass counts_E for ragged rows")
         if counts_E is not None and counts_E.shape != (E,):
             raise ValueError(f"counts_E has shape {tuple(counts_E.shape)}; expected ({E},), one count per expert")
+        if not len(rows_XM) and not torch.is_grad_enabled():
+            return rows_XM  # of a process whose experts nobody asks: no kernel is started for nothing
         weights = self.wi_EMH, self.wo_EHM
         if rows_XM.is_cpu:
             return feed_forward_in_blocks(rows_XM, *weights, counts_E)
