@@ -15,7 +15,6 @@ from pipeline.serve.app import Service, create_app
 from pipeline.serve.batching import Batcher
 from pipeline.serve.config import ServeConfig
 from pipeline.stage import Store
-from pipeline.tasks.call import TaskFailed
 from pipeline.translation import FinishedRun
 
 logger = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ def _await_model(
     """Without its model the server ends."""
     try:
         pool.wait()
-    except (ValueError, OSError, TaskFailed) as error:
+    except Exception as error:  # noqa: BLE001 - raised again by the thread that serves
         if not server.should_exit:
             failed.append(error)
             server.should_exit = True

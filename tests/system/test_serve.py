@@ -31,6 +31,7 @@ class Server:
     process: subprocess.Popen
     url: str
     said: list[str]
+    reader: threading.Thread
 
     def ask(self, text, **body):
         given = {"pair": "de-en", "text": text, "beam": 1, **body}
@@ -64,7 +65,7 @@ def started(place, *settings):
             pytest.fail("".join(said))
         reader = threading.Thread(target=said.extend, args=(process.stderr,))  # so that it never waits for us
         reader.start()
-        yield Server(process=process, url=found[1], said=said)
+        yield Server(process=process, url=found[1], said=said, reader=reader)
     finally:
         process.kill()
         process.wait()
@@ -309,13 +310,20 @@ def test_asked_to_stop_it_ends_what_is_under_way(server):
         server.health()
 
 
+def test_without_its_model_it_ends_and_says_why(place, results):
+    with started(place, "decode.average=9", "runtime.processes=1") as loading:
+        assert loading.process.wait(timeout=60) == 1
+        loading.reader.join()
+        assert loading.said[-1].startswith("error: decode.average=9: of the last checkpoints ")
+
+
 def test_asked_to_stop_it_does_not_load_to_the_end(place, results):
-    with started(place) as loading:
+    with started(place, "runtime.processes=1") as loading:
         workers = loading.workers
         began = time.monotonic()
         loading.process.send_signal(signal.SIGINT)
         assert loading.process.wait(timeout=20) == 0
         assert time.monotonic() - began < 3
-        assert len(workers) == 2
+        assert len(workers) == 1
         assert not [worker for worker in workers if worker.is_running()]
         assert "error" not in "".join(loading.said).lower()
