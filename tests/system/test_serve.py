@@ -6,70 +6,19 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
 
-import psutil
 import pytest
 import requests
 
 from pipeline.config import ROOT
 from tests.serving import served
 from tests.system.place import run
+from tests.system.serving import started
 from tests.system.test_backtranslation import sentences
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-SETTINGS = ["run=smoke", "port=0", "limits.lines=2000", "limits.characters=200000", "batching.lines=16"]
-
-
-@dataclass
-class Server:
-    process: subprocess.Popen
-    url: str
-    said: list[str]
-    reader: threading.Thread
-
-    def ask(self, text, **body):
-        given = {"pair": "de-en", "text": text, "beam": 1, **body}
-        return requests.post(f"{self.url}/v1/translate", json=given, timeout=60)
-
-    def translated(self, text, **body):
-        answer = self.ask(text, **body)
-        assert answer.status_code == 200, answer.text
-        return answer.json()["translations"]
-
-    def health(self):
-        return requests.get(f"{self.url}/health", timeout=10)
-
-    @property
-    def workers(self):
-        return psutil.Process(self.process.pid).children(recursive=True)
-
-
-@contextmanager
-def started(place, *settings):
-    """A server that can be connected to, and loads its model."""
-    command = place.python("serve", *SETTINGS, *settings)
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    said = []
-    try:
-        for line in process.stderr:
-            said.append(line)
-            if found := re.search(r"^loading .* for (http://127\.0\.0\.1:\d+)$", line):
-                break
-        else:
-            pytest.fail("".join(said))
-        reader = threading.Thread(target=said.extend, args=(process.stderr,))  # so that it never waits for us
-        reader.start()
-        yield Server(process=process, url=found[1], said=said, reader=reader)
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
 
 
 @pytest.fixture(scope="module")
