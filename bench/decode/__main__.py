@@ -16,14 +16,14 @@ from bench.output import device_name, results_file, write_csv
 def main() -> int:
     options = parse()
     scale = QUICK if options.quick else FULL
-    name = device_name(options.device)
+    name = device_name("cpu")
     out = results_file("decode", name, options.out)
     rows: list[dict[str, Any]] = []
     for model in options.models:
         chosen = [each for each in systems(model) if not options.systems or each.name in options.systems]
         with tempfile.TemporaryDirectory(prefix="bench-decode-") as directory:
             material = prepare(model, scale, Path(directory))
-            for row in run_contest(model, chosen, material, scale, options.device, Path(directory, "systems")):
+            for row in run_contest(model, chosen, material, scale, Path(directory, "systems")):
                 rows.append(row)
                 report(row)
                 # after every row: a run that is cut short leaves what it has
@@ -38,7 +38,6 @@ def _written(row: dict[str, Any]) -> dict[str, Any]:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.decode", description="Beam search and its peers.")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--quick", action="store_true", help="small models and few sentences: does it run?")
     parser.add_argument("--models", choices=tuple(MODELS), nargs="+", default=tuple(MODELS))
     parser.add_argument("--systems", choices=("ours", "transformers", "ctranslate2"), nargs="+")
@@ -48,7 +47,7 @@ def parse() -> argparse.Namespace:
 
 def report(row: dict[str, Any]) -> None:
     """One line of progress."""
-    result = row["note"] or f"round {row['round']}: {rate(row):,.0f} tokens/s"
+    result = row["note"] or f"round {row['round']}: {rate(row):,.0f} tokens/s, {row['cpu_seconds']:.1f} s of processors"
     print(f"{row['model']} {row['system']} {row['precision']} ({row['way']}): {result}", file=sys.stderr, flush=True)
 
 

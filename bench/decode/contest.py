@@ -84,8 +84,7 @@ class Running:
         assert len(found) == count
         return {
             "seconds": seconds,
-            "busy": sum(answer["cpu_seconds"] for answer in answers)
-            / (seconds * self.way.processes * self.way.threads),
+            "cpu_seconds": sum(answer["cpu_seconds"] for answer in answers),
             "tokens": sum(len(tokens) + 1 for tokens in found.values()),
             "rss": sum(answer["rss"] for answer in answers),
             "found": [found[number] for number in range(count)],
@@ -98,30 +97,34 @@ class Running:
 
 
 def run_contest(
-    model: str, systems: Sequence[System], material: Material, scale: Scale, device: str, directory: Path
+    model: str, systems: Sequence[System], material: Material, scale: Scale, directory: Path
 ) -> Iterator[Row]:
     """A row for each system and round; one with a note where it failed."""
-    job = {**material.job(), "device": device}
+    job = material.job()
     with contextlib.ExitStack() as alive:
         running: list[Running] = []
-        for system in systems:
+        for number, system in enumerate(systems):
             row = {"model": model, "system": system.label, "precision": system.precision, "round": 0}
             export = material.exports.get(system.name, "")
             if system.name != OURS and not isinstance(export, Path):
                 yield {**row, "way": "", "note": export}
                 continue
             try:
-                running.append(_best(system, {**job, "export": str(export)}, scale, directory / f"{len(running)}"))
+                running.append(_best(system, {**job, "export": str(export)}, scale, directory / f"{number}"))
             except (ValueError, OSError) as error:
                 yield {**row, "way": "", "note": str(error)}
                 continue
             alive.callback(running[-1].end)
         for number in range(scale.rounds):
-            for each in running:
+            for each in list(running):
                 about = {"model": model, "system": each.system.label, "precision": each.system.precision}
+                about |= {"round": number, "way": str(each.way)}
                 cache = {key: value for key, value in each.about[0].items() if key.startswith("cache")}
-                measured = each.translate(len(material.sources))
-                yield {**about, "round": number, "way": str(each.way), **cache, **measured, "note": ""}
+                try:
+                    yield {**about, **cache, **each.translate(len(material.sources)), "note": ""}
+                except (ValueError, OSError) as error:
+                    running.remove(each)
+                    yield {**about, "note": str(error)}
 
 
 def _best(system: System, job: Row, scale: Scale, directory: Path) -> Running:

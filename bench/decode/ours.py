@@ -16,17 +16,16 @@ from pipeline.decode.model import load_model
 from pipeline.decode.rows import padded
 from pipeline.decode.search import search
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.device import pick_device
 from pipeline.parallel.matmul import choose_matmul
 from pipeline.vocab.tokenizer import Vocabulary
+
+CPU = torch.device("cpu")
 
 
 def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     torch.set_num_threads(job["threads"])
-    device = pick_device(job["device"], local_rank=0, local_processes=1)
-    if device.type == "cpu":
-        choose_matmul()
+    choose_matmul()
     config = DecodeConfig(
         beam=BEAM,
         length_norm="power",
@@ -43,13 +42,13 @@ def main() -> None:
         Vocabulary.load(Path(job["vocabulary"])),
         longest=longest,
         config=config,
-        device=device,
+        device=CPU,
     )
 
     def translate(sources: Sequence[Sequence[int]]) -> list[list[int]]:
         return [best.tokens for best, *_ in search(model, [Request(source=source) for source in sources], config)]
 
-    largest = max(batches(job["sources"], job), key=len)
+    largest = max(batches(job["sources"], config.batch_tokens), key=len)
     allocated, arithmetic = cache_bytes(model, [job["sources"][number] for number in largest], config)
     take_turns(job, translate, cache=allocated, cache_arithmetic=arithmetic)
 

@@ -22,7 +22,7 @@ def main() -> None:
     ids = {piece: index for index, piece in enumerate(pieces)}
     translator = ctranslate2.Translator(
         job["export"],
-        device=job["device"],
+        device="cpu",
         compute_type=COMPUTE[job["precision"]],
         inter_threads=job["processes"],
         intra_threads=job["threads"],

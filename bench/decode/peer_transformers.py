@@ -19,14 +19,13 @@ CLASSES: dict[str, Any] = {"m2m_100": M2M100ForConditionalGeneration, "nllb-moe"
 def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     torch.set_num_threads(job["threads"])
-    device = "cuda" if job["device"] == "cuda" else "cpu"
     settings = json.loads(Path(job["export"], "config.json").read_text(encoding="utf-8"))
     dtype = torch.bfloat16 if job["precision"] == "bf16" else torch.float32
-    model = CLASSES[settings["model_type"]].from_pretrained(job["export"], dtype=dtype).to(device).eval()
+    model = CLASSES[settings["model_type"]].from_pretrained(job["export"], dtype=dtype).eval()
 
     def translate(sources: Sequence[Sequence[int]]) -> list[list[int]]:
         longest = max(map(len, sources))
-        ids = torch.tensor([[*source, *[PAD] * (longest - len(source))] for source in sources], device=device)
+        ids = torch.tensor([[*source, *[PAD] * (longest - len(source))] for source in sources])
         with torch.inference_mode():
             found = model.generate(
                 input_ids=ids,

@@ -7,12 +7,23 @@ from bench.decode.plan import CTRANSLATE2, TRANSFORMERS
 from bench.output import Row, aligned, mark
 
 COLUMNS = (
-    *("model", "device", "system", "precision", "way", "rounds", "tokens_per_second", "slowest", "busy", "identical"),
+    *(
+        "model",
+        "device",
+        "system",
+        "precision",
+        "way",
+        "rounds",
+        "tokens_per_second",
+        "slowest",
+        "tokens_per_cpu_second",
+        "identical",
+    ),
     *("rss", "cache", "cache_arithmetic", "measured", "limit", "verdict"),
     *("cache_measured", "cache_limit", "cache_verdict", "note"),
 )
 HEADER = (
-    *("model", "system", "prec", "processes x threads, batch", "tok/s", "slowest", "busy", "identical"),
+    *("model", "system", "prec", "processes x threads, batch", "tok/s", "slowest", "tok/cpu s", "identical"),
     *("peak MB", "cache MB", "ours / it", "cache / sum", "note"),
 )
 BASE = "ours flattened"
@@ -35,13 +46,14 @@ def _judged(key: tuple[str, str, str], mine: Sequence[Row], grouped: Any, device
     model, system, precision = key
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {"model": model, "device": device, "system": system, "precision": precision, "way": mine[0]["way"]}
-    row |= {"note": mine[-1]["note"]}
+    row["note"] = mine[-1]["note"]
     measured = [each for each in mine if "seconds" in each]
     if not measured:
         return row
     rates = [rate(each) for each in measured]
     row |= {"rounds": len(measured), "tokens_per_second": max(rates), "slowest": min(rates)}
-    row |= {"busy": max(each["busy"] for each in measured), "rss": max(each["rss"] for each in measured)}
+    row["tokens_per_cpu_second"] = max(each["tokens"] / each["cpu_seconds"] for each in measured)
+    row["rss"] = max(each["rss"] for each in measured)
     same = [each for each in grouped.get((model, BASE, "fp32"), ()) if "found" in each]
     if same:
         row["identical"] = identical(measured[0]["found"], same[0]["found"])
@@ -81,8 +93,8 @@ def table(rows: Sequence[Row]) -> str:
         lines.append(
             (
                 *(row["model"], row["system"], row["precision"], row["way"]),
-                *(_number(row[name]) for name in ("tokens_per_second", "slowest")),
-                *(_percent(row[name]) for name in ("busy", "identical")),
+                *(_number(row[name]) for name in ("tokens_per_second", "slowest", "tokens_per_cpu_second")),
+                _percent(row["identical"]),
                 *(_number(row[name], 1e6) for name in ("rss", "cache")),
                 mark(row) or ratio,
                 mark(row, "cache_"),

@@ -11,20 +11,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.decode.plan import BEAM
+from pipeline.decode.batches import plan_batches
+from pipeline.decode.config import DecodeConfig
 
 Translate = Callable[[Sequence[Sequence[int]]], list[list[int]]]
 
 
-def batches(sources: Sequence[Sequence[int]], job: dict[str, Any]) -> list[list[int]]:
-    """Numbers of the sentences of each batch, longest first, as `pipeline.decode.batches` has them."""
-    order = sorted(range(len(sources)), key=lambda number: (-len(sources[number]), number))
-    made: list[list[int]] = []
-    for number in order:
-        if made and (len(made[-1]) + 1) * len(sources[made[-1][0]]) * BEAM <= job["batch_tokens"]:
-            made[-1].append(number)
-        else:
-            made.append([number])
-    return made
+def batches(sources: Sequence[Sequence[int]], batch_tokens: int) -> list[list[int]]:
+    """Numbers of the sentences of each batch, as ours has them."""
+    config = DecodeConfig(beam=BEAM, length_penalty=1.0, batch_tokens=batch_tokens)
+    return plan_batches([len(source) for source in sources], config)
 
 
 def take_turns(job: dict[str, Any], translate: Translate, **about: Any) -> None:
@@ -32,7 +28,7 @@ def take_turns(job: dict[str, Any], translate: Translate, **about: Any) -> None:
     print(json.dumps({"ready": True, **about}), flush=True)
     for line in sys.stdin:
         sources = job["sources"][: int(line)]
-        mine = batches(sources, job)[job["rank"] :: job["processes"]]
+        mine = batches(sources, job["batch_tokens"])[job["rank"] :: job["processes"]]
         found: dict[int, list[int]] = {}
         began, busy = time.perf_counter(), time.process_time()
         for batch in mine:
