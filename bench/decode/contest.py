@@ -117,7 +117,7 @@ def run_contest(
             alive.callback(running[-1].end)
         for number in range(scale.rounds):
             for each in list(running):
-                about = {"model": model, "system": each.system.label, "precision": each.system.precision}
+                about: Row = {"model": model, "system": each.system.label, "precision": each.system.precision}
                 about |= {"round": number, "way": str(each.way)}
                 cache = {key: value for key, value in each.about[0].items() if key.startswith("cache")}
                 try:
