@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Makes environments of peers beside everything that .venv has, torch above all: bench/setup.sh [moe|train|data].
+# Makes environments of peers beside everything that .venv has, torch above all: bench/setup.sh [moe|train|data|decode].
 #   .venv-bench    transformers 4.57.1 (5.x runs only two experts of NLLB-MoE) with an older huggingface-hub and datasets
 #   .venv-joeynmt  joeynmt 2.3.0, which wants protobuf < 3.21
 #   .venv-eole     eole 0.6.4
 #   .venv-opusfilter  opusfilter 3.3.1
+#   .venv-ctranslate2  ctranslate2 4.8.5
 # Packages are installed without dependencies, so all that training needs are named in bench/*.lock. A peer that cannot
 # be installed keeps its error in install.log, and the benchmark says so in its row.
 set -euo pipefail
@@ -27,6 +28,7 @@ environment bench requirements.lock
 case ${1:-moe} in
   train) peers=(joeynmt eole) ;;
   data) peers=(opusfilter) ;;
+  decode) peers=(ctranslate2) ;;
   *) peers=() ;;
 esac
 for peer in "${peers[@]}"; do

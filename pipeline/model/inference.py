@@ -53,4 +53,4 @@ def choose_route(network: MoE, y_TM: Tensor, live_T: Tensor) -> Route:
         weight_TK = gate_TK if isinstance(router, Top1Router) else shares(gate_TK)
     kept_1TK = live_T.unsqueeze(1).expand_as(expert_TK).unsqueeze(0)
     weight_1TK = weight_TK.unsqueeze(0) * kept_1TK
-    return ragged_route(expert_TK.unsqueeze(0), kept_1TK, weight_1TK, num_experts=network.num_experts)
+    return ragged_route(expert_TK.unsqueeze(0), kept_1TK, weight_1TK, num_experts=gates_TE.shape[1])

@@ -1,0 +1,144 @@
+"""Runs the systems of one model: starts each, finds its best way, gives all of them their turns."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.decode.plan import CTRANSLATE2, OURS, TRANSFORMERS, Scale, System, Way
+from bench.decode.prepare import Material
+from pipeline.config import ROOT
+from pipeline.parallel.launch import process_environment
+
+MODULES = {OURS: "ours", TRANSFORMERS: "peer_transformers", CTRANSLATE2: "peer_ctranslate2"}
+ENVIRONMENTS = {TRANSFORMERS: ".venv-bench", CTRANSLATE2: ".venv-ctranslate2"}
+
+Row = dict[str, Any]
+
+
+class Running:
+    """The processes of one system in one way. All get the allocator's settings of our own processes."""
+
+    def __init__(self, system: System, way: Way, job: Row, directory: Path) -> None:
+        self.system, self.way = system, way
+        directory.mkdir(parents=True)
+        self.log = directory / "log"
+        count, threads = way.processes, way.threads
+        if system.name == CTRANSLATE2:  # its workers are threads
+            count, threads = 1, way.processes * way.threads
+        python = ROOT / ENVIRONMENTS[system.name] / "bin" / "python" if system.name in ENVIRONMENTS else sys.executable
+        self.processes = []
+        for rank in range(count):
+            path = directory / f"job-{rank}.json"
+            about = {"rank": rank, "processes": way.processes, "threads": way.threads, "precision": system.precision}
+            about |= {"memory": system.memory, "batch_tokens": way.batch_tokens}
+            path.write_text(json.dumps({**job, **about}), encoding="utf-8")
+            variables = process_environment(rank, count, threads, directory / "rendezvous")
+            variables |= {
+                "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}" if system.name == OURS else str(ROOT)
+            }
+            with self.log.open("ab") as log:
+                process = subprocess.Popen(
+                    [str(python), "-m", f"bench.decode.{MODULES[system.name]}", str(path)],
+                    cwd=ROOT,
+                    env=variables,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                )
+            self.processes.append(process)
+        try:
+            self.about = self._answers()
+        except ValueError:
+            self.end()
+            raise
+
+    def _answers(self) -> list[Row]:
+        """One line of each process. Raises ValueError with the last words of one that ended."""
+        answers = []
+        for process in self.processes:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                words = [line.strip() for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines()]
+                raise ValueError(next((word for word in reversed(words) if word), "ended without a word"))
+            answers.append(json.loads(line))
+        return answers
+
+    def translate(self, count: int) -> Row:
+        """So many sentences by all processes together; seconds of the slowest."""
+        began = time.perf_counter()
+        for process in self.processes:
+            assert process.stdin is not None
+            process.stdin.write(f"{count}\n")
+            process.stdin.flush()
+        answers = self._answers()
+        seconds = time.perf_counter() - began
+        found = {int(number): tokens for answer in answers for number, tokens in answer["found"].items()}
+        assert len(found) == count
+        return {
+            "seconds": seconds,
+            "cpu_seconds": sum(answer["cpu_seconds"] for answer in answers),
+            "tokens": sum(len(tokens) + 1 for tokens in found.values()),
+            "rss": sum(answer["rss"] for answer in answers),
+            "found": [found[number] for number in range(count)],
+        }
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.kill()  # one of those that we started; it holds nothing
+            process.communicate()
+
+
+def run_contest(
+    model: str, systems: Sequence[System], material: Material, scale: Scale, directory: Path
+) -> Iterator[Row]:
+    """A row for each system and round; one with a note where it failed."""
+    job = material.job()
+    with contextlib.ExitStack() as alive:
+        running: list[Running] = []
+        for number, system in enumerate(systems):
+            row = {"model": model, "system": system.label, "precision": system.precision, "round": 0}
+            export = material.exports.get(system.name, "")
+            if system.name != OURS and not isinstance(export, Path):
+                yield {**row, "way": "", "note": export}
+                continue
+            try:
+                running.append(_best(system, {**job, "export": str(export)}, scale, directory / f"{number}"))
+            except (ValueError, OSError) as error:
+                yield {**row, "way": "", "note": str(error)}
+                continue
+            alive.callback(running[-1].end)
+        for number in range(scale.rounds):
+            for each in list(running):
+                about: Row = {"model": model, "system": each.system.label, "precision": each.system.precision}
+                about |= {"round": number, "way": str(each.way)}
+                cache = {key: value for key, value in each.about[0].items() if key.startswith("cache")}
+                try:
+                    yield {**about, **cache, **each.translate(len(material.sources)), "note": ""}
+                except (ValueError, OSError) as error:
+                    running.remove(each)
+                    yield {**about, "note": str(error)}
+
+
+def _best(system: System, job: Row, scale: Scale, directory: Path) -> Running:
+    """The fastest way on a few sentences, warm."""
+    best, shortest = None, float("inf")
+    for number, way in enumerate(system.ways):
+        running = Running(system, way, job, directory / f"{number}")
+        running.translate(min(4, scale.trial))
+        seconds = running.translate(scale.trial)["seconds"]
+        if best is None or seconds < shortest:
+            if best is not None:
+                best.end()
+            best, shortest = running, seconds
+        else:
+            running.end()
+    assert best is not None
+    return best

@@ -1,0 +1,64 @@
+"""The trained models, their exports and the sentences."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.decode.plan import CTRANSLATE2, MODELS, TRANSFORMERS, Scale
+from pipeline.config import ROOT
+from pipeline.stage import Store
+from pipeline.translation import FinishedRun
+from pipeline.vocab.tokenizer import Vocabulary
+
+RUNS, ARTIFACTS = ROOT / "runs", ROOT / "data" / "artifacts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """exports: directories by the peer that reads them, or why there is none. sources: ids with tag and `</s>`."""
+
+    run: FinishedRun
+    exports: dict[str, Path | str]
+    sources: list[list[int]]
+
+    def job(self) -> dict[str, Any]:
+        """What our own processes load."""
+        return {
+            "checkpoints": str(self.run.model.path / "checkpoints"),
+            "vocabulary": str(self.run.vocabulary.path),
+            "sources": self.sources,
+        }
+
+
+def prepare(model: str, scale: Scale, directory: Path) -> Material:
+    """Train the model's recipe where no finished run has it, export it, and read its test sets."""
+    recipe = MODELS[model]
+    name = recipe + scale.suffix
+    if not (RUNS / name / "run.json").exists():
+        command = [str(ROOT / ".venv" / "bin" / "python"), "-m", "pipeline", "train", f"recipes={recipe}"]
+        subprocess.run([*command, f"name={name}", *scale.training], cwd=ROOT, check=True, stdout=sys.stderr)
+    run = FinishedRun.open(name, runs=RUNS, store=Store(ARTIFACTS))
+    exports: dict[str, Path | str] = {TRANSFORMERS: _export(name, "huggingface", ".venv", directory / TRANSFORMERS)}
+    if model == "dense":
+        exports[CTRANSLATE2] = _export(name, "ctranslate2", ".venv-ctranslate2", directory / CTRANSLATE2)
+    vocabulary = Vocabulary.load(run.vocabulary.path)
+    sources: list[list[int]] = []
+    for pair in run.pairs:
+        path = RUNS / name / "translations" / "moe" / f"{pair.name}.jsonl"
+        lines = [json.loads(line)["source"] for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+        sources += vocabulary.encode_source(lines, pair.tgt)
+    return Material(run=run, exports=exports, sources=sources[: scale.sentences])
+
+
+def _export(name: str, format_: str, environment: str, out: Path) -> Path | str:
+    command = [str(ROOT / environment / "bin" / "python"), "-m", "pipeline", "export"]
+    try:
+        done = subprocess.run(
+            [*command, f"run={name}", f"format={format_}", f"out={out}"], cwd=ROOT, capture_output=True, text=True
+        )
+    except FileNotFoundError:
+        return f"{environment} is not there: bench/setup.sh decode makes it"
+    return out if done.returncode == 0 else (done.stderr.strip().splitlines() or ["export failed"])[-1]

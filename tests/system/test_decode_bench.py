@@ -1,0 +1,31 @@
+"""`make bench BENCH=decode`: our systems for real, with the smoke run's model."""
+
+import json
+from dataclasses import replace
+
+from bench.decode.contest import run_contest
+from bench.decode.plan import OURS, QUICK, TRANSFORMERS, System, Way, systems
+from bench.decode.prepare import Material
+from bench.decode.table import judge
+from pipeline.stage import Store
+from pipeline.translation import FinishedRun
+from pipeline.vocab.tokenizer import Vocabulary
+
+
+def test_two_memories_translate_the_same(place, results, tmp_path):
+    """Two processes of each; a peer without its export says so."""
+    run = FinishedRun.open("smoke", runs=results.parent, store=Store(place.root / "artifacts"))
+    text = (results / "translations" / "moe" / "de-en.jsonl").read_text(encoding="utf-8").split("\n")[:6]
+    lines = [json.loads(line)["source"] for line in text]
+    sources = Vocabulary.load(run.vocabulary.path).encode_source(lines, "en")
+    material = Material(run=run, exports={TRANSFORMERS: "not exportable"}, sources=sources)
+    way = Way(processes=2, threads=1, batch_tokens=200)
+    ours = [replace(each, ways=(way,)) for each in systems("moe") if each.precision == "fp32" and each.name == OURS]
+    planned = [*ours, System(name=TRANSFORMERS, precision="fp32", ways=(way,))]
+    rows = list(run_contest("moe", planned, material, QUICK, tmp_path / "systems"))
+    assert [row["note"] for row in rows] == ["not exportable", "", ""]
+    judged = {row["system"]: row for row in judge(rows, "cpu")}
+    assert judged["ours reordered"]["identical"] == 1.0
+    for name in ("ours flattened", "ours reordered"):
+        assert judged[name]["tokens_per_second"] > 0
+        assert judged[name]["cache_verdict"] == "ok", judged[name]
