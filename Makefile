@@ -1,7 +1,7 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train data backtranslate translate config verify bench check format test test-full clean
+.PHONY: help setup train data backtranslate translate export config verify bench check format test test-full clean
 
 # Settings of `make train`, `data` and `config`; what is empty is left to the recipe.
 # CORPUS: a directory (then all of its pairs, unless LANG_PAIRS names some) or a name in configs/corpus, whose files
@@ -24,6 +24,9 @@ OUT        ?=
 # Setting of `make translate`, beside NAME, RUNTIME and ARGS.
 PAIR       ?=
 
+# Settings of `make export`, beside ARGS; NAME is the finished run.
+FORMAT     ?= huggingface
+
 # Setting of `make bench`.
 BENCH      ?= moe
 
@@ -44,6 +47,7 @@ RUN   := recipes=$(RECIPE) $(if $(CORPUS),'corpus=$(call quoted,$(CORPUS))') \
 BACK  := $(if $(NAME),'run="$(NAME)"') $(if $(TEXT),'text="$(TEXT)"') $(if $(LICENCE),'licence="$(LICENCE)"') \
 	$(if $(CITATION),'citation="$(CITATION)"') $(if $(OUT),'out="$(OUT)"') $(WHERE) $(ARGS)
 LINES := $(if $(NAME),'run="$(NAME)"') $(if $(PAIR),'pair="$(PAIR)"') $(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
+EXPORT := $(if $(NAME),'run="$(NAME)"') $(if $(OUT),'out="$(OUT)"') format=$(FORMAT) $(ARGS)
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -55,6 +59,8 @@ help: ## list the targets
 	@echo '    NAME=finished LANG_PAIRS=en-de TEXT=mono.en LICENCE=CC0-1.0 OUT=data/mine; then train CORPUS_ADD=data/mine'
 	@echo '  of translate:'
 	@echo '    make -s translate NAME=finished PAIR=de-en < in.de > out.en'
+	@echo '  of export:'
+	@echo '    NAME=finished OUT=data/artifacts/mine FORMAT=huggingface'
 
 setup: $(READY) ## create .venv and install the pinned dependencies (the other targets do it themselves)
 
@@ -76,6 +82,9 @@ backtranslate: $(READY) ## translate TEXT by the finished run NAME into a corpus
 
 translate: $(READY) ## lines of standard input by the finished run NAME in the direction PAIR (docs/translate.md)
 	@$(BIN)/python -m pipeline translate $(LINES)
+
+export: $(READY) ## write the finished run NAME to OUT as a model of FORMAT=huggingface or ctranslate2 (docs/export.md)
+	@$(BIN)/python -m pipeline export $(EXPORT)
 
 config: $(READY) ## print the resolved configuration of a run
 	@$(BIN)/python -m pipeline config $(RUN)

@@ -13,6 +13,7 @@ targets:
   data           the stages before training alone, and what they did to the data as a table, a plot and a page
   backtranslate  monolingual text, translated by a finished run, as a corpus; its keys: docs/backtranslation.md
   translate      lines from standard input to standard output, by a finished run; its keys: docs/translate.md
+  export         a finished run as a model of transformers or CTranslate2; its keys: docs/export.md
   config         print the resolved configuration and stop
   verify         the same batches on 1, 2 and 4 processes against plain torch; its keys: docs/verify.md
 
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         "data": show_data,
         "backtranslate": back_translate,
         "translate": translate,
+        "export": export,
         "config": show_config,
         "verify": verify_topologies,
     }
@@ -90,6 +92,13 @@ def translate(overrides: list[str]) -> None:
     from pipeline.translate import load_translate, translate
 
     translate(load_translate(overrides))
+
+
+def export(overrides: list[str]) -> None:
+    from pipeline.export.command import export_run
+    from pipeline.export.config import load_export
+
+    export_run(load_export(overrides))
 
 
 def show_config(overrides: list[str]) -> None:
