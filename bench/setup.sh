@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Makes environments of peers beside everything that .venv has, torch above all: bench/setup.sh [moe|train|data].
-#   .venv-bench    transformers 4.57.1 (5.x runs only two experts of NLLB-MoE) with an older huggingface-hub and datasets
+# Makes environments of peers beside everything that .venv has, torch above all: bench/setup.sh [moe|train|data|export].
+#   .venv-bench    transformers 4.57.1 (5.x runs only two experts of NLLB-MoE) with an older huggingface-hub and datasets;
+#                  ctranslate2
+#   .venv-transformers5  transformers 5.23, for tests of exported models
 #   .venv-joeynmt  joeynmt 2.3.0, which wants protobuf < 3.21
 #   .venv-eole     eole 0.6.4
 #   .venv-opusfilter  opusfilter 3.3.1
@@ -18,7 +20,7 @@ environment() { # name, lock
   "$base/bin/python" -m venv --without-pip "$own"
   echo '*' >"$own/.gitignore"
   "$base/bin/python" -c "$packages" >"$("$own/bin/python" -c "$packages")/pipeline.pth"
-  "$base/bin/python" -m pip --python "$own/bin/python" install --quiet --disable-pip-version-check --no-deps \
+  "$base/bin/python" -m pip --python "$own/bin/python" install --quiet --disable-pip-version-check --no-deps --no-compile \
     -r "$lock" 2>&1 | tee "$own/install.log" >&2 || return 1 # `set -e` does not hold where a failure is caught
   touch "$own/.ready"
 }
@@ -27,6 +29,10 @@ environment bench requirements.lock
 case ${1:-moe} in
   train) peers=(joeynmt eole) ;;
   data) peers=(opusfilter) ;;
+  export)
+    environment transformers5 transformers5.lock
+    peers=()
+    ;;
   *) peers=() ;;
 esac
 for peer in "${peers[@]}"; do

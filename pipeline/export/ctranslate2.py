@@ -14,9 +14,11 @@ from pipeline.export.model import load
 from pipeline.model.attention import Attention
 from pipeline.model.config import ModelConfig
 from pipeline.model.feed_forward import FeedForward
-from pipeline.model.transformer import FIRST_POSITION, Layer, Stack, Transformer
+from pipeline.model.transformer import FIRST_POSITION, Layer, Stack, Transformer, sinusoids
 from pipeline.vocab.symbols import BOS, EOS, UNK
 from pipeline.vocab.tokenizer import Vocabulary
+
+MAX_INPUT = 1024  # tokens of a source, which CTranslate2 cuts there unless told otherwise; a longer one is an error
 
 
 def write_ctranslate2(export: Export, out: Path) -> None:
@@ -25,7 +27,8 @@ def write_ctranslate2(export: Export, out: Path) -> None:
         import ctranslate2.specs
     except ImportError as error:
         raise ValueError(
-            f'format=ctranslate2 needs the package ctranslate2: {error}; pip install -e ".[ctranslate2]"'
+            f"format=ctranslate2 needs the package ctranslate2: {error}; install it, as "
+            "`.venv/bin/pip install 'ctranslate2==4.8.5'`"
         ) from error
     model, vocabulary = load(export.run, export.decode, _check)
     config = model.config
@@ -68,9 +71,10 @@ def _fill(spec: Any, model: Transformer) -> None:
     encoder.embeddings[0].weight = _array(model.source_embedding_VM)
     decoder.embeddings.weight = _array(model.target_embedding_VM)
     decoder.projection.weight = _array(model.target_embedding_VM)
+    positions_TM = sinusoids(max(MAX_INPUT, len(model.positions)) + FIRST_POSITION, model.config.dim)
     for of, stack in ((encoder, model.encoder), (decoder, model.decoder)):
         of.scale_embeddings = math.sqrt(model.config.dim)
-        of.position_encodings.encodings = _array(model.positions[FIRST_POSITION:])
+        of.position_encodings.encodings = _array(positions_TM[FIRST_POSITION:])
         _set_norm(of.layer_norm, stack.norm)
         _set_layers(of.layer, stack)
 

@@ -27,9 +27,11 @@ def write_huggingface(export: Export, out: Path) -> None:
     model, vocabulary = load(export.run, export.decode, _check)
     longest, config, hidden = export.run.max_source_tokens, model.config, hidden_size(model)
     positions = max(longest, max_length(longest, export.decode))
-    settings = model_settings(config, vocabulary=vocabulary.source_size, hidden=hidden, max_positions=positions)
+    settings = model_settings(
+        config, vocabulary=vocabulary.source_size, hidden=hidden, max_positions=max(positions, 1024)
+    )
     _write(out / "config.json", settings)
-    _write(out / "generation_config.json", generation_settings(export.decode, max_positions=positions))
+    _write(out / "generation_config.json", generation_settings(export.decode, max_tokens=positions))
     _write(out / "tokenizer.json", tokenizer_json(vocabulary, export.target))
     _write(out / "tokenizer_config.json", tokenizer_settings(vocabulary, export.target, longest=longest))
     save_file(named_weights(model), out / "model.safetensors", metadata={"format": "pt"})

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from pipeline.decode.bans import NEVER
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.search import NEVER
 from pipeline.export.exportable import has_experts
 from pipeline.model.config import ModelConfig
 from pipeline.vocab.symbols import BOS, EOS, PAD
@@ -12,8 +12,9 @@ MODELLING = "modeling_babelshard"
 _IDS = {"bos_token_id": BOS, "pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": EOS}
 
 
-def model_settings(config: ModelConfig, *, vocabulary: int, hidden: int, max_positions: int) -> dict[str, Any]:
-    """hidden: of dense networks and experts. max_positions: longest sentence, in tokens."""
+def model_settings(config: ModelConfig, *, vocabulary: int, hidden: int, positions: int) -> dict[str, Any]:
+    """hidden: of dense networks and experts. positions: tokens of the longest
+    sentence that has its positions ready; longer ones are possible."""
     settings = {
         "model_type": "m2m_100",
         "architectures": ["M2M100ForConditionalGeneration"],
@@ -25,7 +26,7 @@ def model_settings(config: ModelConfig, *, vocabulary: int, hidden: int, max_pos
         "decoder_attention_heads": config.heads,
         "encoder_ffn_dim": hidden,
         "decoder_ffn_dim": hidden,
-        "max_position_embeddings": max_positions,
+        "max_position_embeddings": positions,
         "activation_function": "relu",
         "scale_embedding": True,
         "tie_word_embeddings": True,
@@ -62,15 +63,15 @@ def _moe_settings(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def generation_settings(decode: DecodeConfig, *, max_positions: int) -> dict[str, Any]:
+def generation_settings(decode: DecodeConfig, *, max_tokens: int) -> dict[str, Any]:
     """Beam search as ours, but for what transformers cannot do: length_norm is power, and the longest translation does
-    not depend on the source."""
+    not depend on the source: max_tokens."""
     settings = {
         **_IDS,
         "num_beams": decode.beam,
         "early_stopping": decode.beam > 1,
         "length_penalty": decode.length_penalty,
-        "max_new_tokens": max_positions,
+        "max_new_tokens": max_tokens,
         "suppress_tokens": list(NEVER),
     }
     if decode.beam == 1:
