@@ -28,7 +28,7 @@ def write_huggingface(export: Export, out: Path) -> None:
     longest, config, hidden = export.run.max_source_tokens, model.config, hidden_size(model)
     positions = max(longest, max_length(longest, export.decode))
     settings = model_settings(
-        config, vocabulary=vocabulary.source_size, hidden=hidden, max_positions=max(positions, 1024)
+        config, vocabulary=vocabulary.source_size, hidden=hidden, positions=max(positions, 1024)
     )
     _write(out / "config.json", settings)
     _write(out / "generation_config.json", generation_settings(export.decode, max_tokens=positions))
