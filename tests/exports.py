@@ -43,10 +43,11 @@ def random_model(config: ModelConfig, vocabulary: Vocabulary, seed: int = 1) -> 
             if "norm" in name:  # no parameter is one or zero, so that each has to be in its place
                 parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
             elif "embedding" in name:
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
             else:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 2 / config.dim**0.5)
-        model.target_embedding_VM[2].mul_(1.5)  # `</s>` speaks up now and then
+        model.decoder.norm.weight.mul_(5)  # sharp
+        model.target_embedding_VM[2].mul_(2)  # translations end
     return model.eval()
 
 

@@ -27,9 +27,7 @@ def write_huggingface(export: Export, out: Path) -> None:
     model, vocabulary = load(export.run, export.decode, _check)
     longest, config, hidden = export.run.max_source_tokens, model.config, hidden_size(model)
     positions = max(longest, max_length(longest, export.decode))
-    settings = model_settings(
-        config, vocabulary=vocabulary.source_size, hidden=hidden, positions=max(positions, 1024)
-    )
+    settings = model_settings(config, vocabulary=vocabulary.source_size, hidden=hidden, positions=max(positions, 1024))
     _write(out / "config.json", settings)
     _write(out / "generation_config.json", generation_settings(export.decode, max_tokens=positions))
     _write(out / "tokenizer.json", tokenizer_json(vocabulary, export.target))

@@ -218,7 +218,7 @@ def test_logits_are_ours(theirs, ours, version, name):
 @pytest.mark.parametrize("name", MODELS)
 def test_beam_search_of_generate_finds_our_translations(theirs, ours, version, name):
     found, best = theirs[version][name], ours[name][1]
-    assert len({tuple(hypothesis.tokens) for hypothesis in best}) > len(best) / 2, "the test would see little"
+    assert len({tuple(hypothesis.tokens) for hypothesis in best}) > len(best) / 3, "the test would see little"
     same = [mine.tokens == ids for mine, ids in zip(best, found["generated"], strict=True)]
     assert sum(same) >= 0.998 * len(same)
     for mine, score in zip(best, found["scores"], strict=True):
