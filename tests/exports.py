@@ -47,7 +47,7 @@ def random_model(config: ModelConfig, vocabulary: Vocabulary, seed: int = 1) -> 
             else:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 2 / config.dim**0.5)
         model.decoder.norm.weight.mul_(5)  # sharp
-        model.target_embedding_VM[2].mul_(2)  # translations end
+        model.target_embedding_VM[2].mul_(1.7)  # translations end
     return model.eval()
 
 

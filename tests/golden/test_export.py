@@ -166,9 +166,13 @@ def asked(directory, ours, texts, *, remote):
 def converted(runs, name, sources):
     directory = f"{runs.root}/ct2-{name}"
     command = ["export", f"run={name}", f"out={directory}", "format=ctranslate2", *runs.overrides]
-    limit = {"beam_size": DECODE.beam, "length_penalty": 1.0, "max_decoding_length": DECODE.max_length_extra}
-    # random models like special symbols more than trained ones do
-    arguments = {**limit, "suppress_sequences": [["<s>"], ["<pad>"]]}
+    arguments = {
+        "beam_size": DECODE.beam,
+        "length_penalty": 1.0,
+        "max_decoding_length": DECODE.max_length_extra,
+        "min_decoding_length": 0,  # it is 1 by default
+        "suppress_sequences": [["<s>"], ["<pad>"]],  # random models like them more than trained ones do
+    }
     return {"directory": directory, "command": command, "convert": "", "sources": sources, "arguments": arguments}
 
 

@@ -60,7 +60,7 @@ def test_an_export_is_complete_or_not_there(export, tmp_path):
         *("README.md", "config.json", "generation_config.json", "model.safetensors"),
         *("tokenizer.json", "tokenizer_config.json", "tokenization_babelshard.py"),
     }
-    with pytest.raises(ValueError, match="decode.average=9"):
+    with pytest.raises(ValueError, match=r"decode\.average=9"):
         export("dense", "decode.average=9", out="failed")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dense", "out"]
 
