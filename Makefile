@@ -1,7 +1,7 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train data backtranslate translate serve score config verify bench check format test test-full clean
+.PHONY: help setup train data backtranslate translate serve export score config verify bench check format test test-full clean
 
 # Settings of `make train`, `data` and `config`; what is empty is left to the recipe.
 # CORPUS: a directory (then all of its pairs, unless LANG_PAIRS names some) or a name in configs/corpus, whose files
@@ -29,6 +29,9 @@ HYP        ?=
 REF        ?=
 TGT        ?=
 
+# Settings of `make export`, beside ARGS; NAME is the finished run.
+FORMAT     ?= huggingface
+
 # Setting of `make bench`.
 BENCH      ?= moe
 
@@ -49,6 +52,7 @@ RUN   := recipes=$(RECIPE) $(if $(CORPUS),'corpus=$(call quoted,$(CORPUS))') \
 BACK  := $(if $(NAME),'run="$(NAME)"') $(if $(TEXT),'text="$(TEXT)"') $(if $(LICENCE),'licence="$(LICENCE)"') \
 	$(if $(CITATION),'citation="$(CITATION)"') $(if $(OUT),'out="$(OUT)"') $(WHERE) $(ARGS)
 LINES := $(if $(NAME),'run="$(NAME)"') $(if $(PAIR),'pair="$(PAIR)"') $(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
+EXPORT := $(if $(NAME),'run="$(NAME)"') $(if $(OUT),'out="$(OUT)"') format=$(FORMAT) $(ARGS)
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -60,6 +64,8 @@ help: ## list the targets
 	@echo '    NAME=finished LANG_PAIRS=en-de TEXT=mono.en LICENCE=CC0-1.0 OUT=data/mine; then train CORPUS_ADD=data/mine'
 	@echo '  of translate:'
 	@echo '    make -s translate NAME=finished PAIR=de-en < in.de > out.en'
+	@echo '  of export:'
+	@echo '    NAME=finished OUT=data/artifacts/mine FORMAT=huggingface'
 
 setup: $(READY) ## create .venv and install the pinned dependencies (the other targets do it themselves)
 
@@ -87,6 +93,9 @@ serve: $(READY) ## the finished run NAME behind HTTP, with a page for a browser:
 
 score: $(READY) ## score files of translations: HYP="a.txt b.txt" REF=ref.txt TGT=ja (docs/scoring.md)
 	@$(BIN)/python -m eval score --hyp $(HYP) --ref $(REF) --tgt "$(TGT)" $(ARGS)
+
+export: $(READY) ## write the finished run NAME to OUT as a model of FORMAT=huggingface or ctranslate2 (docs/export.md)
+	@$(BIN)/python -m pipeline export $(EXPORT)
 
 config: $(READY) ## print the resolved configuration of a run
 	@$(BIN)/python -m pipeline config $(RUN)

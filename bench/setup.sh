@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Makes environments of peers beside everything that .venv has, torch above all: bench/setup.sh [moe|train|data|decode].
-#   .venv-bench    transformers 4.57.1 (5.x runs only two experts of NLLB-MoE) with an older huggingface-hub and datasets
+# Makes environments of peers beside everything that .venv has, torch above all: bench/setup.sh [moe|train|data|decode],
+# or bench/setup.sh export for the tests of exported models.
+#   .venv-bench    transformers 4.57.1 (5.x runs only two experts of NLLB-MoE) with an older huggingface-hub and datasets;
+#                  ctranslate2
+#   .venv-transformers5  transformers 5.23, for tests of exported models
 #   .venv-joeynmt  joeynmt 2.3.0, which wants protobuf < 3.21
 #   .venv-eole     eole 0.6.4
 #   .venv-opusfilter  opusfilter 3.3.1
-#   .venv-ctranslate2  ctranslate2 4.8.5
 # Packages are installed without dependencies, so all that training needs are named in bench/*.lock. A peer that cannot
 # be installed keeps its error in install.log, and the benchmark says so in its row.
 set -euo pipefail
@@ -19,7 +21,7 @@ environment() { # name, lock
   "$base/bin/python" -m venv --without-pip "$own"
   echo '*' >"$own/.gitignore"
   "$base/bin/python" -c "$packages" >"$("$own/bin/python" -c "$packages")/pipeline.pth"
-  "$base/bin/python" -m pip --python "$own/bin/python" install --quiet --disable-pip-version-check --no-deps \
+  "$base/bin/python" -m pip --python "$own/bin/python" install --quiet --disable-pip-version-check --no-deps --no-compile \
     -r "$lock" 2>&1 | tee "$own/install.log" >&2 || return 1 # `set -e` does not hold where a failure is caught
   touch "$own/.ready"
 }
@@ -28,7 +30,10 @@ environment bench requirements.lock
 case ${1:-moe} in
   train) peers=(joeynmt eole) ;;
   data) peers=(opusfilter) ;;
-  decode) peers=(ctranslate2) ;;
+  export)
+    environment transformers5 transformers5.lock
+    peers=()
+    ;;
   *) peers=() ;;
 esac
 for peer in "${peers[@]}"; do

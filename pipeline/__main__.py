@@ -14,6 +14,7 @@ targets:
   backtranslate  monolingual text, translated by a finished run, as a corpus; its keys: docs/backtranslation.md
   translate      lines from standard input to standard output, by a finished run; its keys: docs/translate.md
   serve          a finished run behind HTTP, with a page to try it in a browser; its keys: docs/serve.md
+  export         a finished run as a model of transformers or CTranslate2; its keys: docs/export.md
   config         print the resolved configuration and stop
   verify         the same batches on 1, 2 and 4 processes against plain torch; its keys: docs/verify.md
 
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         "backtranslate": back_translate,
         "translate": translate,
         "serve": serve,
+        "export": export,
         "config": show_config,
         "verify": verify_topologies,
     }
@@ -101,6 +103,13 @@ def serve(overrides: list[str]) -> None:
     from pipeline.serve.server import serve
 
     serve(config)
+
+
+def export(overrides: list[str]) -> None:
+    from pipeline.export.command import export_run
+    from pipeline.export.config import load_export
+
+    export_run(load_export(overrides))
 
 
 def show_config(overrides: list[str]) -> None:

@@ -39,7 +39,7 @@ class FinishedRun:
     @classmethod
     def open(cls, run: str, *, runs: Path, store: Store) -> "FinishedRun":
         """The run of this name below `runs`, or in this directory. Raises ValueError where it cannot be used."""
-        path = _record_path(run, runs)
+        path = record_path(run, runs)
         record = json.loads(path.read_text(encoding="utf-8"))
         (system,) = record["systems"]["moe"]
         if "artifacts" not in system:
@@ -158,7 +158,7 @@ def _decode_settings(record: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in record["config"]["decode"].items() if key != "batch_sentences"}
 
 
-def _record_path(run: str, runs: Path) -> Path:
+def record_path(run: str, runs: Path) -> Path:
     """Where the record of a run is: by its name below `runs`, or by its directory."""
     if not run:
         raise ValueError("run is empty; give the name of a finished run, a directory below runs/")

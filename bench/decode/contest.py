@@ -16,7 +16,7 @@ from pipeline.config import ROOT
 from pipeline.parallel.launch import process_environment
 
 MODULES = {OURS: "ours", TRANSFORMERS: "peer_transformers", CTRANSLATE2: "peer_ctranslate2"}
-ENVIRONMENTS = {TRANSFORMERS: ".venv-bench", CTRANSLATE2: ".venv-ctranslate2"}
+ENVIRONMENTS = {TRANSFORMERS: ".venv-bench", CTRANSLATE2: ".venv-bench"}
 
 Row = dict[str, Any]
 

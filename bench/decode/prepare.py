@@ -43,7 +43,7 @@ def prepare(model: str, scale: Scale, directory: Path) -> Material:
     run = FinishedRun.open(name, runs=RUNS, store=Store(ARTIFACTS))
     exports: dict[str, Path | str] = {TRANSFORMERS: _export(name, "huggingface", ".venv", directory / TRANSFORMERS)}
     if model == "dense":
-        exports[CTRANSLATE2] = _export(name, "ctranslate2", ".venv-ctranslate2", directory / CTRANSLATE2)
+        exports[CTRANSLATE2] = _export(name, "ctranslate2", ".venv-bench", directory / CTRANSLATE2)
     vocabulary = Vocabulary.load(run.vocabulary.path)
     sources: list[list[int]] = []
     for pair in run.pairs:

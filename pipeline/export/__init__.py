@@ -1,0 +1,1 @@
+"""Finished runs as models of other programs: Hugging Face transformers and CTranslate2."""

@@ -1,0 +1,162 @@
+"""README.md of an export: what the model is, what it was trained on, how good it is and how to use it."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.decode.config import DecodeConfig
+from pipeline.translation import FinishedRun
+
+
+def model_card(
+    run: FinishedRun, directory: Path, *, library: str, target: str, decode: DecodeConfig, note: str = ""
+) -> str:
+    """directory: of the run, whose run.json and scores.csv the card quotes. note: what is special about the weights."""
+    record = json.loads((directory / "run.json").read_text(encoding="utf-8"))
+    sparse = bool(record["config"]["model"]["moe"]["num_experts"])
+    return "\n".join(
+        [
+            *_head(run, library),
+            *_what(run, record, note),
+            *_use(run, target, library, sparse),
+            *_training(record),
+            *_scores(directory, record, decode),
+            *_limits(record, sparse),
+        ]
+    )
+
+
+def _head(run: FinishedRun, library: str) -> list[str]:
+    languages = sorted({code for pair in run.pairs for code in (pair.src, pair.tgt)})
+    return [
+        "---",
+        f"language: {json.dumps(languages)}",
+        "license: other  # that of the training data, below, is where to begin",
+        f"library_name: {library}",
+        "pipeline_tag: translation",
+        "---",
+        "",
+        f"# {run.name}",
+        "",
+    ]
+
+
+def _what(run: FinishedRun, record: Mapping[str, Any], note: str) -> list[str]:
+    (system,) = record["systems"]["moe"]
+    pairs = ", ".join(pair.name for pair in run.pairs)
+    return [
+        f"A Transformer ({system['size']}) that translates {pairs}; {system['parameters']:,} parameters, "
+        f"{system['active_parameters']:,} of them active for a token. Exported in float32 from run {run.name} of "
+        f"babelshard (recipe {record['recipe']}, commit {run.commit}, model {run.model.stage}/{run.model.key}).",
+        *([note] if note else []),
+        "",
+    ]
+
+
+def _use(run: FinishedRun, target: str, library: str, sparse: bool) -> list[str]:
+    source = next(pair.src for pair in run.pairs if pair.tgt == target)
+    code = {"transformers": _transformers_code(target, sparse), "ctranslate2": _ctranslate2_code(run, target)}[library]
+    targets = sorted({pair.tgt for pair in run.pairs})
+    lines = ["## Use", "", f"From {source} into {target}:", "", "```python", *code, "```", ""]
+    if library == "transformers":
+        lines += [
+            f"Target languages: {', '.join(targets)}; set `tokenizer.tgt_lang` before tokenizing. Without "
+            f"`trust_remote_code` the tokenizer gives the same ids, always for {target}.",
+            "",
+        ]
+    if library == "transformers" and sparse:
+        lines += [
+            "> **`trust_remote_code=True` matters.** transformers 5.0 to 5.23 run only two experts of an NLLB-MoE "
+            "model, without a word, and translations are then much worse. modeling_babelshard.py, beside the weights, "
+            "runs all of them. transformers 4.57 is right with and without it.",
+            "",
+        ]
+    return lines
+
+
+def _transformers_code(target: str, sparse: bool) -> list[str]:
+    trust = ", trust_remote_code=True"
+    return [
+        "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer",
+        "",
+        f'tokenizer = AutoTokenizer.from_pretrained("."{trust})',
+        f'model = AutoModelForSeq2SeqLM.from_pretrained("."{trust if sparse else ""})',
+        f'tokenizer.tgt_lang = "{target}"',
+        'inputs = tokenizer(["A sentence of the source language."], return_tensors="pt", padding=True)',
+        "print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))",
+    ]
+
+
+def _ctranslate2_code(run: FinishedRun, target: str) -> list[str]:
+    return [
+        "import ctranslate2, sentencepiece",
+        "",
+        'source = sentencepiece.SentencePieceProcessor(model_file="source.model")',
+        'target = sentencepiece.SentencePieceProcessor(model_file="target.model")',
+        'translator = ctranslate2.Translator(".")',
+        f'pieces = ["<2{target}>", *source.encode("A sentence of the source language.", out_type=str), "</s>"]',
+        "(best,) = translator.translate_batch([pieces], beam_size=4)",
+        "print(target.decode(best.hypotheses[0]))",
+    ]
+
+
+def _training(record: Mapping[str, Any]) -> list[str]:
+    """Each source once, with the rows of all pairs."""
+    found: dict[tuple[str, str, str], int] = {}
+    for sources in record["sources"].values():
+        for source in sources:
+            key = source["name"], source["licence"], source["citation"]
+            found[key] = found.get(key, 0) + source["kept"]
+    rows = [(name, licence, f"{kept:,}", citation) for (name, licence, citation), kept in found.items()]
+    (system,) = record["systems"]["moe"]
+    return [
+        "## Training data",
+        "",
+        *_table(("source", "licence", "rows", "citation"), rows),
+        "",
+        f"{system['tokens']:,} target tokens in {system['steps']:,} steps. The licence of the data need not be that of "
+        "a model trained on it; look at it before you pass the model on.",
+        "",
+    ]
+
+
+def _scores(directory: Path, record: Mapping[str, Any], decode: DecodeConfig) -> list[str]:
+    path = directory / "scores.csv"
+    if not path.is_file():
+        return ["## Scores", "", "The run was not scored.", ""]
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["system"] == "moe"]
+    columns = ("pair", "metric", "score", "95 % interval", "sentences", "signature")
+    cells = [
+        (r["pair"], r["metric"], r["score"], f"{r['ci_low']} to {r['ci_high']}", r["n_test"], f"`{r['signature']}`")
+        for r in rows
+    ]
+    note = (
+        f"Of the run's own decoding: beam {decode.beam}, length normalisation {decode.length_norm} with "
+        f"{decode.length_penalty}, test sets of {record['corpus']['title']}."
+    )
+    if decode.length_norm != "power":
+        note += " Programs that know only the plain power of the length choose now and then another hypothesis."
+    return ["## Scores", "", *_table(columns, cells), "", note, ""]
+
+
+def _limits(record: Mapping[str, Any], sparse: bool) -> list[str]:
+    longest = max(shape["source"] for shape in record["config"]["batch"]["shapes"])
+    lines = [
+        "## Limits",
+        "",
+        f"- Sentences, one at a time, of at most {longest} tokens; it has seen nothing longer, and no documents.",
+        "- Only the directions above; another language is read as if it were one of them.",
+        "- Its domain is that of the training data. It makes things up, in fluent words, most of all outside of that.",
+    ]
+    if sparse:
+        lines.append("- No token is dropped by an expert, so a translation does not depend on what else is in a batch.")
+    return [*lines, ""]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    cells = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows]
+    lines = [" | ".join(columns), " | ".join("---" for _ in columns), *(" | ".join(row) for row in cells)]
+    return [f"| {line} |" for line in lines]

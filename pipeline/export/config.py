@@ -1,0 +1,36 @@
+"""Configuration of `make export`; free of torch so that it loads fast."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pipeline.config import compose_tree
+from pipeline.parallel.config import RuntimeConfig
+from pipeline.schema import build
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """What configs/export.yaml says. Paths are absolute or relative to the root of the repository.
+
+    target: language that the exported tokenizer asks for unless told otherwise; by default the first of the run's.
+    decode: settings that differ from the run's own, such as average.
+    """
+
+    run: str
+    out: str
+    format: Literal["huggingface", "ctranslate2"]
+    target: str
+    decode: dict[str, Any]
+    runtime: RuntimeConfig
+
+    def __post_init__(self) -> None:
+        remedies = {"run": "the name of a finished run, a directory below runs/", "out": "the directory to make"}
+        for name, remedy in remedies.items():
+            if not getattr(self, name):
+                raise ValueError(f"{name} is empty; give {remedy}")
+
+
+def load_export(overrides: Sequence[str]) -> ExportConfig:
+    """The configuration of `make export`. Raises ValueError with what to change."""
+    return build(ExportConfig, compose_tree("export", overrides))

@@ -1,0 +1,52 @@
+"""What other programs can represent exactly."""
+
+from pipeline.model.config import ModelConfig
+from pipeline.model.gate_config import DroplessConfig, GateConfig, NoisyTopKConfig, Top2Config
+
+
+def check_huggingface(config: ModelConfig, *, shared: bool) -> None:
+    """Raise ValueError where transformers' M2M100 and NLLB-MoE cannot be the same function as the model."""
+    if not shared:
+        raise ValueError(
+            "vocab.shared=false: M2M100 and NLLB-MoE have one vocabulary for both sides; train with vocab: shared "
+            "(recipes/export_moe.yaml), or export a dense model with format=ctranslate2"
+        )
+    check_heads(config)
+    if not has_experts(config):
+        return
+    if config.moe.conditional is not None:
+        raise ValueError(
+            "model.moe.conditional: NLLB-MoE has no shared network beside the experts; train without it to export"
+        )
+    for name, gate in (("gate", config.moe.gate), ("encoder_gate", config.moe.encoder_gate)):
+        if gate is not None:
+            _check_gate(gate, name)
+
+
+def check_heads(config: ModelConfig) -> None:
+    """Raise ValueError where heads are not cut out of the model's dimension."""
+    if config.key_dim * config.heads != config.dim:
+        raise ValueError(
+            f"model.head_dim={config.head_dim} times model.heads={config.heads} is not model.dim={config.dim}, and the "
+            "exported formats know no other size; train with model.head_dim=0"
+        )
+
+
+def has_experts(config: ModelConfig) -> bool:
+    """Whether a layer of the model is a MoE layer."""
+    return config.num_moe_layers(config.encoder_layers) + config.num_moe_layers(config.decoder_layers) > 0
+
+
+def _check_gate(gate: GateConfig, name: str) -> None:
+    """NLLB-MoE's evaluation: softmax over all experts, the best two, their gates divided by their sum, no capacity.
+
+    Noise, jitter, priorities and the draw of a second choice are of training alone; without noise noisy top-k is the
+    same function, as a softmax over the two best logits is the softmax over all, normalised over the two.
+    """
+    if isinstance(gate, Top2Config) or (isinstance(gate, DroplessConfig | NoisyTopKConfig) and gate.k == 2):
+        return
+    what = f"kind={gate.kind}" + (f", k={gate.k}" if isinstance(gate, DroplessConfig | NoisyTopKConfig) else "")
+    raise ValueError(
+        f"model.moe.{name} ({what}): NLLB-MoE gives every token its two best experts, weighted by softmax over the "
+        "two; only gates top2, dropless and noisy_topk with k=2 translate like that"
+    )

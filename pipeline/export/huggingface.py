@@ -1,0 +1,60 @@
+"""M2M100 (dense) and NLLB-MoE for transformers, written without it."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from pipeline.decode.search import max_length
+from pipeline.export.command import Export
+from pipeline.export.exportable import check_huggingface, has_experts
+from pipeline.export.model import load
+from pipeline.export.settings import MODELLING, generation_settings, model_settings
+from pipeline.export.tokenizer import TOKENIZATION, tokenizer_json, tokenizer_settings
+from pipeline.export.weights import hidden_size, named_weights
+from pipeline.model.config import ModelConfig
+from pipeline.vocab.tokenizer import Vocabulary
+
+logger = logging.getLogger(__name__)
+BESIDE = Path(__file__).parent / "beside"
+
+
+def write_huggingface(export: Export, out: Path) -> None:
+    """Weights, settings, tokenizer, card, and the code beside them."""
+    model, vocabulary = load(export.run, export.decode, _check)
+    longest, config, hidden = export.run.max_source_tokens, model.config, hidden_size(model)
+    positions = max(longest, max_length(longest, export.decode))
+    settings = model_settings(config, vocabulary=vocabulary.source_size, hidden=hidden, positions=max(positions, 1024))
+    _write(out / "config.json", settings)
+    _write(out / "generation_config.json", generation_settings(export.decode, max_tokens=positions))
+    _write(out / "tokenizer.json", tokenizer_json(vocabulary, export.target))
+    _write(out / "tokenizer_config.json", tokenizer_settings(vocabulary, export.target, longest=longest))
+    save_file(named_weights(model), out / "model.safetensors", metadata={"format": "pt"})
+    (out / "model.safetensors").chmod(0o644)  # as the others
+    for name in (TOKENIZATION, MODELLING) if has_experts(config) else (TOKENIZATION,):
+        shutil.copyfile(BESIDE / f"{name}.py", out / f"{name}.py")
+    note = _padding(config, hidden)
+    if note:
+        logger.info("%s", note)
+    (out / "README.md").write_text(export.card(library="transformers", note=note), encoding="utf-8")
+
+
+def _check(config: ModelConfig, vocabulary: Vocabulary) -> None:
+    check_huggingface(config, shared=vocabulary.shared)
+
+
+def _padding(config: ModelConfig, hidden: int) -> str:
+    if not has_experts(config) or config.ffn_dim == config.moe.expert_dim:
+        return ""
+    which = "experts" if config.moe.expert_dim < hidden else "dense networks"
+    return (
+        f"NLLB-MoE has one hidden size, so the {which} are {hidden} wide here and "
+        f"{min(config.ffn_dim, config.moe.expert_dim)} in training: the rest is zeros, which is exact."
+    )
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,25 @@
+"""The model of a run, to export."""
+
+from collections.abc import Callable
+
+import torch
+
+from pipeline.decode.config import DecodeConfig
+from pipeline.decode.model import choose, load_model
+from pipeline.model.config import ModelConfig
+from pipeline.model.transformer import Transformer
+from pipeline.parallel.checkpoint import read_state
+from pipeline.schema import build
+from pipeline.translation import FinishedRun
+from pipeline.vocab.tokenizer import Vocabulary
+
+
+def load(
+    run: FinishedRun, decode: DecodeConfig, check: Callable[[ModelConfig, Vocabulary], None]
+) -> tuple[Transformer, Vocabulary]:
+    """The model that the run translates with, averaged if it is, in float32; `check` sees its size before that."""
+    checkpoints, vocabulary = run.model.path / "checkpoints", Vocabulary.load(run.vocabulary.path)
+    check(build(ModelConfig, read_state(choose(checkpoints, decode)[0])["model"]), vocabulary)
+    longest = run.max_source_tokens
+    model = load_model(checkpoints, vocabulary, longest=longest, config=decode, device=torch.device("cpu"))
+    return model, vocabulary

@@ -1,0 +1,47 @@
+"""What is refused before any work, and what is exact."""
+
+import pytest
+
+from pipeline.export.exportable import check_huggingface
+from pipeline.model.config import ConditionalConfig, MoEConfig
+from pipeline.model.gate_config import DroplessConfig, HierarchicalConfig
+from tests.exports import config_of
+from tests.gates import GATES, moe_of
+
+EXACT = {"top2", "dropless", "noisy_topk", "prioritized"}
+NO_DECODER_GATE = {"expert_choice", "prioritized"}  # files of configs/gate that are an encoder_gate
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_gates_that_evaluate_as_top_2_are_exported_and_others_refused(gate):
+    config = config_of(moe=moe_of(gate))
+    if gate in EXACT:
+        check_huggingface(config, shared=True)
+        return
+    name = "encoder_gate" if gate in NO_DECODER_GATE else "gate"
+    with pytest.raises(ValueError, match=rf"model.moe.{name} .* only gates top2, dropless and noisy_topk with k=2"):
+        check_huggingface(config, shared=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "shared", "message"),
+    [
+        ({}, False, "vocab.shared=false: .* train with vocab: shared"),
+        ({"head_dim": 16}, True, "model.head_dim=16 times model.heads=4 is not model.dim=32"),
+        ({"moe": MoEConfig(num_experts=4, expert_dim=8, gate=DroplessConfig(k=3))}, True, "kind=dropless, k=3"),
+        ({"moe": MoEConfig(num_experts=4, expert_dim=8, gate=HierarchicalConfig(k=1))}, True, "kind=hierarchical"),
+        (
+            {"moe": MoEConfig(num_experts=4, expert_dim=8, conditional=ConditionalConfig())},
+            True,
+            "model.moe.conditional: .* train without it",
+        ),
+    ],
+)
+def test_what_transformers_cannot_be_is_refused(changes, shared, message):
+    with pytest.raises(ValueError, match=message):
+        check_huggingface(config_of(**changes), shared=shared)
+
+
+def test_a_model_too_shallow_for_a_moe_layer_is_a_dense_one():
+    moe = MoEConfig(num_experts=4, expert_dim=8, every=4, gate=DroplessConfig(k=3))
+    check_huggingface(config_of(moe=moe), shared=True)
