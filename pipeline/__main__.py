@@ -12,6 +12,8 @@ targets:
   train          corpus to report: fetch, clean, vocab, encode, train, translate, baselines, score, report
   data           the stages before training alone, and what they did to the data as a table, a plot and a page
   backtranslate  monolingual text, translated by a finished run, as a corpus; its keys: docs/backtranslation.md
+  prune          the experts that pairs of a finished run use, with scores before and after; its keys: docs/pruning.md
+  distill        source text translated by a finished run, as a corpus to train a student on; its keys: docs/distillation.md
   config         print the resolved configuration and stop
   verify         the same batches on 1, 2 and 4 processes against plain torch; its keys: docs/verify.md
 
@@ -46,6 +48,8 @@ def main(arguments: Sequence[str]) -> int:
         "train": train,
         "data": show_data,
         "backtranslate": back_translate,
+        "prune": prune_experts,
+        "distill": distill_run,
         "config": show_config,
         "verify": verify_topologies,
     }
@@ -80,6 +84,18 @@ def back_translate(overrides: list[str]) -> None:
     from pipeline.backtranslation import back_translate, load_backtranslation
 
     back_translate(load_backtranslation(overrides))
+
+
+def prune_experts(overrides: list[str]) -> None:
+    from pipeline.pruning import load_pruning, prune
+
+    prune(load_pruning(overrides))
+
+
+def distill_run(overrides: list[str]) -> None:
+    from pipeline.distillation import distill, load_distillation
+
+    distill(load_distillation(overrides))
 
 
 def show_config(overrides: list[str]) -> None:

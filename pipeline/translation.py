@@ -12,21 +12,24 @@ from pipeline.config import ROOT
 from pipeline.corpus.languages import LangPair, parse_pair
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.job import LinesJob
+from pipeline.decode.pruning import Pruning
 from pipeline.parallel.cluster import launch_job
 from pipeline.parallel.config import RuntimeConfig
-from pipeline.schema import build
+from pipeline.schema import build, suggestion
 from pipeline.stage import Artifact, Store
 
 RECORD = "run.json"
+PRUNED = "pruned"  # directory of a run's prunings
 SHARD_ROWS = 10_000  # lines in memory at once; batches are made of lines of one shard
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """A run of `make train` to translate with. decode: how it translated its test sets; max_source_tokens: the longest
-    source that it was trained on, tag and end counted."""
+    """A run of `make train` to translate with. directory: of its results. decode: how it translated its test sets;
+    max_source_tokens: the longest source that it was trained on, tag and end counted."""
 
     name: str
+    directory: Path
     commit: str
     pairs: tuple[LangPair, ...]
     model: Artifact
@@ -51,6 +54,7 @@ class FinishedRun:
             raise ValueError(f"run {run}: {error} (it was {record['config']['runtime']['artifacts']})") from error
         return cls(
             name=record["name"],
+            directory=path.parent,
             commit=record["commit"],
             pairs=tuple(LangPair(of["source"], of["target"]) for of in record["languages"].values()),
             model=model,
@@ -58,6 +62,26 @@ class FinishedRun:
             decode=build(DecodeConfig, _decode_settings(record), f"{path}: config.decode"),
             max_source_tokens=build(BatchConfig, record["config"]["batch"], f"{path}: config.batch").max_source,
         )
+
+    def record(self) -> dict[str, Any]:
+        """run.json, which says how the run was made."""
+        record: dict[str, Any] = json.loads((self.directory / RECORD).read_text(encoding="utf-8"))
+        return record
+
+    def pruning(self, name: str) -> Path:
+        """The pruning of this name, which `make prune` left. Raises ValueError where it is not there or of another
+        model."""
+        path = self.directory / PRUNED / f"{name}.json"
+        if not path.is_file():
+            there = sorted(file.stem for file in path.parent.glob("*.json"))
+            hint = suggestion(name, there) if there else "; `make prune` makes one"
+            raise ValueError(f"experts={name}: run {self.name} has no such pruning{hint}")
+        of = Pruning.read(path).model
+        if of != f"{self.model.stage}/{self.model.key}":
+            raise ValueError(
+                f"experts={name}: {path} is of model {of}, and run {self.name} has been trained anew since; make it again"
+            )
+        return path
 
     def pair(self, text: str) -> LangPair:
         """The direction that a user means. Raises ValueError if the run was not trained on it."""

@@ -42,6 +42,7 @@ def translate(values: dict[str, Any], stop: StopRequest) -> None:
         longest=max(len(tokens) for _, _, tokens in sources),
         config=job.decode,
         device=place.device,
+        experts=job.experts,
     )
     with ExitStack() as opened:
         paths = [Path(job.out, f"{pair}.rank-{place.rank}.jsonl") for pair in job.pairs]

@@ -6,6 +6,8 @@ from pathlib import Path
 import torch
 
 from pipeline.decode.config import DecodeConfig
+from pipeline.decode.pruned import cut
+from pipeline.decode.pruning import Pruning
 from pipeline.decode.search import max_length
 from pipeline.model.config import ModelConfig
 from pipeline.model.transformer import Transformer
@@ -15,9 +17,16 @@ from pipeline.vocab.tokenizer import Vocabulary
 
 
 def load_model(
-    checkpoints: Path, vocabulary: Vocabulary, *, longest: int, config: DecodeConfig, device: torch.device
+    checkpoints: Path,
+    vocabulary: Vocabulary,
+    *,
+    longest: int,
+    config: DecodeConfig,
+    device: torch.device,
+    experts: str = "",
 ) -> Transformer:
     """The model of the best checkpoint, or of the mean of several, in float32. longest: tokens of the longest source.
+    experts: path of a pruning, by which it is cut; empty keeps all of them.
 
     Raises ValueError on a damaged checkpoint, and where training kept fewer than are to be averaged.
     """
@@ -30,6 +39,8 @@ def load_model(
         max_positions=max(longest, max_length(longest, config)),
     )
     load_weights(chosen, model)
+    if experts:
+        cut(model, Pruning.read(Path(experts)).experts)
     return model.to(device).eval()
 
 

@@ -46,6 +46,7 @@ def many():
     model = Artifact(stage="train", key="0123", path=Path("-"), content="-")
     return FinishedRun(
         name="my run",
+        directory=Path("-"),
         commit="c0ffee",
         pairs=(LangPair("en", "de"), LangPair("en", "no")),
         model=model,
