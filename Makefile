@@ -1,7 +1,7 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train data backtranslate config verify bench check format test test-full clean
+.PHONY: help setup train data backtranslate prune distill config verify bench check format test test-full clean
 
 # Settings of `make train`, `data` and `config`; what is empty is left to the recipe.
 # CORPUS: a directory (then all of its pairs, unless LANG_PAIRS names some) or a name in configs/corpus, whose files
@@ -20,6 +20,10 @@ TEXT       ?=
 LICENCE    ?=
 CITATION   ?=
 OUT        ?=
+
+# Settings of `make prune` (NAME: the finished run), and of `make distill` (as of backtranslate; TEXT may be left out).
+PAIR       ?=
+KEEP       ?=
 
 # Setting of `make bench`.
 BENCH      ?= moe
@@ -40,6 +44,8 @@ RUN   := recipes=$(RECIPE) $(if $(CORPUS),'corpus=$(call quoted,$(CORPUS))') \
 	$(if $(CORPUS_ADD),'corpus.add=[$(call list,$(CORPUS_ADD))]') $(if $(NAME),'name="$(NAME)"') $(WHERE) $(ARGS)
 BACK  := $(if $(NAME),'run="$(NAME)"') $(if $(TEXT),'text="$(TEXT)"') $(if $(LICENCE),'licence="$(LICENCE)"') \
 	$(if $(CITATION),'citation="$(CITATION)"') $(if $(OUT),'out="$(OUT)"') $(WHERE) $(ARGS)
+PRUNE := $(if $(NAME),'run="$(NAME)"') $(if $(PAIR),'pairs=[$(call list,$(PAIR))]') $(if $(KEEP),keep=$(KEEP)) \
+	$(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -49,6 +55,8 @@ help: ## list the targets
 	@echo '    CORPUS=path/to/dir (files named by pair: data/README.md) or a name in configs/corpus, with CORPUS_PATH=dir'
 	@echo '  of backtranslate:'
 	@echo '    NAME=finished LANG_PAIRS=en-de TEXT=mono.en LICENCE=CC0-1.0 OUT=data/mine; then train CORPUS_ADD=data/mine'
+	@echo '  of prune and distill:'
+	@echo '    NAME=finished PAIR=de-en KEEP=0.5     NAME=finished LANG_PAIRS="de-en fr-en" OUT=data/mine'
 
 setup: $(READY) ## create .venv and install the pinned dependencies (the other targets do it themselves)
 
@@ -67,6 +75,12 @@ data: $(READY) ## corpus to encoded rows, before any training: what was read, re
 
 backtranslate: $(READY) ## translate TEXT by the finished run NAME into a corpus OUT (docs/backtranslation.md)
 	@$(BIN)/python -m pipeline backtranslate $(BACK)
+
+prune: $(READY) ## keep the experts that PAIR uses in the finished run NAME, a share KEEP of them (docs/pruning.md)
+	@$(BIN)/python -m pipeline prune $(PRUNE)
+
+distill: $(READY) ## source text, translated by the finished run NAME, into a corpus OUT (docs/distillation.md)
+	@$(BIN)/python -m pipeline distill $(BACK)
 
 config: $(READY) ## print the resolved configuration of a run
 	@$(BIN)/python -m pipeline config $(RUN)

@@ -45,7 +45,14 @@ def changes(
             raise ValueError(f"pair={pair!r}: {before} and {after} are of other references; translate one test set")
         for metric in METRICS:
             old, new = (
-                resample([line["hypothesis"] for line in lines], references[0], tgt, metric, n_resamples=n_resamples, seed=seed)
+                resample(
+                    [line["hypothesis"] for line in lines],
+                    references[0],
+                    tgt,
+                    metric,
+                    n_resamples=n_resamples,
+                    seed=seed,
+                )
                 for lines in files
             )
             difference = compare(new, old)

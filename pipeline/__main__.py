@@ -12,8 +12,8 @@ targets:
   train          corpus to report: fetch, clean, vocab, encode, train, translate, baselines, score, report
   data           the stages before training alone, and what they did to the data as a table, a plot and a page
   backtranslate  monolingual text, translated by a finished run, as a corpus; its keys: docs/backtranslation.md
-  prune          the experts that pairs of a finished run use, with scores before and after; its keys: docs/pruning.md
-  distill        source text translated by a finished run, as a corpus to train a student on; its keys: docs/distillation.md
+  prune          the experts that pairs of a finished run use, and scores before and after; its keys: docs/pruning.md
+  distill        source text, translated by a finished run, as a corpus for a student; its keys: docs/distillation.md
   config         print the resolved configuration and stop
   verify         the same batches on 1, 2 and 4 processes against plain torch; its keys: docs/verify.md
 

@@ -14,7 +14,7 @@ from pipeline.config import ROOT, compose_tree
 from pipeline.corpus.languages import LangPair
 from pipeline.decode.job import RoutingJob
 from pipeline.decode.pruning import SMALLEST, Pruning, check_gates, smallest
-from pipeline.decode.ranking import Metric, choose, score
+from pipeline.decode.ranking import Metric, choose, rounded, score
 from pipeline.model.config import ModelConfig
 from pipeline.model.flops import count_parameters
 from pipeline.parallel.cluster import check_launcher, launch_job
@@ -51,7 +51,9 @@ class PruningConfig:
         if not self.pairs:
             raise ValueError("pairs is empty; give the directions to prune for, such as pairs=[de-en]")
         if not 0 < self.keep <= 1:
-            raise ValueError(f"keep={self.keep} is no share of the experts; choose one above 0 and up to 1, such as 0.5")
+            raise ValueError(
+                f"keep={self.keep} is no share of the experts; choose one above 0 and up to 1, such as 0.5"
+            )
         if self.name and _UNNAMED.search(self.name):
             raise ValueError(f"name={self.name!r}: a pruning is named by letters, digits, dots, - and _ alone")
         if self.at_least < SMALLEST:
@@ -108,12 +110,11 @@ def _at_least(config: PruningConfig, model: ModelConfig) -> dict[str, int]:
     if not layers:
         raise ValueError("the run has no MoE layer; there is nothing to prune")
     found = {name: max(config.at_least, smallest(model.moe, decoder=decoder)) for name, decoder in layers.items()}
-    kept = config.keep * E
-    if (config.per_layer and max(found.values()) > kept + 0.5) or sum(found.values()) > kept * len(layers) + 0.5:
-        most = max(found.values())
+    least, most = sum(found.values()), max(found.values())
+    if rounded(config.keep * E) < most if config.per_layer else rounded(config.keep * E * len(layers)) < least:
         raise ValueError(
-            f"keep={config.keep} of {E} experts a layer leaves {kept:g}, and every layer keeps at least {most} (its gate "
-            f"needs them, or at_least says so); choose keep={most / E:g} or more"
+            f"keep={config.keep} of {E} experts a layer is too few: each layer keeps at least {most}, because its gate "
+            f"needs them or at_least={config.at_least} says so; choose keep={most / E:g} or more"
         )
     return found
 

@@ -52,8 +52,8 @@ def check_gates(moe: MoEConfig) -> None:
         if not isinstance(gate, PRUNABLE):
             kinds = ", ".join(kind.kind for kind in PRUNABLE)
             raise ValueError(
-                f"the gate {gate.kind} cannot go without some of its experts, because {_REASONS[gate.kind]}; those that "
-                f"can are {kinds}"
+                f"the gate {gate.kind} cannot go without some of its experts, because {_REASONS[gate.kind]}; "
+                f"those that can are {kinds}"
             )
 
 

@@ -43,7 +43,7 @@ def choose(
     """
     ranked = {name: sorted(range(len(s)), key=lambda e, s=s: (-s[e], e)) for name, s in scores.items()}  # type: ignore[misc]
     if per_layer:
-        kept = {name: order[: max(at_least[name], _rounded(keep * len(order)))] for name, order in ranked.items()}
+        kept = {name: order[: max(at_least[name], rounded(keep * len(order)))] for name, order in ranked.items()}
         return {name: sorted(experts) for name, experts in kept.items()}
     kept = {name: order[: at_least[name]] for name, order in ranked.items()}
     reached: list[tuple[float, int, str, int]] = []  # (share of a layer's score before this expert, ...)
@@ -53,12 +53,12 @@ def choose(
             if rank >= at_least[name]:
                 reached.append((before / total, place, name, expert))
             before += scores[name][expert]
-    budget = _rounded(keep * sum(map(len, ranked.values()))) - sum(map(len, kept.values()))
+    budget = rounded(keep * sum(map(len, ranked.values()))) - sum(map(len, kept.values()))
     for _, _, name, expert in sorted(reached)[: max(budget, 0)]:
         kept[name].append(expert)
     return {name: sorted(experts) for name, experts in kept.items()}
 
 
-def _rounded(value: float) -> int:
+def rounded(value: float) -> int:
     """Half goes up."""
     return math.floor(value + 0.5)

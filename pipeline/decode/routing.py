@@ -46,10 +46,7 @@ class Recorder:
         self.tokens = {name: torch.zeros(num_pairs, dtype=torch.int64, device=device) for name in self._layers}
 
     def __enter__(self) -> "Recorder":
-        self._watches = [
-            layer.router.register_forward_hook(self._watch(name))
-            for name, layer in self._layers.items()
-        ]
+        self._watches = [layer.router.register_forward_hook(self._watch(name)) for name, layer in self._layers.items()]
         return self
 
     def __exit__(self, *_: object) -> None:
