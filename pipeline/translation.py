@@ -79,7 +79,7 @@ class FinishedRun:
         of = Pruning.read(path).model
         if of != f"{self.model.stage}/{self.model.key}":
             raise ValueError(
-                f"experts={name}: {path} is of model {of}; run {self.name} has been trained anew since, so make it again"
+                f"experts={name}: {path} is of model {of}; run {self.name} has been trained anew since: make it again"
             )
         return path
 
