@@ -1,7 +1,7 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train data backtranslate prune distill config verify bench check format test test-full clean
+.PHONY: help setup train data backtranslate translate prune distill config verify bench check format test test-full clean
 
 # Settings of `make train`, `data` and `config`; what is empty is left to the recipe.
 # CORPUS: a directory (then all of its pairs, unless LANG_PAIRS names some) or a name in configs/corpus, whose files
@@ -21,8 +21,10 @@ LICENCE    ?=
 CITATION   ?=
 OUT        ?=
 
-# Settings of `make prune` (NAME: the finished run), and of `make distill` (as of backtranslate; TEXT may be left out).
+# Setting of `make translate` and `make prune`, beside NAME, RUNTIME and ARGS.
 PAIR       ?=
+
+# Setting of `make prune`.
 KEEP       ?=
 
 # Setting of `make bench`.
@@ -44,6 +46,7 @@ RUN   := recipes=$(RECIPE) $(if $(CORPUS),'corpus=$(call quoted,$(CORPUS))') \
 	$(if $(CORPUS_ADD),'corpus.add=[$(call list,$(CORPUS_ADD))]') $(if $(NAME),'name="$(NAME)"') $(WHERE) $(ARGS)
 BACK  := $(if $(NAME),'run="$(NAME)"') $(if $(TEXT),'text="$(TEXT)"') $(if $(LICENCE),'licence="$(LICENCE)"') \
 	$(if $(CITATION),'citation="$(CITATION)"') $(if $(OUT),'out="$(OUT)"') $(WHERE) $(ARGS)
+LINES := $(if $(NAME),'run="$(NAME)"') $(if $(PAIR),'pair="$(PAIR)"') $(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
 PRUNE := $(if $(NAME),'run="$(NAME)"') $(if $(PAIR),'pairs=[$(call list,$(PAIR))]') $(if $(KEEP),keep=$(KEEP)) \
 	$(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
 
@@ -55,6 +58,8 @@ help: ## list the targets
 	@echo '    CORPUS=path/to/dir (files named by pair: data/README.md) or a name in configs/corpus, with CORPUS_PATH=dir'
 	@echo '  of backtranslate:'
 	@echo '    NAME=finished LANG_PAIRS=en-de TEXT=mono.en LICENCE=CC0-1.0 OUT=data/mine; then train CORPUS_ADD=data/mine'
+	@echo '  of translate:'
+	@echo '    make -s translate NAME=finished PAIR=de-en < in.de > out.en'
 	@echo '  of prune and distill:'
 	@echo '    NAME=finished PAIR=de-en KEEP=0.5     NAME=finished LANG_PAIRS="de-en fr-en" OUT=data/mine'
 
@@ -75,6 +80,9 @@ data: $(READY) ## corpus to encoded rows, before any training: what was read, re
 
 backtranslate: $(READY) ## translate TEXT by the finished run NAME into a corpus OUT (docs/backtranslation.md)
 	@$(BIN)/python -m pipeline backtranslate $(BACK)
+
+translate: $(READY) ## lines of standard input by the finished run NAME in the direction PAIR (docs/translate.md)
+	@$(BIN)/python -m pipeline translate $(LINES)
 
 prune: $(READY) ## keep the experts that PAIR uses in the finished run NAME, a share KEEP of them (docs/pruning.md)
 	@$(BIN)/python -m pipeline prune $(PRUNE)

@@ -12,6 +12,7 @@ targets:
   train          corpus to report: fetch, clean, vocab, encode, train, translate, baselines, score, report
   data           the stages before training alone, and what they did to the data as a table, a plot and a page
   backtranslate  monolingual text, translated by a finished run, as a corpus; its keys: docs/backtranslation.md
+  translate      lines from standard input to standard output, by a finished run; its keys: docs/translate.md
   prune          the experts that pairs of a finished run use, and scores before and after; its keys: docs/pruning.md
   distill        source text, translated by a finished run, as a corpus for a student; its keys: docs/distillation.md
   config         print the resolved configuration and stop
@@ -34,12 +35,14 @@ class Interrupted(BaseException):
 
 asked: list[int] = []  # the signal that asked this process to stop
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+SAVE_NOTHING = ("translate",)  # targets that just end
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a target; the exit code is 0, 1 for an error, 2 for a wrong command line, 130 for Ctrl-C.
 
-    75 (EX_TEMPFAIL): stopped by SIGTERM or SIGUSR1, and the same command goes on, so a scheduler may queue it again."""
+    75 (EX_TEMPFAIL): stopped by SIGTERM or SIGUSR1, and the same command goes on, so a scheduler may queue it again. A
+    command that saves nothing ends with 128 + the signal's number, and so it does when nobody reads what it writes."""
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0 if arguments else 2
@@ -48,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         "train": train,
         "data": show_data,
         "backtranslate": back_translate,
+        "translate": translate,
         "prune": prune_experts,
         "distill": distill_run,
         "config": show_config,
@@ -60,8 +64,8 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     for number in SIGNALS:
-        signal.signal(number, _interrupt)
-    return _guarded(lambda: targets[target](overrides))
+        signal.signal(number, _end if target in SAVE_NOTHING else _interrupt)
+    return _guarded(lambda: targets[target](overrides), saves=target not in SAVE_NOTHING)
 
 
 def train(overrides: list[str]) -> None:
@@ -84,6 +88,12 @@ def back_translate(overrides: list[str]) -> None:
     from pipeline.backtranslation import back_translate, load_backtranslation
 
     back_translate(load_backtranslation(overrides))
+
+
+def translate(overrides: list[str]) -> None:
+    from pipeline.translate import load_translate, translate
+
+    translate(load_translate(overrides))
 
 
 def prune_experts(overrides: list[str]) -> None:
@@ -112,14 +122,16 @@ def verify_topologies(arguments: list[str]) -> None:
     verify(parse(arguments))
 
 
-def _guarded(action: Callable[[], None]) -> int:
-    """Run, and turn every way of ending into an exit code and one clear line."""
+def _guarded(action: Callable[[], None], *, saves: bool = True) -> int:
+    """Run, and turn every way of ending into an exit code and one clear line. saves: what it was doing when stopped."""
     from pipeline.parallel.launch import STOPPED, JobFailed, stop_all, unsaved
-    from pipeline.stage import Stopped
+    from pipeline.stage import ReaderGone, Stopped
     from pipeline.tasks import TaskFailed
 
     try:
         action()
+    except ReaderGone:
+        return 128 + signal.SIGPIPE
     except (Interrupted, Stopped):
         code = 0
     except (ValueError, JobFailed, TaskFailed) as error:
@@ -133,6 +145,8 @@ def _guarded(action: Callable[[], None]) -> int:
     else:
         return 0
     stop_all()
+    if asked and not saves:
+        return 128 + asked[0]
     # asked: whatever a signal was turned into on its way here (SentencePiece makes it an error of its own)
     if unsaved:
         print(f"error: {unsaved[0]}; what was under way is not saved, the last checkpoint is kept", file=sys.stderr)
@@ -151,11 +165,21 @@ def _failed(message: str) -> int:
 
 def _interrupt(number: int, _frame: Any) -> None:
     """The first signal ends the run in order; later ones have nothing to add."""
+    _ask(number)
+    print("stopping: saving what is under way …", file=sys.stderr, flush=True)
+    raise Interrupted
+
+
+def _end(number: int, _frame: Any) -> None:
+    """For a command that saves nothing."""
+    _ask(number)
+    raise Interrupted
+
+
+def _ask(number: int) -> None:
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     asked.append(number)
-    print("stopping: saving what is under way …", file=sys.stderr, flush=True)
-    raise Interrupted
 
 
 if __name__ == "__main__":

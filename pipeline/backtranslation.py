@@ -3,7 +3,7 @@ and whose source is not (Sennrich et al., arXiv:1511.06709); its tag says so (Ca
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,7 @@ def back_translate(config: BacktranslationConfig) -> Path:
     store = Store(ROOT / config.runtime.artifacts)
     run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store)
     pairs = _pairs(config.pairs, run)
-    given = {key: value for key, value in config.decode.items() if value is not None}
-    decode = build(DecodeConfig, {**asdict(run.decode), **given}, "decode")
+    decode = run.decode_with(config.decode)
     out = ROOT / config.out
     text, sha256 = lines_of(pairs[0], config.text)
     check_writable(out.parent, "out")

@@ -3,7 +3,7 @@ learns (Kim and Rush, arXiv:1606.07947). Its dev and test sets are the teacher's
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,8 +79,7 @@ def distill(config: DistillationConfig) -> Path:
     store = Store(ROOT / config.runtime.artifacts)
     run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store)
     pairs = _pairs(config, run)
-    given = {key: value for key, value in config.decode.items() if value is not None}
-    decode = build(DecodeConfig, {**asdict(run.decode), **given}, "decode")
+    decode = run.decode_with(config.decode)
     encoded = store.inputs(run.model)
     cleaned = {pair: store.inputs(encoded[pair.name])["bitext"] for pair in pairs}
     texts = {pair: _text(config, pair, cleaned[pair]) for pair in pairs}

@@ -2,8 +2,8 @@
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from pipeline.corpus.languages import LangPair, parse_pair
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.job import LinesJob
 from pipeline.decode.pruning import Pruning
+from pipeline.decode.text import Long
+from pipeline.decode.workers import TranslatorSpec
 from pipeline.parallel.cluster import launch_job
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.schema import build, suggestion
@@ -26,7 +28,8 @@ SHARD_ROWS = 10_000  # lines in memory at once; batches are made of lines of one
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
     """A run of `make train` to translate with. directory: of its results. decode: how it translated its test sets;
-    max_source_tokens: the longest source that it was trained on, tag and end counted."""
+    max_source_tokens: the longest source that it was trained on, tag and end counted. experts: path of the pruning by
+    which it translates, or empty."""
 
     name: str
     directory: Path
@@ -36,6 +39,7 @@ class FinishedRun:
     vocabulary: Artifact
     decode: DecodeConfig
     max_source_tokens: int
+    experts: str = ""
 
     @classmethod
     def open(cls, run: str, *, runs: Path, store: Store) -> "FinishedRun":
@@ -68,20 +72,40 @@ class FinishedRun:
         record: dict[str, Any] = json.loads((self.directory / RECORD).read_text(encoding="utf-8"))
         return record
 
-    def pruning(self, name: str) -> Path:
-        """The pruning of this name, which `make prune` left. Raises ValueError where it is not there or of another
-        model."""
+    def pruned(self, name: str) -> "FinishedRun":
+        """The run with the experts and for the pairs of a pruning, which `make prune` left; itself for an empty name.
+        Raises ValueError where it is not there or of another model."""
+        if not name:
+            return self
         path = self.directory / PRUNED / f"{name}.json"
         if not path.is_file():
             there = sorted(file.stem for file in path.parent.glob("*.json"))
             hint = suggestion(name, there) if there else "; `make prune` makes one"
             raise ValueError(f"experts={name}: run {self.name} has no such pruning{hint}")
-        of = Pruning.read(path).model
-        if of != f"{self.model.stage}/{self.model.key}":
+        pruning = Pruning.read(path)
+        if pruning.model != f"{self.model.stage}/{self.model.key}":
             raise ValueError(
-                f"experts={name}: {path} is of model {of}; run {self.name} has been trained anew since: make it again"
+                f"experts={name}: {path} is of model {pruning.model}, and run {self.name} has another by now; make it "
+                "again (make prune)"
             )
-        return path
+        pairs = tuple(pair for pair in self.pairs if pair.name in pruning.pairs)
+        return replace(self, pairs=pairs, experts=str(path))
+
+    def decode_with(self, given: Mapping[str, Any]) -> DecodeConfig:
+        """How it translated its test sets, but for what is given and not None. Raises ValueError."""
+        changes = {key: value for key, value in given.items() if value is not None}
+        return build(DecodeConfig, {**asdict(self.decode), **changes}, "decode")
+
+    def spec(self, decode: DecodeConfig | None = None, *, long: Long = "split") -> TranslatorSpec:
+        """What processes that translate load. decode: by default as it translated its test sets."""
+        return TranslatorSpec(
+            checkpoints=str(self.model.path / "checkpoints"),
+            vocabulary=str(self.vocabulary.path),
+            decode=decode or self.decode,
+            max_source_tokens=self.max_source_tokens,
+            long=long,
+            experts=self.experts,
+        )
 
     def pair(self, text: str) -> LangPair:
         """The direction that a user means. Raises ValueError if the run was not trained on it."""
@@ -93,7 +117,8 @@ class FinishedRun:
             raise ValueError(f"run {self.name}, which translates {known}: {error}") from error
         if found not in self.pairs:
             raise ValueError(
-                f"run {self.name} does not translate {found}, but {known}; train one that does "
+                f"run {self.name}{' as pruned' if self.experts else ''} does not translate {found}, but {known}; "
+                "train one that does "
                 f'(make train LANG_PAIRS="{found}"), or choose another direction'
             )
         return found

@@ -13,14 +13,14 @@ from typing import Any
 from tqdm import tqdm
 
 from pipeline.corpus.bitext import read_column
-from pipeline.decode.batches import plan_batches
 from pipeline.decode.job import TranslateJob
 from pipeline.decode.model import load_model
-from pipeline.decode.search import Request, search
+from pipeline.decode.share import Batch, translate_batches
+from pipeline.decode.text import Line
+from pipeline.decode.translator import Translator
 from pipeline.parallel.device import Place
 from pipeline.parallel.process import StopRequest, run_process
 from pipeline.schema import build
-from pipeline.stage import Stopped
 from pipeline.vocab.tokenizer import Vocabulary
 
 
@@ -28,35 +28,38 @@ def translate(values: dict[str, Any], stop: StopRequest) -> None:
     job = build(TranslateJob, values)
     place = Place.take(job.runtime)
     vocabulary = Vocabulary.load(Path(job.vocabulary))
-    sources: list[tuple[int, int, list[int]]] = []  # (pair, row, tokens)
+    places: list[tuple[int, int]] = []  # pair and row of each line
+    lines: list[Line] = []
     for index, (bitext, target, done) in enumerate(zip(job.bitexts, job.targets, map(set, job.done), strict=True)):
-        encoded = vocabulary.encode_source(read_column(Path(bitext), "test", "src"), target)
-        sources += [(index, row, tokens) for row, tokens in enumerate(encoded) if row not in done]
-    if not sources:  # an earlier attempt was interrupted after its last sentence
+        for row, text in enumerate(read_column(Path(bitext), "test", "src")):
+            if row not in done:
+                places.append((index, row))
+                lines.append(Line(text=text, target=target, number=row))
+    if not lines:  # an earlier attempt was interrupted after its last sentence
         return
-    planned = plan_batches([len(tokens) for _, _, tokens in sources], job.decode)[place.rank :: place.world]
-    batches = [[sources[number] for number in batch] for batch in planned]
-    model = load_model(
-        Path(job.checkpoints),
-        vocabulary,
-        longest=max(len(tokens) for _, _, tokens in sources),
-        config=job.decode,
-        device=place.device,
-        experts=job.experts,
-    )
+    checkpoints = Path(job.checkpoints)
+    model = load_model(checkpoints, vocabulary, config=job.decode, device=place.device, experts=job.experts)
+    translator = Translator(model, vocabulary, job.decode, max_source_tokens=0, long="whole")
+    plan = translator.plan(lines)
     with ExitStack() as opened:
         paths = [Path(job.out, f"{pair}.rank-{place.rank}.jsonl") for pair in job.pairs]
         files = [opened.enter_context(path.open("a", encoding="utf-8")) for path in paths]
+
+        def record(line: int, text: str, score: float) -> None:
+            pair, row = places[line]
+            values = {"row": row, "hypothesis": text, "score": score}
+            files[pair].write(json.dumps(values, ensure_ascii=False) + "\n")
+
+        def write(batch: Batch, found: list[dict[str, Any]]) -> None:
+            for part, values in zip(batch, found, strict=True):
+                record(part.line, **values)
+
+        for line in plan.fates if place.rank == 0 else ():  # what is empty has an empty translation
+            record(line, "", 0.0)
+        mine = plan.batches[place.rank :: place.world]
         quiet = place.rank != 0 or not sys.stderr.isatty()
-        for batch in tqdm(batches, desc=job.title, position=job.slot, unit="batch", leave=False, disable=quiet):
-            if stop:
-                raise Stopped(job.title)
-            requests = [Request(source=tokens, number=row) for _, row, tokens in batch]
-            found = [best for best, *_ in search(model, requests, job.decode)]
-            texts = vocabulary.decode_target([hypothesis.tokens for hypothesis in found])
-            for (pair, row, _), text, hypothesis in zip(batch, texts, found, strict=True):
-                record = {"row": row, "hypothesis": text, "score": round(hypothesis.score, 5)}
-                files[pair].write(json.dumps(record, ensure_ascii=False) + "\n")
+        bar = tqdm(mine, desc=job.title, position=job.slot, unit="batch", leave=False, disable=quiet)
+        translate_batches(translator, bar, write, stop=stop, title=job.title)
 
 
 if __name__ == "__main__":

@@ -6,79 +6,63 @@ number of processes or on what an interrupted attempt did, and so do the transla
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from pipeline.decode.batches import plan_batches
 from pipeline.decode.job import LinesJob
 from pipeline.decode.model import load_model
-from pipeline.decode.search import Request, search
 from pipeline.decode.shards import LineShard, Record, read_lines
+from pipeline.decode.share import Batch, translate_batches
+from pipeline.decode.text import Line
+from pipeline.decode.translator import Translator
 from pipeline.parallel.device import Place
 from pipeline.parallel.process import StopRequest, run_process
 from pipeline.schema import build
-from pipeline.stage import Stopped
 from pipeline.vocab.tokenizer import Vocabulary
-
-EMPTY, TOO_LONG = "empty", "too_long"
-_NO_PIECES = 2  # tokens: tag and end
-
-Row = tuple[int, list[int]]  # and its tokens
 
 
 def translate(values: dict[str, Any], stop: StopRequest) -> None:
     job = build(LinesJob, values)
     place = Place.take(job.runtime)
     vocabulary = Vocabulary.load(Path(job.vocabulary))
-    longest, decode = job.max_source_tokens, job.decode
-    model = load_model(Path(job.checkpoints), vocabulary, longest=longest, config=decode, device=place.device)
+    model = load_model(
+        Path(job.checkpoints), vocabulary, longest=job.max_source_tokens, config=job.decode, device=place.device
+    )
+    translator = Translator(model, vocabulary, job.decode, max_source_tokens=job.max_source_tokens, long="skip")
     quiet = place.rank != 0 or not sys.stderr.isatty()
     rows = sum(end - start for start, end in job.shards)
     with tqdm(total=rows, desc=job.title, unit="line", leave=False, disable=quiet) as bar:
         for start, end in job.shards:
-            shard = LineShard(directory=Path(job.out), start=start, stop=end)
-            batches, skipped = plan(job, vocabulary, shard)
-            done = shard.records().keys()
-            with shard.part(place.rank).open("a", encoding="utf-8") as file:
-                if place.rank == 0:
-                    _write(file, skipped)
-                for batch in batches[place.rank :: place.world]:
-                    if stop:
-                        raise Stopped(job.title)
-                    if not done >= {row for row, _ in batch}:
-                        found = [best for best, *_ in search(model, [Request(source=t) for _, t in batch], decode)]
-                        texts = vocabulary.decode_target([hypothesis.tokens for hypothesis in found])
-                        scores = [round(hypothesis.score, 5) for hypothesis in found]
-                        _write(
-                            file,
-                            [
-                                {"row": row, "text": text, "score": score}
-                                for (row, _), text, score in zip(batch, texts, scores, strict=True)
-                            ],
-                        )
+            _translate_shard(job, translator, LineShard(directory=Path(job.out), start=start, stop=end), place, stop)
             bar.update(end - start)
 
 
-def plan(job: LinesJob, vocabulary: Vocabulary, shard: LineShard) -> tuple[list[list[Row]], list[Record]]:
-    """Batches of the lines of a shard, longest first, and records of the lines that are not translated."""
-    lines = read_lines(Path(job.lines), shard.start, shard.stop)
-    rows: list[Row] = []
-    skipped: list[Record] = []
-    for row, tokens in enumerate(vocabulary.encode_source(lines, job.target), start=shard.start):
-        if len(tokens) == _NO_PIECES:
-            skipped.append({"row": row, "skipped": EMPTY})
-        elif len(tokens) > job.max_source_tokens:
-            skipped.append({"row": row, "skipped": TOO_LONG})
-        else:
-            rows.append((row, tokens))
-    batches = plan_batches([len(tokens) for _, tokens in rows], job.decode)
-    return [[rows[number] for number in batch] for batch in batches], skipped
+def _translate_shard(job: LinesJob, translator: Translator, shard: LineShard, place: Place, stop: StopRequest) -> None:
+    """This process's share of the shard's batches, without those that an earlier attempt translated."""
+    texts = read_lines(Path(job.lines), shard.start, shard.stop)
+    lines = [Line(text=text, target=job.target, number=row) for row, text in enumerate(texts, start=shard.start)]
+    plan, done = translator.plan(lines), shard.records().keys()
+    mine = [
+        batch
+        for batch in plan.batches[place.rank :: place.world]
+        if not done >= {lines[part.line].number for part in batch}
+    ]
+    with shard.part(place.rank).open("a", encoding="utf-8") as file:
+        if place.rank == 0:
+            fates = plan.fates.items()
+            _write(file, [{"row": lines[index].number, "skipped": fate.skipped} for index, fate in fates])
+
+        def write(batch: Batch, found: list[Record]) -> None:
+            rows = [lines[part.line].number for part in batch]
+            _write(file, [{"row": row, **values} for row, values in zip(rows, found, strict=True)])
+
+        translate_batches(translator, mine, write, stop=stop, title=job.title)
 
 
-def _write(file: Any, records: Sequence[Record]) -> None:
+def _write(file: Any, records: Iterable[Record]) -> None:
     file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     file.flush()
 

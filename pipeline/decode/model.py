@@ -11,7 +11,7 @@ from pipeline.decode.pruning import Pruning
 from pipeline.decode.search import max_length
 from pipeline.model.config import ModelConfig
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.checkpoint import load_weights, read_state
+from pipeline.parallel.checkpoint import load_weights, read_state, shapes_of
 from pipeline.schema import build
 from pipeline.vocab.tokenizer import Vocabulary
 
@@ -20,17 +20,20 @@ def load_model(
     checkpoints: Path,
     vocabulary: Vocabulary,
     *,
-    longest: int,
+    longest: int = 0,
     config: DecodeConfig,
     device: torch.device,
     experts: str = "",
 ) -> Transformer:
-    """The model of the best checkpoint, or of the mean of several, in float32. longest: tokens of the longest source.
-    experts: path of a pruning, by which it is cut; empty keeps all of them.
+    """The model of the best checkpoint, or of the mean of several, in float32. longest: tokens of the longest source;
+    for longer ones, `Transformer.reach`. experts: path of a pruning, by which it is cut; empty keeps all of them.
 
-    Raises ValueError on a damaged checkpoint, and where training kept fewer than are to be averaged.
+    Raises ValueError on a damaged checkpoint, on one of another vocabulary, and where training kept fewer than are to
+    be averaged.
     """
     chosen = choose(checkpoints, config)
+    for directory in chosen:
+        check_vocabulary(directory, vocabulary)
     model = Transformer(
         build(ModelConfig, read_state(chosen[0])["model"]),
         source_vocabulary=vocabulary.source_size,
@@ -42,6 +45,29 @@ def load_model(
     if experts:
         cut(model, Pruning.read(Path(experts)).experts)
     return model.to(device).eval()
+
+
+def check_vocabulary(directory: Path, vocabulary: Vocabulary) -> None:
+    """Raise ValueError where a checkpoint was trained with another vocabulary; one of an older version, of other
+    sizes."""
+    trained = read_state(directory).get("vocabulary")
+    if trained is not None:
+        there, here = f"vocabulary {trained[:16]}", f"vocabulary {vocabulary.sha256[:16]}"
+        differs = trained != vocabulary.sha256
+    else:
+        shapes = shapes_of(directory)
+        target = shapes["target_embedding_VM"][0]
+        sizes = shapes.get("source_embedding_VM", (target,))[0], target
+        there, here = (
+            f"one of {source} and {target} pieces"
+            for source, target in (sizes, (vocabulary.source_size, vocabulary.target_size))
+        )
+        differs = there != here or ("source_embedding_VM" not in shapes) != vocabulary.shared
+    if differs:
+        raise ValueError(
+            f"checkpoint {directory} was trained with {there}, and {vocabulary.directory} is {here}; give the "
+            "vocabulary that the run was trained with (systems.moe.artifacts of its run.json)"
+        )
 
 
 def choose(checkpoints: Path, config: DecodeConfig) -> list[Path]:

@@ -5,77 +5,146 @@ from dataclasses import dataclass
 
 from pipeline.decode.batches import plan_batches
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.search import Hypothesis, Request, search
+from pipeline.decode.long_lines import joiner, split_text
+from pipeline.decode.search import Hypothesis, Peers, Request, max_length, search
+from pipeline.decode.text import EMPTY, SPLIT, TOO_LONG, TRUNCATED, Alternative, Line, Long, Translated
 from pipeline.model.transformer import Transformer
+from pipeline.vocab.symbols import EOS
 from pipeline.vocab.tokenizer import Vocabulary
+
+__all__ = ["Alternative", "Line", "Long", "Part", "Plan", "Translated", "Translator"]
 
 _NO_PIECES = 2  # tokens: tag and end
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
-    """text: in the source language. target: code of the language asked for. prefix: what the translation begins with.
-    number: of the line in its text, from 0, by which sampling draws."""
+class Part:
+    """What is translated in one go: a line, or part `part` of one that is split. line: its index."""
 
-    text: str
-    target: str
-    prefix: str = ""
-    number: int = 0
+    line: int
+    part: int
+    request: Request
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alternative:
-    """text: a translation. score: of `Hypothesis`."""
+class Plan:
+    """What becomes of some lines. fates: of those that are skipped. cut: as of `Translated`, by line. batches: of all
+    parts, longest first; what is in a batch depends on the lines alone."""
 
-    text: str
-    score: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Translated:
-    """What became of a line. alternatives: best first, `n_best` of them, none of a line that is skipped. skipped: why,
-    `empty` or `too_long`, else empty. cut: `split` into parts or `truncated` because it was too long, else empty."""
-
-    alternatives: tuple[Alternative, ...] = ()
-    skipped: str = ""
-    cut: str = ""
-
-    @property
-    def text(self) -> str:
-        return self.alternatives[0].text if self.alternatives else ""
-
-    @property
-    def score(self) -> float:
-        return self.alternatives[0].score if self.alternatives else 0.0
+    fates: dict[int, Translated]
+    cut: dict[int, str]
+    batches: list[list[Part]]
 
 
 class Translator:
-    """A model, its vocabulary and how it translates. max_source_tokens: of a line, tag and end counted."""
+    """A model, its vocabulary and how it translates.
+
+    max_source_tokens: of a line, tag and end counted. long: a line of more is split into parts that are translated
+    each by itself, truncated, skipped, or translated whole, whatever comes of it. peers: as of `search`.
+    """
 
     def __init__(
-        self, model: Transformer, vocabulary: Vocabulary, config: DecodeConfig, *, max_source_tokens: int
+        self,
+        model: Transformer,
+        vocabulary: Vocabulary,
+        config: DecodeConfig,
+        *,
+        max_source_tokens: int,
+        long: Long = "split",
+        peers: Peers | None = None,
     ) -> None:
         self.model, self.vocabulary, self.config = model, vocabulary, config
-        self.max_source_tokens = max_source_tokens
+        self.max_source_tokens, self.long, self.peers = max_source_tokens, long, peers
+
+    def using(self, config: DecodeConfig) -> "Translator":
+        """The same with other settings of decoding."""
+        return Translator(
+            self.model,
+            self.vocabulary,
+            config,
+            max_source_tokens=self.max_source_tokens,
+            long=self.long,
+            peers=self.peers,
+        )
 
     def translate(self, lines: Sequence[Line]) -> Iterator[tuple[int, Translated]]:
-        """Index and fate of each line, batch by batch, longest first."""
-        requests: dict[int, Request] = {}
-        for index, line in enumerate(lines):
-            (tokens,) = self.vocabulary.encode_source([line.text], line.target)
-            if len(tokens) == _NO_PIECES:
-                yield index, Translated(skipped="empty")
-            elif len(tokens) > self.max_source_tokens:
-                yield index, Translated(skipped="too_long")
-            else:
-                requests[index] = Request(source=tokens, number=line.number)
-        indices = list(requests)
-        for batch in plan_batches([len(requests[index].source) for index in indices], self.config):
-            chosen = [indices[number] for number in batch]
-            found = search(self.model, [requests[index] for index in chosen], self.config)
-            yield from zip(chosen, map(self._translated, found), strict=True)
+        """Index and fate of each line, as they are known. Raises ValueError on a language without a tag."""
+        plan = self.plan(lines)
+        yield from plan.fates.items()
+        missing = {index: 0 for index in range(len(lines)) if index not in plan.fates}
+        for batch in plan.batches:
+            for part in batch:
+                missing[part.line] += 1
+        found: dict[int, dict[int, list[Hypothesis]]] = {index: {} for index in missing}
+        for batch in plan.batches:
+            for part, hypotheses in zip(batch, self.search(batch), strict=True):
+                found[part.line][part.part] = hypotheses
+                missing[part.line] -= 1
+                if not missing[part.line]:
+                    parts = [of for _, of in sorted(found.pop(part.line).items())]
+                    space = joiner(lines[part.line].target) if len(parts) > 1 else ""
+                    yield part.line, self._translated(parts, space, plan.cut.get(part.line, ""))
 
-    def _translated(self, hypotheses: Sequence[Hypothesis]) -> Translated:
-        texts = self.vocabulary.decode_target([hypothesis.tokens for hypothesis in hypotheses])
-        pairs = zip(texts, hypotheses, strict=True)
-        return Translated(alternatives=tuple(Alternative(text=text, score=h.score) for text, h in pairs))
+    def plan(self, lines: Sequence[Line]) -> Plan:
+        """Decide what is translated, and together with what."""
+        fates: dict[int, Translated] = {}
+        cut: dict[int, str] = {}
+        parts: list[Part] = []
+        for index, (line, tokens) in enumerate(zip(lines, self._encode(lines), strict=True)):
+            sources = [tokens]
+            if len(tokens) == _NO_PIECES:
+                fates[index] = Translated(skipped=EMPTY)
+                continue
+            if len(tokens) > self.max_source_tokens and self.long != "whole":
+                if self.long == "skip":
+                    fates[index] = Translated(skipped=TOO_LONG)
+                    continue
+                sources, cut[index] = self._cut(line, tokens)
+            prefix = self.vocabulary.encode_target([line.prefix])[0][:-1] if line.prefix else []
+            for number, source in enumerate(sources):
+                request = Request(source=source, prefix=[] if number else prefix, number=line.number)
+                parts.append(Part(line=index, part=number, request=request))
+        numbers = plan_batches([len(part.request.source) for part in parts], self.config)
+        return Plan(fates=fates, cut=cut, batches=[[parts[number] for number in batch] for batch in numbers])
+
+    def search(self, batch: Sequence[Part]) -> list[list[Hypothesis]]:
+        """Hypotheses of each part, best first; without parts it is idle with its peers."""
+        for part in batch:
+            source = len(part.request.source)
+            self.model.reach(max(source, max_length(source, self.config) + len(part.request.prefix)))
+        return search(self.model, [part.request for part in batch], self.config, self.peers)
+
+    def texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
+        """Of one line each: a line feed, which a model can spell in bytes, is a space."""
+        decoded = self.vocabulary.decode_target([hypothesis.tokens for hypothesis in hypotheses])
+        return [text.replace("\n", " ") for text in decoded]
+
+    def _encode(self, lines: Sequence[Line]) -> list[list[int]]:
+        found: dict[int, list[int]] = {}
+        for target in dict.fromkeys(line.target for line in lines):
+            indices = [index for index, line in enumerate(lines) if line.target == target]
+            tokens = self.vocabulary.encode_source([lines[index].text for index in indices], target)
+            found.update(zip(indices, tokens, strict=True))
+        return [found[index] for index in range(len(lines))]
+
+    def _cut(self, line: Line, tokens: list[int]) -> tuple[list[list[int]], str]:
+        if self.long == "truncate":
+            return [[*tokens[: self.max_source_tokens - 1], EOS]], TRUNCATED
+
+        def fits(text: str) -> bool:
+            return len(self.vocabulary.encode_source([text], line.target)[0]) <= self.max_source_tokens
+
+        parts = self.vocabulary.encode_source(split_text(line.text, fits), line.target)
+        longest = self.max_source_tokens  # of one character even that may be too little
+        fitting = [part if len(part) <= longest else [*part[: longest - 1], EOS] for part in parts]
+        return [part for part in fitting if len(part) > _NO_PIECES], SPLIT
+
+    def _translated(self, parts: Sequence[Sequence[Hypothesis]], space: str, cut: str) -> Translated:
+        """parts: hypotheses of each part of one line. An n-th best translation is made of the parts' n-th best."""
+        alternatives = []
+        for rank in range(max(map(len, parts))):
+            chosen = [of[min(rank, len(of) - 1)] for of in parts]
+            lengths = [len(hypothesis.tokens) + 1 for hypothesis in chosen]
+            score = sum(h.score * length for h, length in zip(chosen, lengths, strict=True)) / sum(lengths)
+            alternatives.append(Alternative(text=space.join(filter(None, self.texts(chosen))), score=score))
+        return Translated(alternatives=tuple(alternatives), cut=cut)

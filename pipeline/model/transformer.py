@@ -223,6 +223,11 @@ class Transformer(nn.Module):
         x_BLM = x_BLM + self.positions[positions_BL + FIRST_POSITION].to(x_BLM.dtype)
         return dropout(x_BLM, self.config.dropout, self.training)
 
+    def reach(self, max_positions: int) -> None:
+        """Take longer sentences than were foreseen."""
+        if max_positions + FIRST_POSITION > len(self.positions):
+            self.positions = sinusoids(max_positions + FIRST_POSITION, self.config.dim).to(self.positions)
+
     def recompute(self, what: Recompute) -> None:
         """Which activations a forward pass does not keep, because backward computes them again; changes no result.
 

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -87,7 +88,9 @@ def read_weights(directory: Path, shapes: Mapping[str, Sequence[int]]) -> dict[s
     verify(directory)
     prefix = _prefix(directory)
     tensors = {prefix + name: torch.empty(tuple(shape)) for name, shape in shapes.items()}
-    state_dict_loader.load(tensors, storage_reader=HuggingFaceStorageReader(str(directory)), no_dist=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # that is meant
+        state_dict_loader.load(tensors, storage_reader=HuggingFaceStorageReader(str(directory)), no_dist=True)
     return {name: tensors[prefix + name] for name in shapes}
 
 

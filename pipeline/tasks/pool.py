@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from multiprocessing import Pipe
 from queue import Empty, SimpleQueue
@@ -32,17 +32,19 @@ class WorkerDied(Exception):  # noqa: N818
         return f"was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
 
 
-class _Worker:
-    """One process, in a session of its own: Ctrl-C at the terminal reaches only the process that started it."""
+class Worker:
+    """One process, in a session of its own: Ctrl-C at the terminal reaches only the process that started it. settings:
+    of its environment, beside those of every worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self._ours, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pipeline.tasks.worker", str(theirs.fileno())],
-                env={**os.environ, **environment()},
+                env={**os.environ, **environment(), **(settings or {})},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                stdout=2,  # ours may be where results go
                 start_new_session=True,
             )
         self._killed = False
@@ -77,16 +79,16 @@ class _Pool:
     def __init__(self, workers: int) -> None:
         self.threads = ThreadPoolExecutor(workers, thread_name_prefix="worker")
         self._own = threading.local()
-        self._workers: list[_Worker] = []
+        self._workers: list[Worker] = []
 
-    def worker(self) -> _Worker:
+    def worker(self) -> Worker:
         """Of the thread that asks; a new one where it has none that lives."""
-        worker: _Worker | None = getattr(self._own, "worker", None)
+        worker: Worker | None = getattr(self._own, "worker", None)
         if worker is None or not worker.alive():
             if worker is not None:
                 worker.close()
                 self._workers.remove(worker)
-            worker = self._own.worker = _Worker()
+            worker = self._own.worker = Worker()
             self._workers.append(worker)
         return worker
 
@@ -102,7 +104,7 @@ class _Batch:
     def __init__(self, pool: _Pool) -> None:
         self._pool = pool
         self._given_up = False
-        self._running: set[_Worker] = set()
+        self._running: set[Worker] = set()
         self._lock = threading.Lock()
 
     def perform(self, call: bytes) -> bytes:

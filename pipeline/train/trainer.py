@@ -41,7 +41,7 @@ from pipeline.train.records import Records
 from pipeline.train.routing import RoutingSums
 from pipeline.train.spikes import StepGuard
 from pipeline.train.totals import Progress, StepSums
-from pipeline.train.upcycling import initialize_from, vocabulary_sha256
+from pipeline.train.upcycling import initialize_from
 from pipeline.train.validation import Validation
 from pipeline.train.window import Window
 from pipeline.vocab.encoded import EncodedSplit
@@ -71,7 +71,7 @@ class Trainer:
         model = Transformer(job.model, **sizes, shared=vocabulary.shared, max_positions=positions)
         initialize(model, job.train.seed)
         self.checkpoints = Checkpoints(Path(job.out) / CHECKPOINTS, job.train.checkpoints)
-        self.vocabulary = vocabulary_sha256(Path(job.vocabulary))
+        self.vocabulary = vocabulary.sha256
         if job.train.initialize_from and self.checkpoints.found is None:
             initialize_from(Path(job.train.initialize_from), model, self.vocabulary)
         self.parameters = count_parameters(job.model, **sizes, shared=vocabulary.shared)

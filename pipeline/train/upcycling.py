@@ -3,7 +3,6 @@
 E experts, M model, H hidden.
 """
 
-import hashlib
 import logging
 from pathlib import Path
 
@@ -51,14 +50,6 @@ def initialize_from(path: Path, model: Transformer, vocabulary: str) -> None:
             if name in sources:
                 parameter.copy_(weights[sources[name]])  # one feed-forward network is broadcast over E experts
     logger.info("%d of %d weights from %s", len(sources), len(list(model.parameters())), directory)
-
-
-def vocabulary_sha256(directory: Path) -> str:
-    """Of its SentencePiece models."""
-    digest = hashlib.sha256()
-    for model in sorted(directory.glob("*.model")):
-        digest.update(model.read_bytes())
-    return digest.hexdigest()
 
 
 def _dense(name: str) -> str:

@@ -1,5 +1,6 @@
 """Vocabularies: SentencePiece unigram models of source and target, with language tags at fixed ids."""
 
+import hashlib
 import io
 import json
 import logging
@@ -17,7 +18,7 @@ from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.sample import Sample, allocate_lines, sample_rows
 from pipeline.vocab.symbols import BOS, EOS, FIRST_TAG, PAD, UNK, source_tag_of, tag_of
 
-__all__ = ["BOS", "EOS", "PAD", "UNK", "VOCABULARY", "Vocabulary", "train_vocabulary"]
+__all__ = ["BOS", "EOS", "PAD", "UNK", "VOCABULARY", "Vocabulary", "train_vocabulary", "vocabulary_sha256"]
 
 VOCABULARY = "vocab.json"
 
@@ -29,13 +30,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """Source and target SentencePiece models (the same one if shared) and the ids of the tags."""
+    """Source and target SentencePiece models (the same one if shared) and the ids of the tags. directory, sha256: where
+    it was loaded from, and of what is there, as `vocabulary_sha256` gives it."""
 
     source_model: Any
     target_model: Any
     tags: Mapping[str, int]  # BCP-47 code -> id in the source model
     shared: bool
     source_tags: Mapping[str, int] = field(default_factory=dict)  # tag of a training source, such as bt -> id
+    directory: Path = Path()
+    sha256: str = ""
 
     @classmethod
     def load(cls, directory: Path) -> "Vocabulary":
@@ -48,6 +52,8 @@ class Vocabulary:
             tags=content["tags"],
             shared=content["shared"],
             source_tags=content.get("source_tags", {}),
+            directory=directory,
+            sha256=vocabulary_sha256(directory),
         )
 
     @property
@@ -88,6 +94,14 @@ class Vocabulary:
         special = {BOS, PAD, UNK, *((*self.tags.values(), *self.source_tags.values()) if self.shared else ())}
         texts: list[str] = self.target_model.decode([_pieces(sequence, special) for sequence in ids])
         return texts
+
+
+def vocabulary_sha256(directory: Path) -> str:
+    """Of its SentencePiece models; which vocabulary a checkpoint was trained with."""
+    digest = hashlib.sha256()
+    for model in sorted(directory.glob("*.model")):
+        digest.update(model.read_bytes())
+    return digest.hexdigest()
 
 
 def train_vocabulary(config: VocabConfig, bitexts: Mapping[LangPair, Path], out: Path) -> None:

@@ -11,10 +11,10 @@ from pipeline.model.gate_config import DroplessConfig, Top2Config
 from pipeline.model.initialization import initialize
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.launch import JobFailed
-from pipeline.train.upcycling import initialize_from, vocabulary_sha256
+from pipeline.train.upcycling import initialize_from
 from pipeline.train.validation import validation_steps
 from pipeline.vocab.encoded import EncodedSplit
-from pipeline.vocab.tokenizer import Vocabulary
+from pipeline.vocab.tokenizer import Vocabulary, vocabulary_sha256
 from tests.parallel.conftest import make_job
 
 

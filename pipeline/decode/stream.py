@@ -1,0 +1,191 @@
+"""A stream of lines through a pool of translators: in order, in bounded memory, each as soon as it can be had."""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+
+from pipeline.decode.config import DecodeConfig
+from pipeline.decode.text import Line, Translated
+from pipeline.decode.workers import TranslatorPool
+
+WINDOW_LINES, WINDOW_CHARS = 2000, 1 << 18  # of which batches are made
+OPEN_WINDOWS = 4  # at most, whose translations are not all written
+_CHARS_PER_TOKEN = 3
+_READ_BYTES = 1 << 18
+
+
+class LineReader:
+    """Reads lines ahead in a thread, as many as two windows have. A line ends with a line feed and with nothing else.
+
+    parse: number and bytes of a line, from 0, to a Line. The ValueError that it raises ends the reading; it is raised
+    here when all lines before have been taken.
+    """
+
+    def __init__(self, descriptor: int, parse: Callable[[int, bytes], Line], changed: Callable[[], None]) -> None:
+        self._descriptor, self._parse, self._changed = descriptor, parse, changed
+        self._lines: deque[Line] = deque()
+        self._chars = 0
+        self._ended = False
+        self._error: Exception | None = None
+        self._room = threading.Condition()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def take(self) -> list[Line]:
+        """At most a window of what has been read, nothing if nothing has. Raises what ended the reading, ValueError or
+        OSError."""
+        with self._room:
+            if self._error is not None and not self._lines:
+                raise self._error
+            window: list[Line] = []
+            chars = 0
+            while self._lines and len(window) < WINDOW_LINES and chars < WINDOW_CHARS:
+                window.append(self._lines.popleft())
+                chars += len(window[-1].text)
+            self._chars -= chars
+            self._room.notify()
+            return window
+
+    @property
+    def ended(self) -> bool:
+        """Whether all there is has been taken."""
+        with self._room:
+            return self._ended and not self._lines and self._error is None
+
+    def _read(self) -> None:
+        try:
+            for number, content in enumerate(_lines(self._descriptor)):
+                line = self._parse(number, content)
+                with self._room:
+                    self._room.wait_for(self._has_room)
+                    self._lines.append(line)
+                    self._chars += len(line.text)
+                self._changed()
+        except Exception as error:  # noqa: BLE001 - raised again by `take`
+            self._error = error
+        with self._room:
+            self._ended = True
+        self._changed()
+
+    def _has_room(self) -> bool:
+        return len(self._lines) < 2 * WINDOW_LINES and self._chars < 2 * WINDOW_CHARS
+
+
+def _lines(descriptor: int) -> Iterator[bytes]:
+    """Lines without their line feeds, as they come; the last may lack one."""
+    begun: list[bytes] = []
+    while block := os.read(descriptor, _READ_BYTES):
+        first, *others = block.split(b"\n")
+        begun.append(first)
+        if others:
+            yield b"".join(begun)
+            yield from others[:-1]
+            begun = [others[-1]]
+    if rest := b"".join(begun):
+        yield rest
+
+
+@dataclass(kw_only=True)
+class _Window:
+    """Lines under way. found: translations so far, by index. written: how many have been."""
+
+    lines: list[Line]
+    found: dict[int, Translated] = field(default_factory=dict)
+    written: int = 0
+
+    def next(self) -> list[Translated]:
+        """Translations that can be written now."""
+        ready = []
+        while self.written in self.found:
+            ready.append(self.found.pop(self.written))
+            self.written += 1
+        return ready
+
+
+class Stream:
+    """Translates what a descriptor has, in order. write: called with translations as they are known."""
+
+    def __init__(
+        self,
+        descriptor: int,
+        parse: Callable[[int, bytes], Line],
+        write: Callable[[Sequence[Translated]], None],
+        pool: TranslatorPool,
+    ) -> None:
+        self._events: SimpleQueue[tuple[_Window, list[int], Future[list[Translated]]] | None] = SimpleQueue()
+        self._write, self._pool = write, pool
+        self._reader = LineReader(descriptor, parse, lambda: self._events.put(None))
+        self._windows: deque[_Window] = deque()
+        self._under_way = 0  # pieces
+
+    def run(self) -> None:
+        """To its end. Raises the errors of `LineReader.take` and of `TranslatorPool.submit`, when what was before them
+        is written."""
+        self._pool.wait()
+        while True:
+            failure = self._take()
+            if not self._windows:
+                if failure is not None:
+                    raise failure
+                if self._reader.ended:
+                    return
+            self._collect()
+            self._write_ready()
+
+    def _take(self) -> Exception | None:
+        """Give the workers that have nothing to do what there is."""
+        while self._under_way < self._pool.runtime.processes and len(self._windows) < OPEN_WINDOWS:
+            try:
+                lines = self._reader.take()
+            except (ValueError, OSError) as error:
+                return error
+            if not lines:
+                return None
+            window = _Window(lines=lines)
+            self._windows.append(window)
+            for piece in cut(lines, self._pool.spec.decode):
+                self._submit(window, piece)
+        return None
+
+    def _submit(self, window: _Window, piece: list[int]) -> None:
+        future = self._pool.submit([window.lines[index] for index in piece])
+        self._under_way += 1
+        future.add_done_callback(lambda done: self._events.put((window, piece, done)))
+
+    def _collect(self) -> None:
+        """Wait for an event, then deal with all there are."""
+        event = self._events.get()
+        while True:
+            if event is not None:
+                window, piece, done = event
+                self._under_way -= 1
+                window.found.update(zip(piece, done.result(), strict=True))
+            if self._events.empty():
+                return
+            event = self._events.get()
+
+    def _write_ready(self) -> None:
+        while self._windows:
+            window = self._windows[0]
+            if ready := window.next():
+                self._write(ready)
+            if window.written < len(window.lines):
+                return
+            self._windows.popleft()
+
+
+def cut(lines: Sequence[Line], config: DecodeConfig) -> list[list[int]]:
+    """Indices of lines of like length that one worker takes at a time: about a batch, longest first. It depends on the
+    lines alone, and so do the translations."""
+    budget = config.batch_tokens * _CHARS_PER_TOKEN // config.beam
+    order = sorted(range(len(lines)), key=lambda index: (-len(lines[index].text), index))
+    pieces: list[list[int]] = []
+    for index in order:
+        if pieces and (len(pieces[-1]) + 1) * len(lines[pieces[-1][0]].text) <= budget:
+            pieces[-1].append(index)
+        else:
+            pieces.append([index])
+    return pieces

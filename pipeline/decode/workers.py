@@ -1,0 +1,205 @@
+"""Processes of this machine that hold a model and translate lines until they are closed. Free of torch, which they
+alone load."""
+
+import pickle
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pipeline.decode.config import DecodeConfig
+from pipeline.decode.text import Line, Long, Translated
+from pipeline.parallel.config import RuntimeConfig
+from pipeline.parallel.launch import common_environment
+from pipeline.tasks.call import TaskFailed, pack
+from pipeline.tasks.pool import Worker, WorkerDied
+
+if TYPE_CHECKING:
+    from pipeline.decode.translator import Translator
+
+LOADED = ("precision", "average", "average_of")  # settings of decoding that a loaded model has for good
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslatorSpec:
+    """What a Translator is made of. checkpoints, vocabulary: directories. experts: path of a pruning, empty for all.
+    max_source_tokens, long: of `Translator`."""
+
+    checkpoints: str
+    vocabulary: str
+    decode: DecodeConfig
+    max_source_tokens: int
+    long: Long = "split"
+    experts: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Call:
+    """What a worker is asked for; without lines it loads the model."""
+
+    spec: TranslatorSpec
+    runtime: RuntimeConfig
+    config: DecodeConfig
+    lines: Sequence[Line] = ()
+
+
+class TranslatorPool:
+    """`runtime.processes` processes with one device each, which begin to load the model at once.
+
+    A context that ends them. They are gone, too, when this process is, however it ends.
+    """
+
+    def __init__(self, spec: TranslatorSpec, runtime: RuntimeConfig) -> None:
+        self.spec, self.runtime = spec, runtime
+        self._calls: SimpleQueue[tuple[Future[list[Translated]], bytes] | None] = SimpleQueue()
+        self._closed = False
+        self._lock = threading.Lock()
+        self._workers: list[Worker] = [self._start(slot) for slot in range(runtime.processes)]
+        self._loaded: list[Future[None]] = [Future() for _ in self._workers]
+        self._threads = [
+            threading.Thread(target=self._serve, args=(slot,), daemon=True) for slot in range(runtime.processes)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> "TranslatorPool":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def wait(self) -> None:
+        """Until all processes have loaded the model. Raises what kept one from it: ValueError, OSError, TaskFailed."""
+        for loaded in self._loaded:
+            loaded.result()
+
+    def submit(self, lines: Sequence[Line], config: DecodeConfig | None = None) -> "Future[list[Translated]]":
+        """The lines' translations, in their order, all by one process: cut what is more than a few batches.
+
+        config: in place of the spec's. Raises ValueError where the model would have to be loaded anew for it. The
+        result may be an error, of the lines (ValueError) or that their process was lost (TaskFailed); the pool goes on.
+        """
+        config = config or self.spec.decode
+        for name in LOADED:
+            if getattr(config, name) != getattr(self.spec.decode, name):
+                raise ValueError(
+                    f"decode.{name}={getattr(config, name)}: the model is loaded with {getattr(self.spec.decode, name)}"
+                    "; start again with the other"
+                )
+        future: Future[list[Translated]] = Future()
+        call = self._pack(lines, config)
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the pool is closed")
+            self._calls.put((future, call))
+        return future
+
+    def close(self) -> None:
+        """End the processes, in the middle of a call too; what has no result yet is cancelled or lost."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for _ in self._threads:
+                self._calls.put(None)
+            for worker in self._workers:
+                worker.kill()
+        for thread in self._threads:
+            thread.join()
+        for worker in self._workers:
+            worker.close()
+
+    def _pack(self, lines: Sequence[Line], config: DecodeConfig) -> bytes:
+        call = _Call(spec=self.spec, runtime=self.runtime, config=config, lines=lines)
+        return pack(_perform, call, "translate")
+
+    def _start(self, slot: int) -> Worker:
+        place = {"RANK": slot, "LOCAL_RANK": slot, "WORLD_SIZE": self.runtime.processes}
+        return Worker({**common_environment(self.runtime.threads), **{name: str(of) for name, of in place.items()}})
+
+    def _serve(self, slot: int) -> None:
+        """Make one call after another with the worker of this slot."""
+        self._load(slot, self._loaded[slot])
+        while (asked := self._calls.get()) is not None:
+            future, call = asked
+            if self._closed:
+                future.cancel()
+            if not future.set_running_or_notify_cancel():
+                continue
+            if not self._workers[slot].alive():  # it was lost while it waited
+                self._replace(slot)
+            try:
+                future.set_result(pickle.loads(self._workers[slot].call(call)).value())
+            except WorkerDied as death:
+                future.set_exception(_lost(death))
+                self._replace(slot)
+            except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked
+                future.set_exception(error)
+
+    def _load(self, slot: int, loaded: "Future[None]") -> None:
+        try:
+            pickle.loads(self._workers[slot].call(self._pack((), self.spec.decode))).value()
+        except WorkerDied as death:
+            self._renew(slot)  # the next call loads the model, or dies of it
+            loaded.set_exception(_lost(death))
+        except BaseException as error:  # noqa: BLE001 - it belongs to `wait`, and to the calls, which meet it again
+            loaded.set_exception(error)
+        else:
+            loaded.set_result(None)
+
+    def _replace(self, slot: int) -> None:
+        """A new process, which loads the model before the next call comes."""
+        if self._renew(slot):
+            self._load(slot, Future())
+
+    def _renew(self, slot: int) -> bool:
+        with self._lock:
+            if self._closed:
+                return False
+            self._workers[slot].close()
+            self._workers[slot] = self._start(slot)
+            return True
+
+
+def _lost(death: WorkerDied) -> TaskFailed:
+    return TaskFailed(
+        f"translate: a process {death}; another has taken its place: translate again, with fewer lines at once, "
+        "decode.batch_tokens or runtime.processes lowered if memory was short"
+    )
+
+
+_translators: dict[TranslatorSpec, "Translator"] = {}  # of a worker
+
+
+def _perform(call: _Call) -> list[Translated]:
+    """In the worker."""
+    if call.spec not in _translators:
+        _translators[call.spec] = _load(call.spec, call.runtime)
+    found = dict(_translators[call.spec].using(call.config).translate(call.lines))
+    return [found[index] for index in range(len(call.lines))]
+
+
+def _load(spec: TranslatorSpec, runtime: RuntimeConfig) -> "Translator":
+    from pipeline.decode.model import load_model
+    from pipeline.decode.translator import Translator
+    from pipeline.parallel.device import Place
+    from pipeline.vocab.tokenizer import Vocabulary
+
+    device = Place.take(runtime).device
+    vocabulary = Vocabulary.load(Path(spec.vocabulary))
+    limits: Any = {"max_source_tokens": spec.max_source_tokens, "long": spec.long}
+    model = load_model(
+        Path(spec.checkpoints),
+        vocabulary,
+        longest=spec.max_source_tokens,
+        config=spec.decode,
+        device=device,
+        experts=spec.experts,
+    )
+    return Translator(model, vocabulary, spec.decode, **limits)

@@ -1,0 +1,198 @@
+"""`make translate`: lines in, their translations out, one for one."""
+
+import json
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline.config import ROOT, compose_tree
+from pipeline.corpus.languages import LangPair
+from pipeline.decode.stream import Stream
+from pipeline.decode.text import EMPTY, SPLIT, TOO_LONG, TRUNCATED, Line, Long, Translated
+from pipeline.decode.workers import TranslatorPool
+from pipeline.parallel.config import RuntimeConfig
+from pipeline.schema import build
+from pipeline.stage import ReaderGone, Store
+from pipeline.translation import FinishedRun
+
+logger = logging.getLogger(__name__)
+
+STDIN, STDOUT = 0, 1
+_REPLACED = "bytes replaced"
+_SAID = {
+    EMPTY: "{} empty",
+    SPLIT: "{} of more than {limit} tokens, translated in parts",
+    TRUNCATED: "{} of more than {limit} tokens, of which the rest is not translated",
+    TOO_LONG: "{} of more than {limit} tokens, not translated",
+    _REPLACED: "{} that are not UTF-8, read with U+FFFD in place of what is wrong",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateConfig:
+    """What configs/translate.yaml says. input, output: paths, empty for the standard streams."""
+
+    run: str
+    pair: str
+    experts: str
+    input: str
+    output: str
+    format: Literal["text", "json"]
+    errors: Literal["strict", "replace"]
+    long: Long
+    decode: dict[str, Any]
+    runtime: RuntimeConfig
+
+    def __post_init__(self) -> None:
+        if not self.pair and self.format == "text":
+            raise ValueError("pair is empty; give the direction to translate, such as pair=de-en")
+        if self.runtime.launcher != "local":
+            raise ValueError(
+                f"runtime.launcher={self.runtime.launcher}: lines are translated on this machine; set it to local, or "
+                "translate a file in bulk with make backtranslate"
+            )
+        if self.input and not Path(self.input).is_file():
+            raise ValueError(f"input={self.input} is no file; without it, lines come from the standard input")
+        if self.output and not Path(self.output).absolute().parent.is_dir():
+            raise ValueError(f"output={self.output} would be in a directory that does not exist; make it first")
+        if self.input and self.output and Path(self.output).exists() and Path(self.output).samefile(self.input):
+            raise ValueError(f"output={self.output} is the input, which it would overwrite; choose another file")
+
+
+def load_translate(overrides: Sequence[str]) -> TranslateConfig:
+    """The configuration of `make translate`. Raises ValueError with what to change."""
+    return build(TranslateConfig, compose_tree("translate", overrides))
+
+
+def translate(config: TranslateConfig) -> None:
+    """To the end of the input. Raises ValueError, on a line that cannot be read with its number and when those before
+    are translated; ReaderGone; TaskFailed."""
+    store = Store(ROOT / config.runtime.artifacts)
+    run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store).pruned(config.experts)
+    pair = run.pair(config.pair) if config.pair else None
+    spec = run.spec(run.decode_with(config.decode), long=config.long)
+    counts: Counter[str] = Counter()
+    parser = _Parser(config, run, pair, counts)
+    render = _json if config.format == "json" else _text
+    with _opened(config) as (source, target), TranslatorPool(spec, config.runtime) as pool:
+
+        def write(found: Sequence[Translated]) -> None:
+            _write(target, "".join(render(each) + "\n" for each in found).encode())
+            counts.update(fate for each in found for fate in (each.skipped, each.cut) if fate)
+
+        stream = Stream(source, parser.json if config.format == "json" else parser.text, write, pool)
+        pool.wait()
+        if source == STDIN and sys.stdin.isatty():
+            logger.info("run %s is ready: a line and Enter translates, Ctrl-D ends", run.name)
+        try:
+            stream.run()
+        finally:
+            _say(counts, run)
+
+
+class _Parser:
+    """Lines of text from bytes. Raises ValueError, with the number of the line from 1."""
+
+    def __init__(
+        self, config: TranslateConfig, run: FinishedRun, pair: LangPair | None, counts: "Counter[str]"
+    ) -> None:
+        self._where, self._errors = config.input or "standard input", config.errors
+        self._run, self._pair, self._counts = run, pair, counts
+
+    def text(self, number: int, content: bytes) -> Line:
+        assert self._pair is not None
+        return Line(text=self._decoded(number, content), target=self._pair.tgt, number=number)
+
+    def json(self, number: int, content: bytes) -> Line:
+        where = f"{self._where}, line {number + 1}"
+        try:
+            values = json.loads(self._decoded(number, content))
+        except json.JSONDecodeError as error:
+            raise ValueError(f'{where} is no JSON ({error}); write {{"text": "…"}} on each') from error
+        if not isinstance(values, dict):
+            raise ValueError(f'{where} is no JSON object; write {{"text": "…"}}')
+        asked = build(_Asked, values, where)
+        if asked.pair is None and self._pair is None:
+            raise ValueError(f'{where} has no "pair", and no pair= is given for all; give one of them')
+        pair = self._pair
+        if asked.pair is not None:
+            try:
+                pair = self._run.pair(asked.pair)
+            except ValueError as error:
+                raise ValueError(f"{where}: {error}") from error
+        try:
+            f"{asked.text}{asked.prefix}".encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{where} has half a surrogate pair, which is no character; escape both halves") from error
+        assert pair is not None
+        return Line(text=asked.text, target=pair.tgt, prefix=asked.prefix, number=number)
+
+    def _decoded(self, number: int, content: bytes) -> str:
+        content = content.removesuffix(b"\r")
+        try:
+            return content.decode()
+        except UnicodeDecodeError as error:
+            if self._errors == "replace":
+                self._counts[_REPLACED] += 1
+                return content.decode(errors="replace")
+            raise ValueError(
+                f"{self._where}, line {number + 1} is not UTF-8: byte 0x{content[error.start]:02x} at byte "
+                f"{error.start + 1}; the lines before are translated; convert it (iconv), or set errors=replace"
+            ) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """A line of JSON."""
+
+    text: str
+    prefix: str = ""
+    pair: str | None = None
+
+
+def _text(found: Translated) -> str:
+    return found.text
+
+
+def _json(found: Translated) -> str:
+    values = {"text": found.text, "score": found.score, **asdict(found)}
+    return json.dumps(values, ensure_ascii=False)
+
+
+def _say(counts: "Counter[str]", run: FinishedRun) -> None:
+    if said := [text.format(counts[fate], limit=run.max_source_tokens) for fate, text in _SAID.items() if counts[fate]]:
+        logger.info("lines: %s", "; ".join(said))
+
+
+@contextmanager
+def _opened(config: TranslateConfig) -> Iterator[tuple[int, int]]:
+    """Descriptors to read from and to write to."""
+    opened: list[int] = []
+
+    def descriptor(path: str, standard: int, flags: int) -> int:
+        if not path:
+            return standard
+        opened.append(os.open(path, flags, 0o666))
+        return opened[-1]
+
+    try:
+        source = descriptor(config.input, STDIN, os.O_RDONLY)
+        yield source, descriptor(config.output, STDOUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    finally:
+        for each in opened:
+            os.close(each)
+
+
+def _write(target: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        try:
+            left = left[os.write(target, left) :]
+        except BrokenPipeError as error:
+            raise ReaderGone from error
