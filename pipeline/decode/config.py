@@ -1,22 +1,30 @@
 """Configuration of decoding; free of torch so that it loads fast."""
 
+import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 SPEED_ONLY = ("batch_tokens", "beam_memory")  # fields that change no translation
+AT_LEAST = {
+    **dict.fromkeys(("beam", "n_best", "max_length_extra", "batch_tokens", "average"), 1),
+    **dict.fromkeys(("length_penalty", "coverage_penalty", "max_length_ratio", "min_length"), 0),
+    **dict.fromkeys(("no_repeat_ngram", "top_k", "seed", "capacity_factor"), 0),
+}
+OF_SAMPLING = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeConfig:
     """How a model translates.
 
-    search: beam, or sample, which draws `n_best` hypotheses. beam: hypotheses kept; 1 is greedy. n_best: hypotheses of
-    a sentence that are returned, at most beam ones of a beam search.
+    search: beam, or sample, which draws `n_best` hypotheses. beam: hypotheses kept, 1 is greedy; sampling does without.
+    n_best: hypotheses of a sentence that are returned, at most beam ones of a beam search.
     length_norm: what a hypothesis' log-probability is divided by: gnmt is ((5 + |Y|) / 6)^α (arXiv:1609.08144, equation
-    14), power is |Y|^α (transformers, CTranslate2), with α = length_penalty and |Y| in target tokens, `</s>` counted.
-    coverage_penalty: β of the same equation, 0 for none.
-    max_length_ratio, max_length_extra: a translation ends after ratio · source tokens + extra tokens. min_length: of
-    tokens before `</s>` is allowed. no_repeat_ngram: no n tokens in a row occur twice; 0 allows it.
+    14), power is |Y|^α (transformers, CTranslate2), with α = length_penalty and |Y| in target tokens behind a forced
+    prefix, `</s>` counted. coverage_penalty: β of the same equation, 0 for none.
+    max_length_ratio, max_length_extra: a translation ends after ratio · source tokens + extra tokens, `</s>` and prefix
+    counted; ratio 0 is the same length for all. min_length: tokens before `</s>` is allowed, prefix counted, below that
+    limit. no_repeat_ngram: no n tokens in a row occur twice; 0 allows it.
     temperature, top_k, top_p, seed: of sampling; top_k = 0 and top_p = 1 keep all tokens.
     precision: fp32, bf16, or fp64. capacity_factor: of experts, 0 for no capacity, so that no token is dropped; with a
     capacity, what else is in a batch changes a translation.
@@ -48,25 +56,49 @@ class DecodeConfig:
     average_of: Literal["last", "best"] = "last"
 
     def __post_init__(self) -> None:
-        for name in ("beam", "n_best", "batch_tokens", "max_length_extra", "average"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"decode.{name}={getattr(self, name)} must be at least 1")
-        for name in (
-            "length_penalty",
-            "coverage_penalty",
-            "max_length_ratio",
-            "min_length",
-            "no_repeat_ngram",
-            "top_k",
-        ):
-            if getattr(self, name) < 0:
-                raise ValueError(f"decode.{name}={getattr(self, name)} must not be negative")
-        if self.search == "beam" and self.n_best > self.beam:
-            raise ValueError(f"decode.n_best={self.n_best} hypotheses need decode.beam={self.n_best} or more")
+        for name, hint in get_type_hints(DecodeConfig).items():
+            value, choices = getattr(self, name), get_args(hint)
+            if choices and value not in choices:
+                raise ValueError(f"decode.{name}={value!r} is not one of {', '.join(choices)}")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"decode.{name}={value} must be a finite number")
+        for name, least in AT_LEAST.items():
+            if getattr(self, name) < least:
+                remedy = f"be at least {least}" if least else "not be negative"
+                raise ValueError(f"decode.{name}={getattr(self, name)} must {remedy}")
+        if self.seed >= 1 << 63:
+            raise ValueError(f"decode.seed={self.seed} must be below 2^63")
+        if self.max_length_ratio == 0 and self.min_length >= self.max_length_extra:
+            raise ValueError(
+                f"decode.min_length={self.min_length} leaves no room for </s> within decode.max_length_extra="
+                f"{self.max_length_extra}; lower the one or raise the other"
+            )
+        self._check_search()
+
+    def _check_search(self) -> None:
+        if self.search == "beam":
+            if self.n_best > self.beam:
+                raise ValueError(f"decode.n_best={self.n_best} hypotheses need decode.beam={self.n_best} or more")
+            for name, neutral in OF_SAMPLING.items():
+                if getattr(self, name) != neutral:
+                    raise ValueError(
+                        f"decode.{name}={getattr(self, name)} is of sampling; set decode.search=sample, or leave it "
+                        f"{neutral}"
+                    )
+        if self.temperature <= 0:
+            raise ValueError(f"decode.temperature={self.temperature} must be positive; for the best token take beam=1")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"decode.top_p={self.top_p} must lie in (0, 1]; 1 keeps all tokens")
+
+    @property
+    def hypotheses(self) -> int:
+        """Hypotheses of a sentence that are decoded side by side."""
+        return self.beam if self.search == "beam" else self.n_best
 
     def decisive(self) -> dict[str, Any]:
-        """What can change a translation."""
-        return {key: value for key, value in asdict(self).items() if key not in SPEED_ONLY}
+        """What can change a translation; with a capacity, also what is decoded together."""
+        without = SPEED_ONLY if not self.capacity_factor else ("beam_memory",)
+        return {key: value for key, value in asdict(self).items() if key not in without}
 
     @property
     def averaged_rule(self) -> str:

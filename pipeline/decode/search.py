@@ -1,34 +1,18 @@
 """From encoded sentences to hypotheses: what every way of searching shares."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
+from pipeline.decode.beam import BeamSearch
 from pipeline.decode.config import DecodeConfig
+from pipeline.decode.hypothesis import Hypothesis, Request, check, length_penalty, max_length
+from pipeline.decode.sample import Sampling
+from pipeline.model.capacity import DropCount, evaluation_capacity
 from pipeline.model.transformer import Transformer
-from pipeline.vocab.symbols import BOS, PAD
 
-NEVER = (BOS, PAD)  # ids that no translation contains
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """A sentence to translate. source: token ids with tag and `</s>`. prefix: target ids that the translation begins
-    with. number: of the sentence in its text, which sampling draws by."""
-
-    source: Sequence[int]
-    prefix: Sequence[int] = ()
-    number: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hypothesis:
-    """tokens: without `</s>`, forced prefix included. score: log-probability, normalised by length."""
-
-    tokens: list[int]
-    score: float
+__all__ = ["Alone", "DropCount", "Hypothesis", "Peers", "Request", "length_penalty", "max_length", "search"]
 
 
 class Peers(Protocol):
@@ -53,20 +37,32 @@ class Alone:
 
 @torch.inference_mode()
 def search(
-    model: Transformer, requests: Sequence[Request], config: DecodeConfig, peers: Peers | None = None
+    model: Transformer,
+    requests: Sequence[Request],
+    config: DecodeConfig,
+    peers: Peers | None = None,
+    drops: DropCount | None = None,
 ) -> list[list[Hypothesis]]:
-    """The `n_best` best hypotheses of each sentence, best first. Without requests it is idle with its peers."""
-    from pipeline.decode.beam import beam_search
+    """The `n_best` best hypotheses of each sentence, best first. Without requests it is idle with its peers.
 
-    return beam_search(model.eval(), requests, config, peers or Alone())
-
-
-def length_penalty(length: int, config: DecodeConfig) -> float:
-    """What a log-probability of `length` target tokens, `</s>` counted, is divided by."""
-    base = (5 + length) / 6 if config.length_norm == "gnmt" else length
-    return float(base**config.length_penalty)
-
-
-def max_length(source_tokens: int, config: DecodeConfig) -> int:
-    """Most target tokens, `</s>` counted."""
-    return int(config.max_length_ratio * source_tokens) + config.max_length_extra
+    drops: gets added what a capacity of the experts drops (`decode.capacity_factor`).
+    Raises ValueError on a prefix that leaves no room for a translation, on a capacity that the model's gates do not
+    have, and where no hypothesis has a finite score.
+    """
+    peers = peers or Alone()
+    for request in requests:
+        check(request, config)
+    with evaluation_capacity(model.eval(), config.capacity_factor, drops or DropCount()):
+        if not peers.any(bool(requests)):
+            return []
+        if not requests:
+            peers.idle(model, decoder=False)
+            running = None
+        else:
+            running = (BeamSearch if config.search == "beam" else Sampling)(model, requests, config)
+        while peers.any(running is not None and running.rows.busy):
+            if running is not None and running.rows.busy:
+                running.step()
+            else:
+                peers.idle(model, decoder=True)
+    return [] if running is None else [found[: config.n_best] for found in running.rows.found]

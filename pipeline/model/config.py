@@ -84,6 +84,15 @@ class MoEConfig:
             ]
         return []
 
+    def check_evaluation_capacity(self, factor: float) -> None:
+        """Raise ValueError where decoding asks for a capacity that a gate does not have."""
+        for path, gate in (("gate", self.gate), ("encoder_gate", self.encoder_gate)):
+            if factor and self.num_experts and gate is not None and not gate.queues:
+                raise ValueError(
+                    f"decode.capacity_factor={factor}: tokens do not queue for experts behind model.moe.{path}="
+                    f"{gate.kind}, so there is none to drop; set it to 0"
+                )
+
     def gate_of(self, *, decoder: bool) -> GateConfig:
         """The gate of the encoder's or the decoder's MoE layers."""
         return self.gate if decoder or self.encoder_gate is None else self.encoder_gate

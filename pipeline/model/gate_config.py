@@ -1,7 +1,8 @@
 """Configuration of the gates, one dataclass each, told apart by `kind`; free of torch so that it loads fast.
 
 Every gate says how many experts a token visits (`experts_per_token`, on average where it varies) and how many numbers
-its router computes for each expert (`router_width`), which is what its cost depends on.
+its router computes for each expert (`router_width`), which is what its cost depends on. `queues`: whether tokens queue
+for an expert, so that it may have a capacity in evaluation.
 """
 
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ class Top2Config:
     k: ClassVar[int] = 2
     experts_per_token: ClassVar[float] = 2
     router_width: ClassVar[int] = 1
+    queues: ClassVar[bool] = True
 
     def check(self, num_experts: int, path: str) -> None:
         """Raise ValueError where the gate cannot work with so many experts; `path` names it."""
@@ -55,6 +57,7 @@ class Top1Config:
     k: ClassVar[int] = 1
     experts_per_token: ClassVar[float] = 1
     router_width: ClassVar[int] = 1
+    queues: ClassVar[bool] = True
 
     def check(self, num_experts: int, path: str) -> None:
         _at_most(num_experts, 1, path, "one choice a token")
@@ -80,6 +83,7 @@ class DroplessConfig:
     balance_weight: float = 0.01
 
     router_width: ClassVar[int] = 1
+    queues: ClassVar[bool] = False
     sees_later_tokens: ClassVar[bool] = False
 
     @property
@@ -105,6 +109,7 @@ class NoisyTopKConfig:
     load_weight: float = 0.01
 
     router_width: ClassVar[int] = 2
+    queues: ClassVar[bool] = True
     sees_later_tokens: ClassVar[bool] = False
 
     @property
@@ -134,6 +139,7 @@ class HierarchicalConfig:
     load_weight: float = 0.01
 
     router_width: ClassVar[int] = 2
+    queues: ClassVar[bool] = True
     sees_later_tokens: ClassVar[bool] = False
 
     @property
@@ -167,6 +173,7 @@ class BalancedConfig:
     threshold_weight: float = 0.01
 
     router_width: ClassVar[int] = 1
+    queues: ClassVar[bool] = False
     sees_later_tokens: ClassVar[bool] = False  # its training mask does, its thresholds do not: see ModelConfig
 
     @property
@@ -189,6 +196,7 @@ class ExpertChoiceConfig:
     capacity_factor: float = 2.0
 
     router_width: ClassVar[int] = 1
+    queues: ClassVar[bool] = False
     sees_later_tokens: ClassVar[bool] = True
 
     @property

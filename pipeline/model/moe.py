@@ -6,8 +6,8 @@ cuts E over devices from outside: it slices the experts' parameters and gives th
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from pipeline.model.config import MoEConfig
 from pipeline.model.dispatch import combine, dispatch
 from pipeline.model.experts import Experts
 from pipeline.model.gating import Gating
-from pipeline.model.routers import Routing, build_router
+from pipeline.model.routers import Queueing, Routing, build_router
 from pipeline.model.selection import Selection
 from pipeline.model.tokens import Tokens
 
@@ -47,9 +47,15 @@ class MoEStatistics:
     usage_PE: Tensor
 
 
+class Counting(Protocol):
+    """Counts what capacity drops."""
+
+    def add(self, decision: Gating | Selection) -> None: ...
+
+
 class MoE(nn.Module):
     """A router, experts, and the way between them. In training experts may have a capacity and routing may be random;
-    evaluation drops nothing and draws nothing.
+    evaluation draws nothing, and drops nothing unless a capacity is asked for (`pipeline.model.capacity`).
 
     decoder: whose layer it is, which may decide the gate. ffn_dim: hidden size of the shared network of conditional
     routing, where that is configured. decisions: what the router runs under, set by `pipeline.model.recompute`.
@@ -63,6 +69,7 @@ class MoE(nn.Module):
         self.experts = Experts(config.num_experts, dim, config.expert_dim)
         self.conditional = Conditional(dim, ffn_dim, config.conditional) if config.conditional else None
         self.decisions: AbstractContextManager[Any] = nullcontext()
+        self.drops: Counting | None = None
 
     @property
     def loss_weights(self) -> dict[str, float]:
@@ -71,6 +78,13 @@ class MoE(nn.Module):
         if self.config.conditional is not None:
             weights["budget"] = self.config.conditional.weight
         return {name: weight for name, weight in weights.items() if weight}
+
+    def limit_evaluation(self, factor: float, drops: Counting | None) -> None:
+        """Give experts a capacity in evaluation, of `factor` fair shares; 0 takes it away. drops: counts what it drops.
+        Raises ValueError where the gate has none."""
+        self.config.check_evaluation_capacity(factor)
+        if isinstance(self.router, Queueing):
+            self.router.evaluation_factor, self.drops = factor, drops
 
     def forward(self, x_GSM: Tensor, tokens: Tokens) -> tuple[Tensor, MoEStatistics]:
         # the gate is float32 whatever the rest is
@@ -81,6 +95,9 @@ class MoE(nn.Module):
             gate_GS, losses["budget"] = self.conditional.gate(x_GSM, tokens.valid_GS)
         statistics = self._statistics(routing, tokens, losses)
         decision = routing.decision
+        if self.drops is not None and isinstance(decision, Gating):
+            self.drops.add(decision)
+            decision = replace(decision, capacity=None)  # ragged rows: processes have passes of different sizes
         if self.training and self.config.output_masking:
             decision = mask_outputs(decision, self.config.output_masking)
         by_einsum = self.config.dispatch == "einsum" and decision.capacity is not None

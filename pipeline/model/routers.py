@@ -3,11 +3,13 @@
 G groups, S tokens of a group, M model, E experts, C capacity, A groups of experts, B experts of such a group.
 A router gets float32 tokens outside autocast. Its weights are [E, M], as Linear's: the gradient of a narrow [M, E] is
 eight times slower in MKL. In training it draws from torch's default generator, seeded by group
-(`pipeline.model.noise`); in evaluation it draws nothing and nothing has a capacity.
+(`pipeline.model.noise`); in evaluation it draws nothing, and nothing has a capacity but where one is asked for
+(`pipeline.model.capacity`).
 """
 
 import math
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -44,6 +46,24 @@ def capacity_of(factor: float, k: float, num_tokens: int, num_experts: int) -> i
     return max(1, math.ceil(factor * k * num_tokens / num_experts))
 
 
+@runtime_checkable
+class Queueing(Protocol):
+    """A router whose tokens queue for experts. evaluation_factor: of a capacity in evaluation; 0 is none."""
+
+    training: bool
+    evaluation_factor: float
+
+
+def slots(router: Queueing, factor: float, k: float, tokens: Tokens, num_experts: int) -> int | None:
+    """C of this pass or None: by `factor` and the size of a group in training, in evaluation by `evaluation_factor` and
+    the real tokens of the fullest group, so that padding decides nothing."""
+    if router.training:
+        return capacity_of(factor, k, tokens.valid_GS.shape[1], num_experts) if factor > 0 else None
+    if router.evaluation_factor == 0:
+        return None
+    return capacity_of(router.evaluation_factor, k, int(tokens.valid_GS.sum(dim=1).max()), num_experts)
+
+
 class Top2Router(nn.Module):
     """See Top2Config."""
 
@@ -51,14 +71,14 @@ class Top2Router(nn.Module):
         super().__init__()
         self.config, self.with_z = config, with_z
         self.wg_EM = nn.Parameter(torch.empty(num_experts, dim))
+        self.evaluation_factor = 0.0
         self.loss_weights = {"balance": config.balance_weight}
 
     def forward(self, x_GSM: Tensor, tokens: Tokens) -> Routing:
         G, S, _ = x_GSM.shape
-        c, capacity, rnd_GS = self.config, None, None
-        if self.training:
-            capacity = capacity_of(c.capacity_factor, c.k, S, len(self.wg_EM))
-            rnd_GS = torch.rand(G, S, device=x_GSM.device) if c.second == "random" else None
+        c = self.config
+        capacity = slots(self, c.capacity_factor, c.k, tokens, len(self.wg_EM))
+        rnd_GS = torch.rand(G, S, device=x_GSM.device) if self.training and c.second == "random" else None
         choices, observed = choose_from(x_GSM, self.wg_EM, c.k, tokens.valid_GS, with_z=self.with_z)
         decision = top2_of_choices(
             choices,
@@ -78,13 +98,14 @@ class Top1Router(nn.Module):
         super().__init__()
         self.config, self.with_z = config, with_z
         self.wg_EM = nn.Parameter(torch.empty(num_experts, dim))
+        self.evaluation_factor = 0.0
         self.loss_weights = {"balance": config.balance_weight}
 
     def forward(self, x_GSM: Tensor, tokens: Tokens) -> Routing:
-        c, capacity = self.config, None
-        if self.training:
-            capacity = capacity_of(c.capacity_factor, c.k, x_GSM.shape[1], len(self.wg_EM))
-            x_GSM = x_GSM * torch.empty_like(x_GSM).uniform_(1 - c.jitter, 1 + c.jitter) if c.jitter else x_GSM
+        c = self.config
+        capacity = slots(self, c.capacity_factor, c.k, tokens, len(self.wg_EM))
+        if self.training and c.jitter:
+            x_GSM = x_GSM * torch.empty_like(x_GSM).uniform_(1 - c.jitter, 1 + c.jitter)
         choices, observed = choose_from(x_GSM, self.wg_EM, c.k, tokens.valid_GS, with_z=self.with_z)
         decision = top1_of_choices(choices, capacity, valid_GS=tokens.valid_GS, prioritized=c.prioritized)
         return Routing(decision=decision, observed=observed)
@@ -114,17 +135,16 @@ class NoisyTopKRouter(nn.Module):
         self.config, self.with_z = config, with_z
         self.wg_EM = nn.Parameter(torch.empty(num_experts, dim))
         self.wn_EM = nn.Parameter(torch.empty(num_experts, dim))
+        self.evaluation_factor = 0.0
         self.loss_weights = {"importance": config.importance_weight, "load": config.load_weight}
 
     def forward(self, x_GSM: Tensor, tokens: Tokens) -> Routing:
         c, logits_GSE = self.config, F.linear(x_GSM, self.wg_EM)
-        S, E = logits_GSE.shape[1:]
-        with_capacity = self.training and c.capacity_factor > 0
         decision = noisy_top_k_gating(
             logits_GSE,
             F.linear(x_GSM, self.wn_EM),
             c.k,
-            capacity_of(c.capacity_factor, c.k, S, E) if with_capacity else None,
+            slots(self, c.capacity_factor, c.k, tokens, len(self.wg_EM)),
             valid_GS=tokens.valid_GS,
             noise_GSE=torch.randn_like(logits_GSE) if self.training else None,
         )
@@ -144,21 +164,20 @@ class HierarchicalRouter(nn.Module):
         self.wn_AM = nn.Parameter(torch.empty(A, dim))
         self.wg_ABM = nn.Parameter(torch.empty(A, B, dim))
         self.wn_ABM = nn.Parameter(torch.empty(A, B, dim))
+        self.evaluation_factor = 0.0
         self.loss_weights = {"importance": config.importance_weight, "load": config.load_weight}
 
     def forward(self, x_GSM: Tensor, tokens: Tokens) -> Routing:
-        c, S = self.config, x_GSM.shape[1]
+        c = self.config
         primary_GSA = F.linear(x_GSM, self.wg_AM)
         secondary_GSAB = self._secondary(x_GSM, self.wg_ABM)
-        num_experts = secondary_GSAB[0, 0].numel()
-        with_capacity = self.training and c.capacity_factor > 0
         decision = hierarchical_gating(
             primary_GSA,
             F.linear(x_GSM, self.wn_AM),
             secondary_GSAB,
             self._secondary(x_GSM, self.wn_ABM),
             c.k,
-            capacity_of(c.capacity_factor, c.k**2, S, num_experts) if with_capacity else None,
+            slots(self, c.capacity_factor, c.k**2, tokens, secondary_GSAB[0, 0].numel()),
             valid_GS=tokens.valid_GS,
             primary_noise_GSA=torch.randn_like(primary_GSA) if self.training else None,
             secondary_noise_GSAB=torch.randn_like(secondary_GSAB) if self.training else None,

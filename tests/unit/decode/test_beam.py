@@ -1,105 +1,159 @@
-"""Beam search: against exhaustive search, against the teacher-forced model, and against itself in other batches."""
+"""Beam search: against a plain one, against all sequences there are, and against itself in other batches."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
 
-from pipeline.batch.assembly import assemble
-from pipeline.batch.config import GroupShape
-from pipeline.decode.config import DecodeConfig
-from pipeline.decode.incremental import DecoderState
+from pipeline.decode.rows import batch_size
 from pipeline.decode.search import Request, length_penalty, max_length, search
 from pipeline.vocab.symbols import BOS, EOS, PAD
-from tests.unit.model.test_transformer import Pairs, built, random_pairs, small
+from tests.unit.decode.plain_search import SOURCES, config, log_probabilities, normalized, plain_search, random_model
+
+OPTIONS = {
+    "power": {"length_norm": "power"},
+    "gnmt": {"length_penalty": 0.6, "n_best": 2},
+    "greedy": {"beam": 1},
+    "two": {"beam": 2, "length_penalty": 0.0},
+    "coverage": {"coverage_penalty": 0.4},
+    "min_length": {"min_length": 5},
+    "no_repeat_1": {"no_repeat_ngram": 1},
+    "no_repeat_2": {"no_repeat_ngram": 2},
+    "constant_length": {"max_length_ratio": 0.0, "max_length_extra": 4},
+    "one_token": {"max_length_ratio": 0.0, "max_length_extra": 1},
+    "all": {"coverage_penalty": 0.2, "min_length": 4, "no_repeat_ngram": 2, "length_norm": "power"},
+}
+each_option = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 
 
 @pytest.fixture(scope="module")
-def model():
-    """Random weights with sharp outputs, so that hypotheses differ."""
-    torch.manual_seed(0)
-    model = built(small()).eval()
-    with torch.no_grad():
-        model.target_embedding_VM.mul_(3.0)
-    return model.double()
+def models():
+    return [random_model(seed) for seed in range(2)]
 
 
-def config(**changes):
-    return DecodeConfig(**{"beam": 4, "length_penalty": 1.0, "max_length_ratio": 1.0, "max_length_extra": 4, **changes})
+def requests(prefixes):
+    return [Request(source=source, prefix=prefix) for source, prefix in zip(SOURCES, prefixes, strict=True)]
 
 
-def beam_search(model, sources, settings):
-    return [best for best, *_ in search(model, [Request(source=source) for source in sources], settings)]
+def prefixes_of(options):
+    """Of different lengths, where there is room."""
+    return [[]] * 6 if options.get("max_length_ratio") == 0 else [[], [7], [9, 30, 7], [], [11], [7, 7]]
 
 
-SOURCES = [[4, *pair[0]] for pair in random_pairs(12, seed=3).rows]
+def assert_same(found, expected):
+    for mine, theirs in zip(found, expected, strict=True):
+        assert [h.tokens for h in mine] == [h.tokens for h in theirs]
+        assert [h.score for h in mine] == pytest.approx([h.score for h in theirs], abs=1e-9)
 
 
-def log_probability(model, source, tokens):
-    """Of tokens and their `</s>`, by the training forward pass."""
-    data = Pairs([(source, [*tokens, EOS])])
-    shape = GroupShape(rows=1, source=len(source), target=len(tokens) + 1)
-    return -float(model(assemble([[(0, 0)]], shape, [data]), label_smoothing=0.0).nll_BT.sum())
+@each_option
+def test_a_batch_finds_what_a_plain_search_finds(models, options):
+    for model, prefixes in zip(models, ([[]] * 6, prefixes_of(options)), strict=True):
+        asked = requests(prefixes)
+        plain = [plain_search(model, r.source, config(**options), r.prefix) for r in asked]
+        assert_same(search(model, asked, config(**options)), plain)
 
 
-def test_scores_are_those_of_the_training_forward_pass(model):
-    """The cached, batched search against the packed model: same weights, other code."""
-    for source, found in zip(SOURCES, beam_search(model, SOURCES, config()), strict=True):
-        length = len(found.tokens) + 1
-        if length < max_length(len(source), config()):  # at its limit a hypothesis has no `</s>`
-            expected = log_probability(model, source, found.tokens) / length_penalty(length, config())
-            assert found.score == pytest.approx(expected, abs=1e-5)
+@each_option
+def test_translations_do_not_depend_on_the_batch(models, options):
+    asked = requests(prefixes_of(options))
+    together = search(models[0], asked, config(**options))
+    for order in ([5, 0, 4, 1, 3, 2], [2, 4], [3]):
+        apart = search(models[0], [asked[i] for i in order], config(**options))
+        assert_same(apart, [together[i] for i in order])
+
+
+def test_hypotheses_are_sorted_and_distinct(models):
+    for model in models:
+        for found in search(model, requests([[]] * 6), config()):
+            scores = [h.score for h in found]
+            assert scores == sorted(scores, reverse=True)
+            assert len({tuple(h.tokens) for h in found}) == len(found) == 4
+
+
+def test_the_best_is_the_best_of_many(models):
+    for one, four in zip(*(search(models[0], requests([[]] * 6), config(n_best=n)) for n in (1, 4)), strict=True):
+        assert one == four[:1]
 
 
 def test_a_wide_beam_finds_the_best_of_all_sequences():
     """Vocabulary of 8, at most 3 tokens: all sequences can be scored."""
-    small_model = built(small(num_experts=0, encoder_layers=1, decoder_layers=1)).eval()
+    model = random_model(3, num_experts=0, encoder_layers=1, decoder_layers=1)
     with torch.no_grad():
-        small_model.target_embedding_VM = torch.nn.Parameter(small_model.target_embedding_VM[:8] * 3)
-    source, settings = [4, 9, EOS], config(beam=200, max_length_ratio=1.0, max_length_extra=1, length_penalty=0.6)
-    (found,) = beam_search(small_model, [source], settings)
+        model.target_embedding_VM = torch.nn.Parameter(model.target_embedding_VM[:8])
+    source, settings = [4, 9, EOS], config(beam=200, max_length_ratio=0.0, max_length_extra=3, length_penalty=0.6)
+    ((found, *_),) = search(model, [Request(source=source)], settings)
     words = [w for w in range(8) if w not in (BOS, PAD, EOS)]
-    scored = {
-        tokens: log_probability(small_model, source, list(tokens)) / length_penalty(len(tokens) + 1, settings)
-        for n in range(3)
-        for tokens in itertools.product(words, repeat=n)
-    }
+    ends = [(*t, EOS) for n in range(3) for t in itertools.product(words, repeat=n)]
+    scored = {}
+    for tokens in (*ends, *itertools.product(words, repeat=3)):
+        logp = sum(log_probabilities(model, tuple(source), tokens[:n])[0][token] for n, token in enumerate(tokens))
+        scored[tokens] = normalized(logp, len(tokens), [[1.0]], settings)
     best = max(scored, key=scored.__getitem__)
-    assert found.score >= scored[best] - 1e-5
+    assert found.tokens == [token for token in best if token != EOS]
+    assert found.score == pytest.approx(scored[best], abs=1e-9)
 
 
-def test_one_beam_is_greedy(model):
-    for source, found in zip(SOURCES, beam_search(model, SOURCES, config(beam=1)), strict=True):
-        state = DecoderState(model, torch.tensor([source]), beam=1, max_length=64)
-        tokens, last = [], EOS
-        while len(tokens) + 1 < max_length(len(source), config()):
-            logp = state.step(torch.tensor([last]))[0].log_softmax(dim=-1)
-            logp[[BOS, PAD]] = -torch.inf
-            last = int(logp.argmax())
-            if last == EOS:
-                break
-            tokens.append(last)
-        assert found.tokens == tokens
-
-
-@pytest.mark.parametrize("size", [1, 3, 12])
-def test_translations_do_not_depend_on_the_batch(model, size):
-    together = beam_search(model, SOURCES, config())
-    order = list(range(len(SOURCES)))[::-1]
-    batches = [order[i : i + size] for i in range(0, len(order), size)]
-    for batch in batches:
-        for index, found in zip(batch, beam_search(model, [SOURCES[i] for i in batch], config()), strict=True):
-            assert found.tokens == together[index].tokens
-            assert found.score == pytest.approx(together[index].score, abs=1e-9)
-
-
-def test_output_ends_at_its_limit(model):
+def test_the_default_search_ends_at_its_limit(models):
     settings = config(max_length_ratio=0.5, max_length_extra=1)
-    for source, found in zip(SOURCES, beam_search(model, SOURCES, settings), strict=True):
-        assert len(found.tokens) <= max_length(len(source), settings)
+    lengths = [
+        (len(source), len(h.tokens))
+        for source, found in zip(SOURCES, search(models[0], requests([[]] * 6), settings), strict=True)
+        for h in found
+    ]
+    assert all(length <= max_length(source, settings) for source, length in lengths)
+    assert any(length == max_length(source, settings) for source, length in lengths)
+
+
+def test_batches_shrink_to_few_sizes_and_idle_rows_reach_no_expert(models):
+    """What the routers of the decoder see is the rows of sentences that are not done."""
+    model, seen = models[1], []
+    layer = model.moe_layers()["decoder.2"]
+    handle = layer.register_forward_hook(
+        lambda _, args, result: seen.append((len(args[1].valid_GS[0]), int(result[1].tokens)))
+    )
+    source = max(SOURCES, key=len)
+    found = search(
+        model, [Request(source=[*source[:n], EOS], number=n) for n in range(2, 9)] * 3, config(max_length_ratio=2.0)
+    )
+    handle.remove()
+    assert len(found) == 21
+    assert seen[0] == (84, 84)
+    assert {rows for rows, _ in seen} <= {84, *(4 * size for size in (16, 12, 8, 6, 4, 3, 2, 1))}
+    assert any(tokens < rows for rows, tokens in seen)
+    assert all(tokens > 0 and batch_size(tokens // 4) * 4 >= min(rows, 84 * 3 // 4) for rows, tokens in seen)
+
+
+def test_sizes_of_batches():
+    assert sorted({batch_size(n) for n in range(1, 49)}) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48]
+    assert all(n <= batch_size(n) < 1.5 * n + 1 for n in range(1, 300))
 
 
 def test_length_penalty_by_hand():
     """GNMT, equation 14: ((5 + 7) / 6)^0.5 = sqrt(2)."""
     assert length_penalty(7, config(length_penalty=0.5)) == pytest.approx(2**0.5)
     assert length_penalty(1, config(length_penalty=2.0)) == 1.0
+    assert length_penalty(9, config(length_penalty=0.5, length_norm="power")) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (Request(source=[], number=3), "sentence 3 has no source tokens"),
+        (Request(source=[4, EOS], prefix=[7, EOS]), r"prefix of sentence 0 has the special tokens \[2\]"),
+        (Request(source=[4, EOS], prefix=[7] * 6), "has 6 tokens, and its translation may have 6"),
+    ],
+)
+def test_what_cannot_be_translated_is_refused(models, request_, message):
+    with pytest.raises(ValueError, match=message):
+        search(models[0], [request_], config())
+
+
+@pytest.mark.parametrize("changes", [{}, {"search": "sample"}])
+def test_outputs_that_are_not_numbers_are_an_error(changes):
+    model = random_model(0, num_experts=0)
+    with torch.no_grad():
+        model.decoder.norm.bias.fill_(torch.nan)
+    with pytest.raises(ValueError, match="sentence 0 has no hypothesis with a finite score"):
+        search(model, requests([[]] * 6), replace(config(), **changes))

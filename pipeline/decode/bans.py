@@ -1,0 +1,39 @@
+"""Tokens that must not come next, and those that must.
+
+B hypotheses, T tokens so far, V vocabulary, N n-grams of a hypothesis.
+"""
+
+import torch
+from torch import Tensor
+
+from pipeline.decode.config import DecodeConfig
+from pipeline.vocab.symbols import BOS, EOS, PAD
+
+NEVER = (BOS, PAD)  # ids that no translation contains
+
+
+def ban(logits_BV: Tensor, tokens_BT: Tensor, config: DecodeConfig) -> None:
+    """Set to -inf, in place, what must not follow the tokens so far."""
+    logits_BV[:, NEVER] = -torch.inf
+    length = tokens_BT.shape[1]
+    if length < config.min_length:
+        logits_BV[:, EOS] = -torch.inf
+    if 0 < config.no_repeat_ngram <= length:
+        logits_BV.scatter_(1, repeating(tokens_BT, config.no_repeat_ngram), -torch.inf)
+
+
+def repeating(tokens_BT: Tensor, n: int) -> Tensor:
+    """Tokens [B, N] that would make an n-gram occur twice; `<s>` where there is none."""
+    ngram_BNn = tokens_BT.unfold(1, n, 1)
+    last_B1n = tokens_BT[:, tokens_BT.shape[1] - n + 1 :].unsqueeze(1)
+    matches_BN = (ngram_BNn[..., :-1] == last_B1n).all(dim=-1)
+    return ngram_BNn[..., -1].masked_fill(~matches_BN, BOS)
+
+
+def force(logits_BV: Tensor, normalizer_B: Tensor, token_B: Tensor) -> None:
+    """Make a token certain, in place, where one is given; it is padding elsewhere."""
+    given_B = token_B != PAD
+    logits_BV.masked_fill_(given_B.unsqueeze(1), -torch.inf)
+    normalizer_B.masked_fill_(given_B, 0)
+    logit_B1 = logits_BV.gather(1, token_B.unsqueeze(1)).masked_fill(given_B.unsqueeze(1), 0)
+    logits_BV.scatter_(1, token_B.unsqueeze(1), logit_B1)
