@@ -58,6 +58,8 @@ class PruningConfig:
             raise ValueError(f"name={self.name!r}: a pruning is named by letters, digits, dots, - and _ alone")
         if self.at_least < SMALLEST:
             raise ValueError(f"at_least={self.at_least}: a gate needs {SMALLEST} experts to choose from, or more")
+        if self.runtime.decode_experts == "sharded":
+            raise ValueError("runtime.decode_experts=sharded: a pruned model is not cut further; set it to replicated")
         if self.resamples < 100:
             raise ValueError(f"resamples={self.resamples}: an interval needs at least 100; 1000 is usual")
 

@@ -64,7 +64,7 @@ def bilingual(pair: LangPair, tier: BaselineTier, runtime: RuntimeConfig) -> Sys
         batch=tier.batch,
         model=tier.model,
         train=tier.train,
-        runtime=replace(runtime, processes=1, ep=1, launcher="local"),
+        runtime=replace(runtime, processes=1, ep=1, launcher="local", decode_experts="replicated"),
     )
 
 

@@ -173,6 +173,7 @@ def translate_lines(
             out=str(work),
             decode=decode or run.decode,
             runtime=runtime,
+            experts=run.experts,
         )
         launch_job("pipeline.decode.lines", asdict(job), directory=work / "log", runtime=runtime, title=job.title)
     for shard in shards:

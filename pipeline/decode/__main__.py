@@ -1,7 +1,7 @@
 """One process of a translation job: `python -m pipeline.decode job.json` with RANK and WORLD_SIZE set.
 
-Each process holds the whole model and takes its own share of the sentences, so no collective is needed and none can
-hang.
+Each process takes its own share of the sentences. Where it holds the whole model, no collective is needed and none can
+hang; where processes hold the experts between them, see `pipeline.decode.peers`.
 """
 
 import json
@@ -14,20 +14,16 @@ from tqdm import tqdm
 
 from pipeline.corpus.bitext import read_column
 from pipeline.decode.job import TranslateJob
-from pipeline.decode.model import load_model
-from pipeline.decode.share import Batch, translate_batches
+from pipeline.decode.share import Batch, load_translator, share, translate_batches
 from pipeline.decode.text import Line
-from pipeline.decode.translator import Translator
 from pipeline.parallel.device import Place
 from pipeline.parallel.process import StopRequest, run_process
 from pipeline.schema import build
-from pipeline.vocab.tokenizer import Vocabulary
 
 
 def translate(values: dict[str, Any], stop: StopRequest) -> None:
     job = build(TranslateJob, values)
     place = Place.take(job.runtime)
-    vocabulary = Vocabulary.load(Path(job.vocabulary))
     places: list[tuple[int, int]] = []  # pair and row of each line
     lines: list[Line] = []
     for index, (bitext, target, done) in enumerate(zip(job.bitexts, job.targets, map(set, job.done), strict=True)):
@@ -37,9 +33,7 @@ def translate(values: dict[str, Any], stop: StopRequest) -> None:
                 lines.append(Line(text=text, target=target, number=row))
     if not lines:  # an earlier attempt was interrupted after its last sentence
         return
-    checkpoints = Path(job.checkpoints)
-    model = load_model(checkpoints, vocabulary, config=job.decode, device=place.device, experts=job.experts)
-    translator = Translator(model, vocabulary, job.decode, max_source_tokens=0, long="whole")
+    translator = load_translator(job, place, stop, long="whole")
     plan = translator.plan(lines)
     with ExitStack() as opened:
         paths = [Path(job.out, f"{pair}.rank-{place.rank}.jsonl") for pair in job.pairs]
@@ -56,7 +50,7 @@ def translate(values: dict[str, Any], stop: StopRequest) -> None:
 
         for line in plan.fates if place.rank == 0 else ():  # what is empty has an empty translation
             record(line, "", 0.0)
-        mine = plan.batches[place.rank :: place.world]
+        mine = share(plan.batches, place, together=translator.peers is not None)
         quiet = place.rank != 0 or not sys.stderr.isatty()
         bar = tqdm(mine, desc=job.title, position=job.slot, unit="batch", leave=False, disable=quiet)
         translate_batches(translator, bar, write, stop=stop, title=job.title)

@@ -34,7 +34,7 @@ class LinesJob:
     """lines: Parquet file with the column `line`; shards: first row and end of those that are to be translated.
 
     target: language asked for. max_source_tokens: of a line, tag and end counted; longer ones are left out.
-    out: directory of the shards' files (`pipeline.decode.shards`).
+    out: directory of the shards' files (`pipeline.decode.shards`). experts: as in TranslateJob.
     """
 
     title: str
@@ -47,6 +47,7 @@ class LinesJob:
     out: str
     decode: DecodeConfig
     runtime: RuntimeConfig
+    experts: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

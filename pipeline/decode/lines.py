@@ -13,25 +13,19 @@ from typing import Any
 from tqdm import tqdm
 
 from pipeline.decode.job import LinesJob
-from pipeline.decode.model import load_model
 from pipeline.decode.shards import LineShard, Record, read_lines
-from pipeline.decode.share import Batch, translate_batches
+from pipeline.decode.share import Batch, load_translator, share, translate_batches
 from pipeline.decode.text import Line
 from pipeline.decode.translator import Translator
 from pipeline.parallel.device import Place
 from pipeline.parallel.process import StopRequest, run_process
 from pipeline.schema import build
-from pipeline.vocab.tokenizer import Vocabulary
 
 
 def translate(values: dict[str, Any], stop: StopRequest) -> None:
     job = build(LinesJob, values)
     place = Place.take(job.runtime)
-    vocabulary = Vocabulary.load(Path(job.vocabulary))
-    model = load_model(
-        Path(job.checkpoints), vocabulary, longest=job.max_source_tokens, config=job.decode, device=place.device
-    )
-    translator = Translator(model, vocabulary, job.decode, max_source_tokens=job.max_source_tokens, long="skip")
+    translator = load_translator(job, place, stop, max_source_tokens=job.max_source_tokens, long="skip")
     quiet = place.rank != 0 or not sys.stderr.isatty()
     rows = sum(end - start for start, end in job.shards)
     with tqdm(total=rows, desc=job.title, unit="line", leave=False, disable=quiet) as bar:
@@ -46,9 +40,8 @@ def _translate_shard(job: LinesJob, translator: Translator, shard: LineShard, pl
     lines = [Line(text=text, target=job.target, number=row) for row, text in enumerate(texts, start=shard.start)]
     plan, done = translator.plan(lines), shard.records().keys()
     mine = [
-        batch
-        for batch in plan.batches[place.rank :: place.world]
-        if not done >= {lines[part.line].number for part in batch}
+        [] if done >= {lines[part.line].number for part in batch} else batch
+        for batch in share(plan.batches, place, together=translator.peers is not None)
     ]
     with shard.part(place.rank).open("a", encoding="utf-8") as file:
         if place.rank == 0:

@@ -1,4 +1,4 @@
-"""A trained model, whole, for decoding."""
+"""A trained model for decoding, whole or with its experts cut over processes."""
 
 import json
 from pathlib import Path
@@ -10,8 +10,10 @@ from pipeline.decode.pruned import cut
 from pipeline.decode.pruning import Pruning
 from pipeline.decode.search import max_length
 from pipeline.model.config import ModelConfig
-from pipeline.model.transformer import Transformer
+from pipeline.model.transformer import FIRST_POSITION, Transformer, sinusoids
 from pipeline.parallel.checkpoint import load_weights, read_state, shapes_of
+from pipeline.parallel.mesh import Mesh
+from pipeline.parallel.partition import cut_experts
 from pipeline.schema import build
 from pipeline.vocab.tokenizer import Vocabulary
 
@@ -23,28 +25,43 @@ def load_model(
     longest: int = 0,
     config: DecodeConfig,
     device: torch.device,
+    mesh: Mesh | None = None,
     experts: str = "",
 ) -> Transformer:
     """The model of the best checkpoint, or of the mean of several, in float32. longest: tokens of the longest source;
-    for longer ones, `Transformer.reach`. experts: path of a pruning, by which it is cut; empty keeps all of them.
+    for longer ones, `Transformer.reach`. mesh: to cut the experts over; only this process's are ever in its memory.
+    experts: path of a pruning, empty for all of them; only those that it keeps stay in memory.
 
     Raises ValueError on a damaged checkpoint, on one of another vocabulary, and where training kept fewer than are to
     be averaged.
     """
+    model = outline(checkpoints, vocabulary, config)
+    kept = cut(model, Pruning.read(Path(experts)).experts) if experts else {}
+    if mesh is not None:
+        cut_experts(model, mesh)
+    model.to_empty(device=device)
+    if vocabulary.shared:  # to_empty unties
+        model.source_embedding_VM = model.target_embedding_VM
+    max_positions = max(longest, max_length(longest, config))
+    model.positions = sinusoids(max_positions + FIRST_POSITION, model.config.dim).to(device)
+    load_weights(choose(checkpoints, config), model, mesh, kept)
+    return model.eval()
+
+
+def outline(checkpoints: Path, vocabulary: Vocabulary, config: DecodeConfig) -> Transformer:
+    """The whole model as `load_model` makes it, but without memory (on torch's meta device) and positions. Raises
+    ValueError as `load_model`."""
     chosen = choose(checkpoints, config)
     for directory in chosen:
         check_vocabulary(directory, vocabulary)
-    model = Transformer(
-        build(ModelConfig, read_state(chosen[0])["model"]),
-        source_vocabulary=vocabulary.source_size,
-        target_vocabulary=vocabulary.target_size,
-        shared=vocabulary.shared,
-        max_positions=max(longest, max_length(longest, config)),
-    )
-    load_weights(chosen, model)
-    if experts:
-        cut(model, Pruning.read(Path(experts)).experts)
-    return model.to(device).eval()
+    with torch.device("meta"):
+        return Transformer(
+            build(ModelConfig, read_state(chosen[0])["model"]),
+            source_vocabulary=vocabulary.source_size,
+            target_vocabulary=vocabulary.target_size,
+            shared=vocabulary.shared,
+            max_positions=0,
+        )
 
 
 def check_vocabulary(directory: Path, vocabulary: Vocabulary) -> None:

@@ -7,24 +7,25 @@ others were -inf.
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pipeline.decode.pruning import check_experts
-from pipeline.model.moe import MoE
 from pipeline.model.transformer import Transformer
 
 
-def cut(model: Transformer, experts: Mapping[str, Sequence[int]]) -> None:
-    """Leave a model with the experts that are kept. Its memory of the others is given back layer by layer."""
+@torch.no_grad()
+def cut(model: Transformer, experts: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
+    """Leave a model, on any device, with the experts that are kept, by layer. The rows of its whole parameters that are
+    left, by name of parameter."""
     layers = model.moe_layers()
     check_experts(model.config.moe, list(layers), experts)
-    for name, layer in layers.items():
-        _cut_layer(layer, torch.tensor(list(experts[name]), device=layer.experts.wi_EMH.device))
-
-
-@torch.no_grad()
-def _cut_layer(layer: MoE, kept: torch.Tensor) -> None:
-    for module in (layer.router, layer.experts):
-        for name, parameter in list(module.named_parameters()):
-            setattr(module, name, nn.Parameter(parameter.index_select(0, kept)))
-    layer.num_experts = len(kept)
+    names = {id(module): name for name, module in model.named_modules()}
+    kept = {}
+    for layer_name, layer in layers.items():
+        rows = torch.tensor(list(experts[layer_name]))
+        for module in (layer.router, layer.experts):
+            for name, parameter in list(module.named_parameters()):
+                setattr(module, name, nn.Parameter(parameter.index_select(0, rows.to(parameter.device))))
+                kept[f"{names[id(module)]}.{name}"] = rows
+        layer.num_experts = len(rows)
+    return kept

@@ -14,6 +14,8 @@ class RuntimeConfig:
     models trained side by side, one process each. timeout: seconds after which a collective that hears nothing fails,
     and that processes have to join their job. heartbeat: seconds of silence after which a process counts as lost.
     recompute: what backward computes again to save memory: none, selective, layers or all (`Transformer.recompute`).
+    decode_experts: where experts are while a model translates: replicated is all in every process, which then waits for
+    no other; sharded cuts them over `ep` processes, as training does; auto does where the memory is too small.
     compile: torch.compile for training, which agrees with eager up to rounding (`pipeline.model.compilation`).
     artifacts, runs: directories of stages' outputs and of finished runs. wandb: offline, online, disabled, or auto
     (online for somebody who is logged in).
@@ -37,6 +39,7 @@ class RuntimeConfig:
     recompute: Recompute
     heartbeat: int
     compile: bool
+    decode_experts: str
     artifacts: str
     runs: str
     wandb: str
@@ -65,6 +68,13 @@ class RuntimeConfig:
             raise ValueError(
                 f"runtime.zero_stage={self.zero_stage}: choose 1 or 2 (without ZeRO DeepSpeed's clip norm leaves "
                 "experts out, and stage 3 refuses expert parallelism)"
+            )
+        if self.decode_experts not in ("auto", "replicated", "sharded"):
+            raise ValueError(f"runtime.decode_experts={self.decode_experts!r} is not one of auto, replicated, sharded")
+        if self.decode_experts == "sharded" and self.ep == 1:
+            raise ValueError(
+                "runtime.decode_experts=sharded cuts experts over runtime.ep processes, of which there is 1; set "
+                "runtime.processes and runtime.ep, or runtime.decode_experts=replicated"
             )
         if self.wandb not in ("auto", "offline", "online", "disabled"):
             raise ValueError(f"runtime.wandb={self.wandb!r} is not one of auto, offline, online, disabled")

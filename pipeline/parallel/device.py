@@ -11,10 +11,14 @@ from pipeline.parallel.matmul import choose_matmul
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """This process among those of its job, as RANK, WORLD_SIZE and LOCAL_RANK say, and its device."""
+    """This process among those of its job, as RANK, WORLD_SIZE and LOCAL_RANK say, and its device.
+
+    on_host: how many of them are on this host.
+    """
 
     rank: int
     world: int
+    on_host: int
     device: torch.device
 
     @classmethod
@@ -26,7 +30,7 @@ class Place:
         device = pick_device(runtime.device, local_rank=int(os.environ["LOCAL_RANK"]), local_processes=local)
         if device.type == "cpu":
             choose_matmul()
-        return cls(rank=rank, world=world, device=device)
+        return cls(rank=rank, world=world, on_host=local, device=device)
 
 
 def pick_device(asked: str, *, local_rank: int, local_processes: int) -> torch.device:

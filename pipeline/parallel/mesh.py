@@ -69,10 +69,17 @@ def start_processes_group(
     timeout: int,
     met: Callable[[World], None] | None = None,
 ) -> None:
-    """Join the world: gloo on CPU, NCCL on CUDA. timeout: seconds, also for all to come. met: called once all are
+    """Join the world. timeout: seconds, also for all to come. met: called once all are
     there, before the first collective."""
     found = World.meet(init_method=init_method, rank=rank, size=world, timeout=timeout)
     if met is not None:
         met(found)
+    connect(found, device=device, timeout=timeout)
+
+
+def connect(world: World, *, device: torch.device, timeout: int) -> None:
+    """The process group of those that have met: gloo on CPU, NCCL on CUDA. timeout: seconds."""
     backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=found.store, rank=rank, world_size=world, timeout=timedelta(seconds=timeout))
+    dist.init_process_group(
+        backend, store=world.store, rank=world.rank, world_size=world.size, timeout=timedelta(seconds=timeout)
+    )

@@ -153,6 +153,7 @@ def make_job(prepared: Any, out: Path, *, processes: int, ep: int, **changes: An
                 "recompute": "none",
                 "heartbeat": 30,
                 "compile": False,
+                "decode_experts": "auto",
                 "artifacts": "-",
                 "runs": "-",
                 "wandb": "disabled",

@@ -1,0 +1,40 @@
+"""Processes that hold a model's experts between them: each decodes sentences of its own, and none stops before all.
+
+M model, E experts.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from pipeline.model.transformer import Transformer
+from pipeline.parallel.mesh import Mesh
+from pipeline.stage import Stopped
+
+
+class ExpertPeers:
+    """The processes of one expert-parallel group, as `search` knows them. stop: whether this process was asked to.
+
+    Everything here is a collective of the group; what two of its processes do differs only in whose tokens pass.
+    """
+
+    def __init__(self, mesh: Mesh, *, stop: Callable[[], bool], title: str) -> None:
+        self.mesh, self.stop, self.title = mesh, stop, title
+
+    def any(self, busy: bool) -> bool:
+        """Whether some process is busy. Raises Stopped on all of them when one was asked to stop."""
+        flags = torch.tensor([busy, self.stop()], dtype=torch.int32, device=self.mesh.device)
+        dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self.mesh.group("expert"))
+        some_busy, some_stop = flags.tolist()
+        if some_stop:
+            raise Stopped(self.title)
+        return bool(some_busy)
+
+    def idle(self, model: Transformer, *, decoder: bool) -> None:
+        """Compute for the others what they send to this process's experts, and send nothing."""
+        rows_0M = model.target_embedding_VM.new_empty(0, model.config.dim)
+        for name, moe in model.moe_layers().items():
+            if name.startswith("decoder." if decoder else "encoder."):
+                counts_E = torch.zeros(moe.num_experts, dtype=torch.int64, device=rows_0M.device)
+                moe.experts(rows_0M, counts_E)

@@ -1,0 +1,171 @@
+"""Translations by processes that hold a model's experts between them, against one process with the whole model.
+
+job.json has `ep`, `vocabulary`, and `checkpoints` of a model whose experts are most of it. The first process writes
+`found.json` with what differs. At the end the last process is asked to stop while another one searches. Run by
+test_decoding.py.
+"""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from pipeline.decode.config import DecodeConfig
+from pipeline.decode.model import load_model
+from pipeline.decode.peers import ExpertPeers
+from pipeline.decode.search import Request, search
+from pipeline.decode.share import share
+from pipeline.parallel.device import Place
+from pipeline.parallel.mesh import Mesh, start_processes_group
+from pipeline.parallel.partition import cut_experts, expert_parameters
+from pipeline.parallel.process import run_process
+from pipeline.vocab.tokenizer import Vocabulary
+from tests.unit.model.test_transformer import built, random_pairs, small
+
+SENTENCES = 13
+SOURCES = [[4, *source] for source, _ in random_pairs(SENTENCES, seed=3).rows]
+CASES = {  # dtype, decoding, sentences of a batch
+    "one in a batch": (torch.float64, {"beam": 4}, 1),
+    "ragged": (torch.float64, {"beam": 4}, 2),
+    "one batch": (torch.float64, {"beam": 4}, SENTENCES),
+    "greedy": (torch.float64, {"beam": 1}, 5),
+    "capacity": (torch.float64, {"beam": 2, "capacity_factor": 0.5}, SENTENCES),
+    "float32": (torch.float32, {"beam": 4}, 5),
+}
+
+
+def config(**changes):
+    values = {"length_penalty": 1.0, "max_length_ratio": 1.0, "max_length_extra": 4, **changes}
+    return DecodeConfig(**values)
+
+
+def sharp(dtype):
+    """Random weights with sharp outputs, so that hypotheses differ."""
+    model = built(small(num_experts=4)).eval()
+    with torch.no_grad():
+        model.target_embedding_VM.mul_(3.0)
+    return model.to(dtype)
+
+
+def usage(model):
+    """Rows of each expert so far, by layer."""
+    sums = {}
+
+    def note(name, _experts, args):
+        rows = args[1].tolist()
+        sums[name] = [a + b for a, b in zip(sums.get(name, [0] * len(rows)), rows, strict=True)]
+
+    for name, moe in model.moe_layers().items():
+        moe.experts.register_forward_pre_hook(partial(note, name))
+    return sums
+
+
+def translate(model, settings, *, size, order, place, peers=None):
+    """Hypotheses by sentence, of this process's batches."""
+    batches = [order[start : start + size] for start in range(0, SENTENCES, size)]
+    found = {}
+    for batch in share(batches, place, together=peers is not None):
+        requests = [Request(source=SOURCES[number], number=number) for number in batch]
+        found.update(zip(batch, search(model, requests, settings, peers), strict=True))
+    return found
+
+
+def gathered(value):
+    everybody = [None] * dist.get_world_size()
+    dist.all_gather_object(everybody, value)
+    return everybody
+
+
+def compare(mesh, peers, place, dtype, values, size):
+    """What differs between processes with their experts and one with all of them; backwards, in other batches."""
+    whole, cut = sharp(dtype), sharp(dtype)
+    cut_experts(cut, mesh)
+    expected_usage, usage_here, settings = usage(whole), usage(cut), config(**values)
+    forward, alone = list(range(SENTENCES)), replace(place, rank=0, world=1)
+    order = forward if settings.capacity_factor else forward[::-1]  # with a capacity the batch matters
+    expected = translate(whole, settings, size=SENTENCES, order=forward, place=alone)
+    parts = gathered(translate(cut, settings, size=size, order=order, place=place, peers=peers))
+    everywhere = gathered(usage_here)
+    assert sorted(number for part in parts for number in part) == forward
+    found = {number: best for part in parts for number, best in part.items()}
+    routed = {
+        layer: [sum(of) for of in zip(*(sums[layer] for sums in everywhere), strict=True)] for layer in usage_here
+    }
+    return {
+        "other": [n for n in forward if found[n][0].tokens != expected[n][0].tokens],
+        "score": max(abs(found[n][0].score - expected[n][0].score) for n in forward),
+        "routed": routed,
+        "routed by one": expected_usage,
+        "idle": sum(not part for part in parts),
+    }
+
+
+def loading(mesh, values):
+    """How much memory the experts took while they were loaded, in units of all of them; and what was loaded wrong."""
+    vocabulary, settings = Vocabulary.load(Path(values["vocabulary"])), config(beam=4)
+    load = partial(
+        load_model, Path(values["checkpoints"]), vocabulary, longest=8, config=settings, device=torch.device("cpu")
+    )
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = memory()
+    cut = load(mesh=mesh)
+    after, whole = memory(), load()
+    names = expert_parameters(whole)
+    sizes = [parameter.nbytes for name, parameter in whole.named_parameters() if name in names]
+    expected = {
+        name: parameter.chunk(mesh.size("expert"))[mesh.devices.get_local_rank("expert")]
+        if name in names
+        else parameter
+        for name, parameter in whole.named_parameters()
+    }
+    wrong = [name for name, parameter in cut.named_parameters() if not torch.equal(parameter, expected[name])]
+    return {
+        "wrong": wrong,
+        "tensors": len(expected),
+        "peak": (after["VmHWM"] - before["VmRSS"]) / sum(sizes),
+        "kept": (after["RssAnon"] - before["RssAnon"]) / sum(sizes),
+    }
+
+
+def memory():
+    """Bytes of this process by the kernel's names."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith(" kB")}
+
+
+def work(values, stop):
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    device = torch.device("cpu")
+    start_processes_group(
+        init_method=os.environ["BABELSHARD_RENDEZVOUS"],
+        rank=rank,
+        world=world,
+        device=device,
+        timeout=60,
+        met=partial(stop.watch, limit=30),
+    )
+    torch.set_num_threads(1)
+    mesh = Mesh.build(expert=values["ep"], device=device)
+    place = Place(rank=rank, world=world, on_host=world, device=device)
+    peers = ExpertPeers(mesh, stop=lambda: bool(stop), title="decoding")
+    differences = {name: compare(mesh, peers, place, *case) for name, case in CASES.items()}
+    loads = gathered(loading(mesh, values))
+    if rank == 0:
+        found = {"differences": differences, "loads": loads, "source tokens": sum(map(len, SOURCES))}
+        Path(sys.argv[1]).with_name("found.json").write_text(json.dumps(found))
+    if rank == world - 1:
+        signal.raise_signal(signal.SIGTERM)
+    cut = sharp(torch.float32)
+    cut_experts(cut, mesh)
+    search(cut, [Request(source=[4, 9, 2])] if rank == 0 else [], config(beam=4), peers)
+    raise AssertionError("one process was asked to stop, and this one went on")
+
+
+if __name__ == "__main__":
+    run_process(work)
