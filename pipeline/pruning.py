@@ -113,6 +113,8 @@ def _at_least(config: PruningConfig, model: ModelConfig) -> dict[str, int]:
         raise ValueError("the run has no MoE layer; there is nothing to prune")
     found = {name: max(config.at_least, smallest(model.moe, decoder=decoder)) for name, decoder in layers.items()}
     least, most = sum(found.values()), max(found.values())
+    if most > E:
+        raise ValueError(f"at_least={config.at_least}: a layer of the run has {E} experts; choose {E} or fewer")
     if rounded(config.keep * E) < most if config.per_layer else rounded(config.keep * E * len(layers)) < least:
         raise ValueError(
             f"keep={config.keep} of {E} experts a layer is too few: each layer keeps at least {most}, because its gate "

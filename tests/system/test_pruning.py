@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from pipeline.decode.model import load_model
+from pipeline.decode.pruned import cut
 from pipeline.decode.pruning import Pruning
 from pipeline.decode.ranking import choose, score
+from pipeline.parallel.checkpoint import load_weights
 from pipeline.pruning import load_pruning, prune
 from pipeline.stage import Store
 from pipeline.translate import load_translate, translate
@@ -80,6 +82,19 @@ def test_the_model_is_smaller_by_what_the_table_says(pruned, finished, finished_
     assert torch.equal(layer.router.wg_EM, whole.router.wg_EM[kept])
 
 
+def test_a_mean_of_checkpoints_is_cut_too(pruned, finished, finished_model):
+    directories = sorted((finished.model.path / "checkpoints").glob("step-*"))[-2:]
+    assert len(directories) == 2
+    whole, model = finished_model(""), finished_model("")
+    experts = Pruning.read(pruned[0]).experts
+    kept = cut(model, experts)
+    load_weights(directories, whole)
+    load_weights(directories, model, kept=kept)
+    cut(whole, experts)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, whole.get_parameter(name)), name
+
+
 @pytest.fixture
 def finished_model(finished):
     def load(experts):
@@ -116,6 +131,8 @@ def test_make_translate_gives_the_translations_that_were_scored(place, pruned, f
         (["pairs=[en-de]"], "run smoke does not translate en-de, but de-en, tr-en; train one that does"),
         (["keep=0.25"], "keep=0.25 of 4 experts a layer is too few: each layer keeps at least 2, because"),
         (["at_least=3"], "too few: each layer keeps at least 3, because its gate needs them or at_least=3 says so"),
+        (["at_least=5"], "at_least=5: a layer of the run has 4 experts; choose 4 or fewer"),
+        (["runtime.decode_experts=sharded"], "a pruned model is not cut further; set it to replicated"),
         (["keep=0"], "keep=0.0 is no share of the experts; choose one above 0"),
         (["keep=1.5"], "keep=1.5 is no share"),
         (["metric=luck"], "metric='luck' is not one of top1, importance, weight"),
