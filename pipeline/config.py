@@ -73,6 +73,7 @@ class RunConfig:
             raise ValueError(f"name={self.name!r} must be a plain directory name")
         num_experts, groups = self.model.moe.num_experts, self.batch.groups_per_step
         check_divisible(num_experts=num_experts, groups_per_step=groups, runtime=self.runtime)
+        self.model.moe.check_evaluation_capacity(self.decode.capacity_factor)
         rule = self.decode.averaged_rule
         for train in (self.train, *(tier.train for tier in self.baselines)):
             kept = getattr(train.checkpoints, rule)

@@ -6,7 +6,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -151,7 +151,7 @@ def _statistics(
             vocabulary=str(run.vocabulary.path),
             checkpoints=str(run.model.path / "checkpoints"),
             out=str(out),
-            decode=run.decode,
+            decode=replace(run.decode, precision="fp32"),
             runtime=config.runtime,
         )
         label = f"routing of {', '.join(job.pairs)}"
@@ -162,15 +162,12 @@ def _statistics(
         for part in parts:
             part.unlink()
 
-    slice_ = {"split": SPLIT, "pairs": [pair.name for pair in encoded], "average": _averaging(run)}
+    average = [run.decode.average, run.decode.average_of]
+    slice_ = {"split": SPLIT, "pairs": [pair.name for pair in encoded], "average": average}
     inputs = {"vocabulary": run.vocabulary, "model": run.model, **{p.name: a for p, a in encoded.items()}}
     stage = Stage(name="routing", version=1, config=slice_, inputs=inputs, run=fill, label=run.name)
     found: dict[str, Any] = json.loads((store.get(stage).path / _ROUTING).read_text(encoding="utf-8"))
     return found
-
-
-def _averaging(run: FinishedRun) -> list[Any]:
-    return [run.decode.average, run.decode.average_of, run.decode.precision]
 
 
 def _sum(parts: Sequence[Any]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pipeline.config import ROOT, compose_tree
 from pipeline.corpus.languages import LangPair
 from pipeline.decode.stream import Stream
-from pipeline.decode.text import EMPTY, SPLIT, TOO_LONG, TRUNCATED, Line, Long, Translated
+from pipeline.decode.text import EMPTY, PREFIX_TOO_LONG, SPLIT, TOO_LONG, TRUNCATED, Line, Long, Translated
 from pipeline.decode.workers import TranslatorPool
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.schema import build
@@ -30,6 +30,7 @@ _SAID = {
     SPLIT: "{} of more than {limit} tokens, translated in parts",
     TRUNCATED: "{} of more than {limit} tokens, of which the rest is not translated",
     TOO_LONG: "{} of more than {limit} tokens, not translated",
+    PREFIX_TOO_LONG: "{} with a prefix that leaves no room for a translation, not translated",
     _REPLACED: "{} that are not UTF-8, read with U+FFFD in place of what is wrong",
 }
 

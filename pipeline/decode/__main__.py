@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from pipeline.corpus.bitext import read_column
 from pipeline.decode.job import TranslateJob
-from pipeline.decode.share import Batch, load_translator, share, translate_batches
+from pipeline.decode.share import Batch, load_translator, report, share, translate_batches
 from pipeline.decode.text import Line
 from pipeline.parallel.device import Place
 from pipeline.parallel.process import StopRequest, run_process
@@ -54,6 +54,7 @@ def translate(values: dict[str, Any], stop: StopRequest) -> None:
         quiet = place.rank != 0 or not sys.stderr.isatty()
         bar = tqdm(mine, desc=job.title, position=job.slot, unit="batch", leave=False, disable=quiet)
         translate_batches(translator, bar, write, stop=stop, title=job.title)
+    report(translator, job.title)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,12 @@ from pipeline.vocab.symbols import BOS, EOS, PAD
 NEVER = (BOS, PAD)  # ids that no translation contains
 
 
-def ban(logits_BV: Tensor, tokens_BT: Tensor, config: DecodeConfig) -> None:
-    """Set to -inf, in place, what must not follow the tokens so far."""
+def ban(logits_BV: Tensor, tokens_BT: Tensor, new_B: Tensor, config: DecodeConfig) -> None:
+    """Set to -inf, in place, what must not follow the tokens so far. new_B: how many of them follow a prefix."""
     logits_BV[:, NEVER] = -torch.inf
-    length = tokens_BT.shape[1]
-    if length < config.min_length:
-        logits_BV[:, EOS] = -torch.inf
-    if 0 < config.no_repeat_ngram <= length:
+    if config.min_length:
+        logits_BV[:, EOS].masked_fill_(new_B < config.min_length, -torch.inf)
+    if 0 < config.no_repeat_ngram <= tokens_BT.shape[1]:
         logits_BV.scatter_(1, repeating(tokens_BT, config.no_repeat_ngram), -torch.inf)
 
 

@@ -20,11 +20,11 @@ class DecodeConfig:
     search: beam, or sample, which draws `n_best` hypotheses. beam: hypotheses kept, 1 is greedy; sampling does without.
     n_best: hypotheses of a sentence that are returned, at most beam ones of a beam search.
     length_norm: what a hypothesis' log-probability is divided by: gnmt is ((5 + |Y|) / 6)^α (arXiv:1609.08144, equation
-    14), power is |Y|^α (transformers, CTranslate2), with α = length_penalty and |Y| in target tokens behind a forced
-    prefix, `</s>` counted. coverage_penalty: β of the same equation, 0 for none.
-    max_length_ratio, max_length_extra: a translation ends after ratio · source tokens + extra tokens, `</s>` and prefix
-    counted; ratio 0 is the same length for all. min_length: tokens before `</s>` is allowed, prefix counted, below that
-    limit. no_repeat_ngram: no n tokens in a row occur twice; 0 allows it.
+    14), power is |Y|^α (transformers, CTranslate2), with α = length_penalty and |Y| in target tokens, `</s>` counted.
+    coverage_penalty: β of the same equation, 0 for none.
+    max_length_ratio, max_length_extra: a translation ends after ratio · source tokens + extra tokens; ratio 0 is the
+    same length for all. min_length: tokens before `</s>` is allowed, below that limit. These lengths are of what
+    follows a forced prefix. no_repeat_ngram: no n tokens in a row occur twice; 0 allows it.
     temperature, top_k, top_p, seed: of sampling; top_k = 0 and top_p = 1 keep all tokens.
     precision: fp32, bf16, or fp64. capacity_factor: of experts, 0 for no capacity, so that no token is dropped; with a
     capacity, what else is in a batch changes a translation.
@@ -51,7 +51,7 @@ class DecodeConfig:
     precision: Literal["fp32", "bf16", "fp64"] = "fp32"
     capacity_factor: float = 0.0
     batch_tokens: int = 8192
-    beam_memory: Literal["flattened", "reordered"] = "reordered"
+    beam_memory: Literal["flattened", "reordered"] = "flattened"
     average: int = 1
     average_of: Literal["last", "best"] = "last"
 

@@ -27,26 +27,20 @@ class Hypothesis:
 
 
 def length_penalty(length: int, config: DecodeConfig) -> float:
-    """What a log-probability of `length` target tokens, `</s>` counted, is divided by."""
+    """What a log-probability of `length` target tokens behind a prefix, `</s>` counted, is divided by."""
     base = (5 + length) / 6 if config.length_norm == "gnmt" else length
     return float(base**config.length_penalty)
 
 
 def max_length(source_tokens: int, config: DecodeConfig) -> int:
-    """Most target tokens, `</s>` counted."""
+    """Most target tokens behind a prefix, `</s>` counted."""
     return int(config.max_length_ratio * source_tokens) + config.max_length_extra
 
 
-def check(request: Request, config: DecodeConfig) -> None:
+def check(request: Request) -> None:
     """Raise ValueError on what cannot be translated."""
     if not request.source:
         raise ValueError(f"sentence {request.number} has no source tokens; it needs a tag and </s> at least")
     forbidden = sorted({BOS, PAD, EOS}.intersection(request.prefix))
     if forbidden:
         raise ValueError(f"the prefix of sentence {request.number} has the special tokens {forbidden}; leave them out")
-    limit = max_length(len(request.source), config)
-    if len(request.prefix) >= limit:
-        raise ValueError(
-            f"the prefix of sentence {request.number} has {len(request.prefix)} tokens, and its translation may have "
-            f"{limit}; shorten it, or raise decode.max_length_extra"
-        )

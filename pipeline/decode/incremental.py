@@ -1,85 +1,148 @@
-"""One decoding step at a time, with key and value caches of fixed size.
+"""One decoding step at a time, with keys and values of the past in memory of fixed size.
 
-n sentences, K beam, B = n·K hypotheses, L source length, T room for target tokens, M model, N heads, D head dim, V
-vocabulary.
+n sentences, K beam, B = n·K hypotheses, L source length, M model, N heads, D head dim, V vocabulary.
 """
 
 import math
-from typing import cast
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.model.attention import MASKED, Attention
+from pipeline.decode.memory import MEMORIES, BeamMemory, Shape, by_hypothesis, by_sentence, keep_rows
+from pipeline.model.attention import MASKED
+from pipeline.model.fused_attention import attend_few, attention_weights
+from pipeline.model.inference import feed_forward
 from pipeline.model.tokens import Tokens
 from pipeline.model.transformer import FIRST_POSITION, Layer, Transformer
 from pipeline.vocab.symbols import PAD
 
 
 class DecoderState:
-    """Everything the decoder needs of the past: cross-attention keys of each sentence (shared by its beam), and
-    self-attention keys of each hypothesis, allocated once for the longest output."""
+    """Everything the decoder needs of the past: keys and values of each sentence, shared by its beam, and of each
+    hypothesis, allocated once for the longest output (`pipeline.decode.memory`).
+
+    memory: `decode.beam_memory`. attention: whether a step leaves in `attention_BL` what it looked at, the mean over
+    heads of the last layer's cross-attention [B, L].
+    """
+
+    attention_BL: Tensor
 
     def __init__(
-        self, model: Transformer, source_BL: Tensor, *, beam: int, max_length: int, attention: bool = False
+        self,
+        model: Transformer,
+        source_BL: Tensor,
+        *,
+        beam: int,
+        max_length: int,
+        memory: str = "flattened",
+        attention: bool = False,
     ) -> None:
-        self.model, self.beam = model, beam
-        self.layers = [cast(Layer, layer) for layer in model.decoder.layers]
+        self.model, self.beam, self.attention = model, beam, attention
+        self.layers = [_Layer(cast(Layer, layer)) for layer in model.decoder.layers]
+        self.computing = precision_of(model)
         memory_BLM = encode(model, source_BL)
         padding_BL = source_BL == PAD
-        self.cross_mask = memory_BLM.new_zeros(padding_BL.shape).masked_fill_(padding_BL, MASKED)[:, None, None, :]
-        self.cross = [_cross(layer).keys_values(memory_BLM) for layer in self.layers]
-        shape = (len(source_BL) * beam, model.config.heads, max_length, model.config.key_dim)
-        self.past = [(memory_BLM.new_empty(shape), memory_BLM.new_empty(shape)) for _ in self.layers]
+        dtype, device = model.target_embedding_VM.dtype, source_BL.device
+        self.cross_mask = torch.zeros(padding_BL.shape, dtype=dtype, device=device).masked_fill_(padding_BL, MASKED)
+        with self.computing:
+            self.cross = [layer.source(memory_BLM) for layer in self.layers]
+        shape = Shape(
+            layers=len(self.layers),
+            sentences=len(source_BL),
+            beam=beam,
+            length=max_length,
+            heads=model.config.heads,
+            head_dim=model.config.key_dim,
+        )
+        self.past: BeamMemory = MEMORIES[memory](shape, dtype=dtype, device=device)
         self.length = 0
-        self.attention = attention
 
     def step(self, tokens_B: Tensor, live_B: Tensor | None = None) -> Tensor:
         """Logits [B, V] of the token after `tokens_B`, which every hypothesis gets appended; the caller may change
-        them. live_B: False for a row that no expert needs to see."""
-        model, t = self.model, self.length
-        x_BM = F.embedding(tokens_B, model.target_embedding_VM) * math.sqrt(model.config.dim)
-        x_BM = x_BM + model.positions[t + FIRST_POSITION].to(x_BM.dtype)
-        live_B = torch.ones_like(tokens_B, dtype=torch.bool) if live_B is None else live_B
-        routed = Tokens.of_mask(live_B.unsqueeze(1))
-        for layer, (keys, values), (cross_keys, cross_values) in zip(self.layers, self.past, self.cross, strict=True):
-            y_B1M = layer.self_attention_norm(x_BM).unsqueeze(1)
-            new_keys, new_values = layer.self_attention.keys_values(y_B1M)
-            keys[:, :, t : t + 1], values[:, :, t : t + 1] = new_keys, new_values
-            seen = layer.self_attention.attend(y_B1M, keys[:, :, : t + 1], values[:, :, : t + 1], None)
-            x_BM = x_BM + seen.squeeze(1)
-            assert layer.cross_attention_norm is not None
-            y_nKM = layer.cross_attention_norm(x_BM).unflatten(0, (-1, self.beam))
-            x_BM = x_BM + _cross(layer).attend(y_nKM, cross_keys, cross_values, self.cross_mask).flatten(0, 1)
-            if self.attention and layer is self.layers[-1]:
-                self.attention_BL = self._attention(_cross(layer), y_nKM, cross_keys)
-            y_BM, _ = layer.transform(layer.feed_forward_norm(x_BM), routed)
-            x_BM = x_BM + y_BM
+        them. live_B: False for a row that nothing will come of, which no expert works on; None is none of them."""
+        model = self.model
+        x_BM = F.embedding(tokens_B, model.target_embedding_VM).to(model.positions.dtype) * math.sqrt(model.config.dim)
+        x_BM = x_BM + model.positions[self.length + FIRST_POSITION]
+        self.past.open()
+        with self.computing:
+            for index, layer in enumerate(self.layers):
+                x_BM = x_BM + layer.attend(x_BM, index, self.past)
+                x_BM = x_BM + self._attend_source(x_BM, index)
+                x_BM = x_BM + feed_forward(layer.layer, layer.layer.feed_forward_norm(x_BM), live_B)
+            logits_BV: Tensor = model.decoder.norm(x_BM) @ model.target_embedding_VM.T
         self.length += 1
-        logits_BV: Tensor = model.decoder.norm(x_BM) @ model.target_embedding_VM.T
         return logits_BV
 
-    def _attention(self, cross: Attention, y_nKM: Tensor, keys: Tensor) -> Tensor:
-        """Cross-attention probabilities, mean over heads."""
-        query_nKND = (y_nKM @ cross.wq_MND.flatten(1)).view(*y_nKM.shape[:2], *cross.wq_MND.shape[1:])
-        logits_nNKL = query_nKND.transpose(1, 2) @ keys.transpose(2, 3) / math.sqrt(keys.shape[3]) + self.cross_mask
-        attention_BL: Tensor = logits_nNKL.softmax(dim=-1).mean(dim=1).flatten(0, 1)
-        return attention_BL
+    def _attend_source(self, x_BM: Tensor, index: int) -> Tensor:
+        layer = self.layers[index]
+        keys_nNLD, values_nNLD = self.cross[index]
+        query_nNKD = by_sentence(layer.query(x_BM), self.beam)
+        mask_n11L = self.cross_mask[:, None, None]
+        if self.attention and index == len(self.layers) - 1:
+            weight_nNKL = attention_weights(query_nNKD, keys_nNLD, mask_n11L)
+            self.attention_BL = weight_nNKL.mean(dim=1).flatten(0, 1)
+            heads_nNKD = weight_nNKL @ values_nNLD
+        else:
+            heads_nNKD = attend_few(query_nNKD, keys_nNLD, values_nNLD, mask_n11L)
+        out_BM: Tensor = by_hypothesis(heads_nNKD).flatten(1) @ layer.cross.wo_NDM.flatten(0, 1)
+        return out_BM
 
     def reorder(self, parent_B: Tensor) -> None:
-        """Hypothesis b continues what hypothesis parent_B[b] was."""
-        t = self.length
-        for keys, values in self.past:
-            keys[:, :, :t] = keys[parent_B, :, :t]
-            values[:, :, :t] = values[parent_B, :, :t]
+        """Hypothesis b continues what hypothesis parent_B[b] of the same sentence was."""
+        self.past.reorder(parent_B)
 
     def keep(self, sentence_n: Tensor) -> None:
         """Go on with these sentences alone."""
-        row_B = (sentence_n.unsqueeze(1) * self.beam + torch.arange(self.beam, device=sentence_n.device)).flatten()
-        self.past = [(keys[row_B], values[row_B]) for keys, values in self.past]
-        self.cross = [(keys[sentence_n], values[sentence_n]) for keys, values in self.cross]
+        self.past.keep(sentence_n)
+        self.cross = [keep_rows(pair, sentence_n, pair.shape[3]) for pair in self.cross]
         self.cross_mask = self.cross_mask[sentence_n]
+
+    @property
+    def tensors(self) -> Sequence[Tensor]:
+        """All that is remembered."""
+        return [*self.past.tensors, *self.cross, self.cross_mask]
+
+
+class _Layer:
+    """A layer of the decoder with its projections side by side, so that one product makes queries, keys and values."""
+
+    def __init__(self, layer: Layer) -> None:
+        assert layer.cross_attention is not None
+        assert layer.cross_attention_norm is not None
+        self.layer, self.cross, self.cross_norm = layer, layer.cross_attention, layer.cross_attention_norm
+        own = layer.self_attention
+        self.own_MX = side_by_side(own.wq_MND, own.wk_MND, own.wv_MND)
+        self.source_MX = side_by_side(self.cross.wk_MND, self.cross.wv_MND)
+        self.heads = own.heads
+
+    def attend(self, x_BM: Tensor, index: int, past: BeamMemory) -> Tensor:
+        """Self-attention [B, M]."""
+        own_B3ND = _split(self.layer.self_attention_norm(x_BM) @ self.own_MX, 3, self.heads)
+        heads_BND = past.attend(index, own_B3ND[:, 0], own_B3ND[:, 1:].transpose(0, 1))
+        out_BM: Tensor = heads_BND.flatten(1) @ self.layer.self_attention.wo_NDM.flatten(0, 1)
+        return out_BM
+
+    def query(self, x_BM: Tensor) -> Tensor:
+        """Queries [B, N, D] of cross-attention."""
+        return _split(self.cross_norm(x_BM) @ self.cross.wq_MND.flatten(1), 1, self.heads).squeeze(1)
+
+    def source(self, memory_BLM: Tensor) -> Tensor:
+        """Keys and values [2, n, N, L, D] of the source."""
+        pair_BL2ND = _split((memory_BLM @ self.source_MX), 2, self.heads)
+        return pair_BL2ND.permute(2, 0, 3, 1, 4).contiguous()
+
+
+def side_by_side(*weights_MND: Tensor) -> Tensor:
+    """Projections as one matrix [M, X]."""
+    return torch.cat([weight.flatten(1) for weight in weights_MND], dim=1)
+
+
+def _split(projected: Tensor, count: int, heads: int) -> Tensor:
+    return projected.view(*projected.shape[:-1], count, heads, -1)
 
 
 def encode(model: Transformer, source_BL: Tensor) -> Tensor:
@@ -88,10 +151,14 @@ def encode(model: Transformer, source_BL: Tensor) -> Tensor:
     positions_BL = torch.arange(source_BL.shape[1], device=source_BL.device).expand_as(source_BL)
     x_BLM = model.embed(model.source_embedding_VM, source_BL, positions_BL)
     mask = x_BLM.new_zeros(valid_BL.shape).masked_fill_(~valid_BL, MASKED)[:, None, None, :]
-    memory_BLM, _ = model.encoder(x_BLM, mask, Tokens.of_mask(valid_BL))
+    with precision_of(model):
+        memory_BLM, _ = model.encoder(x_BLM, mask, Tokens.of_mask(valid_BL))
     return cast(Tensor, memory_BLM)
 
 
-def _cross(layer: Layer) -> Attention:
-    assert layer.cross_attention is not None
-    return layer.cross_attention
+def precision_of(model: Transformer) -> AbstractContextManager[Any]:
+    """What the model's layers run under: autocast where the weights of its products are bfloat16."""
+    table_VM = model.target_embedding_VM
+    if table_VM.dtype == torch.bfloat16:
+        return torch.autocast(table_VM.device.type, torch.bfloat16)
+    return nullcontext()

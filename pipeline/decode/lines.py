@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from pipeline.decode.job import LinesJob
 from pipeline.decode.shards import LineShard, Record, read_lines
-from pipeline.decode.share import Batch, load_translator, share, translate_batches
+from pipeline.decode.share import Batch, load_translator, report, share, translate_batches
 from pipeline.decode.text import Line
 from pipeline.decode.translator import Translator
 from pipeline.parallel.device import Place
@@ -32,6 +32,7 @@ def translate(values: dict[str, Any], stop: StopRequest) -> None:
         for start, end in job.shards:
             _translate_shard(job, translator, LineShard(directory=Path(job.out), start=start, stop=end), place, stop)
             bar.update(end - start)
+    report(translator, job.title)
 
 
 def _translate_shard(job: LinesJob, translator: Translator, shard: LineShard, place: Place, stop: StopRequest) -> None:

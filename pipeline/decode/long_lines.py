@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 _SENTENCE_END = re.compile(r"[.!?…؟۔։።][\"'»”’)\]]*\s+|[。！？｡।॥]+[」』”’）]*\s*")
 _SPACE = re.compile(r"\s+")
 _NO_SPACES = {"Hani", "Hira", "Kana", "Bopo"}  # scripts whose sentences follow each other without a space
+_CHARACTER = 8  # code points that one character may well have
 _SPACED = "Hang"  # Korean has Chinese characters, too
 
 
@@ -37,12 +38,13 @@ def _cut(text: str) -> int:
         ends = [match.end() for match in places.finditer(text, len(text) // 4, len(text) * 3 // 4 + 1)]
         if ends:
             return min(ends, key=lambda end: abs(end - middle))
-    return next((at for at in _outwards(middle, len(text) // 4) if _separable(text, at)), middle)
+    farthest = min(max(len(text) // 4, _CHARACTER), middle - 1)
+    return next((at for at in _outwards(middle, farthest) if _separable(text, at)), middle)
 
 
-def _outwards(middle: int, most: int) -> Iterator[int]:
+def _outwards(middle: int, farthest: int) -> Iterator[int]:
     yield middle
-    for distance in range(1, most):
+    for distance in range(1, farthest + 1):
         yield from (middle - distance, middle + distance)
 
 

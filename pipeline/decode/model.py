@@ -2,14 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import torch
+from torch import nn
 
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.pruned import cut
 from pipeline.decode.pruning import Pruning
 from pipeline.decode.search import max_length
+from pipeline.model.conditional import Conditional
 from pipeline.model.config import ModelConfig
+from pipeline.model.routers import Router
 from pipeline.model.transformer import FIRST_POSITION, Transformer, sinusoids
 from pipeline.parallel.checkpoint import load_weights, read_state, shapes_of
 from pipeline.parallel.mesh import Mesh
@@ -28,9 +32,9 @@ def load_model(
     mesh: Mesh | None = None,
     experts: str = "",
 ) -> Transformer:
-    """The model of the best checkpoint, or of the mean of several, in float32. longest: tokens of the longest source;
-    for longer ones, `Transformer.reach`. mesh: to cut the experts over; only this process's are ever in its memory.
-    experts: path of a pruning, empty for all of them; only those that it keeps stay in memory.
+    """The model of the best checkpoint, or of the mean of several, in `config.precision`. longest: tokens of the
+    longest source; for longer ones, `Transformer.reach`. mesh: to cut the experts over; only this process's are ever in
+    its memory. experts: path of a pruning, empty for all of them; only those that it keeps stay in memory.
 
     Raises ValueError on a damaged checkpoint, on one of another vocabulary, and where training kept fewer than are to
     be averaged.
@@ -45,6 +49,7 @@ def load_model(
     max_positions = max(longest, max_length(longest, config))
     model.positions = sinusoids(max_positions + FIRST_POSITION, model.config.dim).to(device)
     load_weights(choose(checkpoints, config), model, mesh, kept)
+    set_precision(model, config.precision)
     return model.eval()
 
 
@@ -62,6 +67,17 @@ def outline(checkpoints: Path, vocabulary: Vocabulary, config: DecodeConfig) -> 
             shared=vocabulary.shared,
             max_positions=0,
         )
+
+
+def set_precision(model: Transformer, precision: Literal["fp32", "bf16", "fp64"]) -> None:
+    """Change a float32 model. fp64: all of it. bf16: what is multiplied; norms, gates and positions stay."""
+    if precision == "fp64":
+        model.double()
+    if precision == "bf16":
+        for module in model.modules():
+            if not isinstance(module, nn.LayerNorm | Conditional | Router):
+                for parameter in module.parameters(recurse=False):
+                    parameter.data = parameter.data.bfloat16()
 
 
 def check_vocabulary(directory: Path, vocabulary: Vocabulary) -> None:

@@ -38,7 +38,7 @@ class Demand:
     batch: int
 
     @classmethod
-    def of(cls, outline: Transformer, config: DecodeConfig, *, longest: int) -> "Demand":
+    def of(cls, outline: Transformer, config: DecodeConfig, *, longest: int = 0) -> "Demand":
         """outline: the model, whole, of any device. longest: tokens of the longest source, where it is known."""
         cut = expert_parameters(outline)
         size = ITEM_BYTES[config.precision]
@@ -59,11 +59,11 @@ class Demand:
 def _batch_bytes(outline: Transformer, config: DecodeConfig, longest: int, size: int) -> int:
     """Of the largest batches there can be: of the shortest sentences, or of one that is longer than a batch."""
     model = outline.config
-    rows = max(config.batch_tokens // SHORTEST, config.beam)
+    rows = max(config.batch_tokens // SHORTEST, config.hypotheses)
     target = max(
-        config.batch_tokens // SHORTEST * max_length(SHORTEST, config), config.beam * max_length(longest, config)
+        config.batch_tokens // SHORTEST * max_length(SHORTEST, config), config.hypotheses * max_length(longest, config)
     )
-    source = max(config.batch_tokens // config.beam, longest)
+    source = max(config.batch_tokens // config.hypotheses, longest)
     keys_values = 2 * model.decoder_layers * model.heads * model.key_dim * (target + source)
     logits = 2 * rows * len(outline.target_embedding_VM)
     return keys_values * size + logits * max(4, size)
@@ -88,14 +88,14 @@ def join_peers(
     address = os.environ.get("BABELSHARD_RENDEZVOUS", "env://")
     world = World.meet(init_method=address, rank=place.rank, size=place.world, timeout=runtime.timeout)
     demand = Demand.of(outline, config, longest=longest)
-    if not _to_be_cut(demand, runtime, place, world):
+    if not to_be_cut(demand, runtime, place, world):
         return None
     stop.watch(world, limit=runtime.heartbeat)
     connect(world, device=place.device, timeout=runtime.timeout)
     return ExpertPeers(Mesh.build(expert=runtime.ep, device=place.device), stop=lambda: bool(stop), title=title)
 
 
-def _to_be_cut(demand: Demand, runtime: RuntimeConfig, place: Place, world: World) -> bool:
+def to_be_cut(demand: Demand, runtime: RuntimeConfig, place: Place, world: World) -> bool:
     """All processes look at their memory before any loads weights, and decide alike."""
     processes = 1 if place.device.type == "cuda" else place.on_host  # of this memory
     free = free_bytes(place.device)

@@ -31,13 +31,16 @@ class Rows:
         device, n, K = model.target_embedding_VM.device, len(requests), config.hypotheses
         self.config, self.requests = config, requests
         self.sentences = list(range(n))  # whose rows they are
-        self.limits = [max_length(len(request.source), config) for request in requests]
+        self.limits = [len(request.prefix) + max_length(len(request.source), config) for request in requests]
         self.limit_n1 = torch.tensor(self.limits, device=device).unsqueeze(1)
         room, with_coverage = max(self.limits), config.coverage_penalty > 0
         source_BL = padded([request.source for request in requests], device)
-        self.state = DecoderState(model, source_BL, beam=K, max_length=room, attention=with_coverage)
+        self.state = DecoderState(
+            model, source_BL, beam=K, max_length=room, memory=config.beam_memory, attention=with_coverage
+        )
         self.tokens_BT = torch.full((n * K, room + 1), EOS, device=device)  # the decoder starts with `</s>`
         self.prefix_nT = padded([request.prefix for request in requests], device)
+        self.start_n1 = (self.prefix_nT != PAD).sum(dim=1, keepdim=True)
         self.length = 0
         dtype = torch.promote_types(model.target_embedding_VM.dtype, torch.float32)
         self.score_nK = torch.zeros(n, K, device=device, dtype=dtype)
@@ -66,7 +69,8 @@ class Rows:
         normalizer_B = log_normalizer(logits_BV)
         if self.coverage_BL is not None:
             self.coverage_BL += self.state.attention_BL
-        ban(logits_BV, self.tokens_BT[:, 1 : self.length + 1], self.config)
+        new_B = (self.length - self.start_n1).expand_as(self.live_nK).flatten()
+        ban(logits_BV, self.tokens_BT[:, 1 : self.length + 1], new_B, self.config)
         if self.length < self.prefix_nT.shape[1]:
             force(logits_BV, normalizer_B, self.prefix_nT[:, self.length].repeat_interleave(self.live_nK.shape[1]))
         return logits_BV, normalizer_B
@@ -146,7 +150,8 @@ class Rows:
         self.tokens_BT = self.tokens_BT[row_B]
         self.coverage_BL = None if self.coverage_BL is None else self.coverage_BL[row_B]
         self.score_nK, self.live_nK, self.limit_n1 = self.score_nK[kept_n], self.live_nK[kept_n], self.limit_n1[kept_n]
-        self.prefix_nT, self.source_nL = self.prefix_nT[kept_n], self.source_nL[kept_n]
+        self.prefix_nT, self.start_n1 = self.prefix_nT[kept_n], self.start_n1[kept_n]
+        self.source_nL = self.source_nL[kept_n]
         return kept_n
 
 

@@ -46,12 +46,12 @@ def search(
     """The `n_best` best hypotheses of each sentence, best first. Without requests it is idle with its peers.
 
     drops: gets added what a capacity of the experts drops (`decode.capacity_factor`).
-    Raises ValueError on a prefix that leaves no room for a translation, on a capacity that the model's gates do not
+    Raises ValueError on an empty source and special tokens in a prefix, on a capacity that the model's gates do not
     have, and where no hypothesis has a finite score.
     """
     peers = peers or Alone()
     for request in requests:
-        check(request, config)
+        check(request)
     with evaluation_capacity(model.eval(), config.capacity_factor, drops or DropCount()):
         if not peers.any(bool(requests)):
             return []

@@ -1,5 +1,6 @@
 """What the processes of both kinds of translation jobs have in common: a translator, and their share of the batches."""
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from pipeline.parallel.device import Place
 from pipeline.parallel.process import StopRequest
 from pipeline.stage import Stopped
 from pipeline.vocab.tokenizer import Vocabulary
+
+logger = logging.getLogger(__name__)
 
 Batch = Sequence[Part]
 
@@ -72,3 +75,9 @@ def translate_batches(
         best: list[Hypothesis] = [first for first, *_ in translator.search(batch)]
         texts = translator.texts(best)
         write(batch, [{"text": text, "score": round(found.score, 5)} for text, found in zip(texts, best, strict=True)])
+
+
+def report(translator: Translator, title: str) -> None:
+    """Say what a capacity dropped, where one was asked for; each process knows of its own share."""
+    if translator.config.capacity_factor:
+        logger.info("%s: %s (of the first process)", title, translator.drops)

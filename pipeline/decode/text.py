@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Long = Literal["split", "truncate", "skip", "whole"]  # what becomes of a line of too many tokens: `Translator`
-EMPTY, TOO_LONG = "empty", "too_long"
+EMPTY, TOO_LONG, PREFIX_TOO_LONG = "empty", "too_long", "prefix_too_long"
 SPLIT, TRUNCATED = "split", "truncated"
 
 
@@ -30,7 +30,8 @@ class Alternative:
 @dataclass(frozen=True, kw_only=True)
 class Translated:
     """What became of a line. alternatives: best first, `n_best` of them, none of a line that is skipped. skipped: why,
-    `empty` or `too_long`, else empty. cut: `split` into parts or `truncated` because it was too long, else empty."""
+    `empty`, `too_long` or `prefix_too_long` (it leaves no room), else empty. cut: `split` into parts or `truncated`
+    because it was too long, else empty."""
 
     alternatives: tuple[Alternative, ...] = ()
     skipped: str = ""

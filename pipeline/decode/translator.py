@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pipeline.decode.batches import plan_batches
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.long_lines import joiner, split_text
-from pipeline.decode.search import Hypothesis, Peers, Request, max_length, search
-from pipeline.decode.text import EMPTY, SPLIT, TOO_LONG, TRUNCATED, Alternative, Line, Long, Translated
+from pipeline.decode.search import DropCount, Hypothesis, Peers, Request, max_length, search
+from pipeline.decode.text import EMPTY, PREFIX_TOO_LONG, SPLIT, TOO_LONG, TRUNCATED, Alternative, Line, Long, Translated
 from pipeline.model.transformer import Transformer
 from pipeline.vocab.symbols import EOS
 from pipeline.vocab.tokenizer import Vocabulary
@@ -40,7 +40,8 @@ class Translator:
     """A model, its vocabulary and how it translates.
 
     max_source_tokens: of a line, tag and end counted. long: a line of more is split into parts that are translated
-    each by itself, truncated, skipped, or translated whole, whatever comes of it. peers: as of `search`.
+    each by itself, truncated, skipped, or translated whole, whatever comes of it. peers: as of `search`. drops: what a
+    capacity of the experts has dropped so far.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Translator:
     ) -> None:
         self.model, self.vocabulary, self.config = model, vocabulary, config
         self.max_source_tokens, self.long, self.peers = max_source_tokens, long, peers
+        self.drops = DropCount()
 
     def using(self, config: DecodeConfig) -> "Translator":
         """The same with other settings of decoding."""
@@ -91,16 +93,15 @@ class Translator:
         cut: dict[int, str] = {}
         parts: list[Part] = []
         for index, (line, tokens) in enumerate(zip(lines, self._encode(lines), strict=True)):
-            sources = [tokens]
-            if len(tokens) == _NO_PIECES:
-                fates[index] = Translated(skipped=EMPTY)
-                continue
-            if len(tokens) > self.max_source_tokens and self.long != "whole":
-                if self.long == "skip":
-                    fates[index] = Translated(skipped=TOO_LONG)
-                    continue
-                sources, cut[index] = self._cut(line, tokens)
+            sources, fate = self._sources(line, tokens)
             prefix = self.vocabulary.encode_target([line.prefix])[0][:-1] if line.prefix else []
+            if sources and prefix and len(prefix) >= max_length(len(sources[0]), self.config):
+                fate = Translated(skipped=PREFIX_TOO_LONG)
+            if fate.skipped:
+                fates[index] = fate
+                continue
+            if fate.cut:
+                cut[index] = fate.cut
             for number, source in enumerate(sources):
                 request = Request(source=source, prefix=[] if number else prefix, number=line.number)
                 parts.append(Part(line=index, part=number, request=request))
@@ -111,8 +112,8 @@ class Translator:
         """Hypotheses of each part, best first; without parts it is idle with its peers."""
         for part in batch:
             source = len(part.request.source)
-            self.model.reach(max(source, max_length(source, self.config) + len(part.request.prefix)))
-        return search(self.model, [part.request for part in batch], self.config, self.peers)
+            self.model.reach(max(source, max_length(source, self.config)))
+        return search(self.model, [part.request for part in batch], self.config, self.peers, self.drops)
 
     def texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
         """Of one line each: a line feed, which a model can spell in bytes, is a space."""
@@ -127,17 +128,25 @@ class Translator:
             found.update(zip(indices, tokens, strict=True))
         return [found[index] for index in range(len(lines))]
 
-    def _cut(self, line: Line, tokens: list[int]) -> tuple[list[list[int]], str]:
+    def _sources(self, line: Line, tokens: list[int]) -> tuple[list[list[int]], Translated]:
+        """What is translated of a line, in one part or several, and what will have to be said of it."""
+        longest = self.max_source_tokens
+        if len(tokens) == _NO_PIECES:
+            return [], Translated(skipped=EMPTY)
+        if len(tokens) <= longest or self.long == "whole":
+            return [tokens], Translated()
+        if self.long == "skip":
+            return [], Translated(skipped=TOO_LONG)
         if self.long == "truncate":
-            return [[*tokens[: self.max_source_tokens - 1], EOS]], TRUNCATED
+            return [[*tokens[: longest - 1], EOS]], Translated(cut=TRUNCATED)
 
         def fits(text: str) -> bool:
-            return len(self.vocabulary.encode_source([text], line.target)[0]) <= self.max_source_tokens
+            return len(self.vocabulary.encode_source([text], line.target)[0]) <= longest
 
         parts = self.vocabulary.encode_source(split_text(line.text, fits), line.target)
-        longest = self.max_source_tokens  # of one character even that may be too little
+        # of one character even `longest` may be too little
         fitting = [part if len(part) <= longest else [*part[: longest - 1], EOS] for part in parts]
-        return [part for part in fitting if len(part) > _NO_PIECES], SPLIT
+        return [part for part in fitting if len(part) > _NO_PIECES], Translated(cut=SPLIT)
 
     def _translated(self, parts: Sequence[Sequence[Hypothesis]], space: str, cut: str) -> Translated:
         """parts: hypotheses of each part of one line. An n-th best translation is made of the parts' n-th best."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.text import Line, Long, Translated
@@ -186,20 +186,22 @@ def _perform(call: _Call) -> list[Translated]:
 
 
 def _load(spec: TranslatorSpec, runtime: RuntimeConfig) -> "Translator":
+    from pipeline.vocab.tokenizer import Vocabulary
+
+    vocabulary = Vocabulary.load(Path(spec.vocabulary))
+
     from pipeline.decode.model import load_model
     from pipeline.decode.translator import Translator
     from pipeline.parallel.device import Place
-    from pipeline.vocab.tokenizer import Vocabulary
 
+    limit = spec.max_source_tokens
     device = Place.take(runtime).device
-    vocabulary = Vocabulary.load(Path(spec.vocabulary))
-    limits: Any = {"max_source_tokens": spec.max_source_tokens, "long": spec.long}
     model = load_model(
         Path(spec.checkpoints),
         vocabulary,
-        longest=spec.max_source_tokens,
+        longest=limit,
         config=spec.decode,
         device=device,
         experts=spec.experts,
     )
-    return Translator(model, vocabulary, spec.decode, **limits)
+    return Translator(model, vocabulary, spec.decode, max_source_tokens=limit, long=spec.long)

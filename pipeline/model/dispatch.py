@@ -68,6 +68,8 @@ def gather_sum(rows_XM: Tensor, row_N: Tensor, weight_N: Tensor, offset_T: Tenso
 
 def dispatch(x_TM: Tensor, route: Route) -> Tensor:
     """Rows [X, M] of tokens [T, M]."""
+    if not torch.is_grad_enabled():
+        return x_TM.index_select(0, route.token_X)
     rows_XM: Tensor = Dispatch.apply(x_TM, route.token_X, route.row_N, route.live_N, route.offset_T)  # type: ignore[no-untyped-call]
     return rows_XM
 
@@ -75,5 +77,7 @@ def dispatch(x_TM: Tensor, route: Route) -> Tensor:
 def combine(rows_XM: Tensor, route: Route) -> Tensor:
     """Tokens [T, M] of rows [X, M]."""
     r = route
+    if not torch.is_grad_enabled():
+        return gather_sum(rows_XM, r.row_N, r.weight_N, r.offset_T)
     y_TM: Tensor = Combine.apply(rows_XM, r.weight_N, r.row_N, r.live_N, r.offset_T, r.token_X, r.weight_X)  # type: ignore[no-untyped-call]
     return y_TM

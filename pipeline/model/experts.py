@@ -53,6 +53,8 @@ class Experts(nn.Module):
             raise ValueError(f"{len(rows_XM)} rows do not divide by {E} experts; pass counts_E for ragged rows")
         if counts_E is not None and counts_E.shape != (E,):
             raise ValueError(f"counts_E has shape {tuple(counts_E.shape)}; expected ({E},), one count per expert")
+        if not len(rows_XM) and not torch.is_grad_enabled():
+            return rows_XM  # of a process whose experts nobody asks: no kernel is started for nothing
         weights = self.wi_EMH, self.wo_EHM
         if rows_XM.is_cpu:
             return feed_forward_in_blocks(rows_XM, *weights, counts_E)
@@ -148,8 +150,22 @@ class Cut:
 def feed_forward_in_blocks(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_E: Tensor | None) -> Tensor:
     """Any rows, on the CPU."""
     counts = None if counts_E is None else counts_on_host(counts_E, len(rows_XM))
+    if counts is not None and not torch.is_grad_enabled():
+        return feed_forward_at_once(rows_XM, wi_EMH, wo_EHM, counts)
     training = torch.is_grad_enabled() and any(t.requires_grad for t in (rows_XM, wi_EMH, wo_EHM))
     y_XM: Tensor = FeedForward.apply(rows_XM.contiguous(), wi_EMH, wo_EHM, counts, training)  # type: ignore[no-untyped-call]
+    return y_XM
+
+
+def feed_forward_at_once(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts: list[int]) -> Tensor:
+    """Ragged rows without gradient; experts without rows cost nothing."""
+    y_XM, start = torch.empty_like(rows_XM), 0
+    for expert, count in enumerate(counts):
+        if count:
+            rows = slice(start, start + count)
+            h_YH = torch.mm(rows_XM[rows], wi_EMH[expert].to(rows_XM.dtype)).relu_()
+            torch.mm(h_YH, wo_EHM[expert].to(rows_XM.dtype), out=y_XM[rows])
+            start += count
     return y_XM
 
 

@@ -137,8 +137,7 @@ def top2_of_choices(
     """`top2_gating` behind the softmax."""
     check_capacity(capacity)
     expert_GSK, gate_GSK = choices.expert_GSK, choices.gate_GSK
-    # before capacity: who loses one expert keeps the other's weight
-    weight_GSK = gate_GSK / gate_GSK.sum(dim=-1, keepdim=True)
+    weight_GSK = shares(gate_GSK)
     asked_GSK = valid_GS.unsqueeze(-1).expand_as(expert_GSK)
     counted_GSK = asked_GSK
     if rnd_GS is not None:
@@ -199,7 +198,7 @@ def dropless_of_choices(choices: Choices, *, valid_GS: Tensor) -> Gating:
     asked_GSK = valid_GS.unsqueeze(-1).expand_as(expert_GSK)
     return place(
         expert_GSK,
-        gate_GSK / gate_GSK.sum(dim=-1, keepdim=True),
+        shares(gate_GSK),
         asked_GSK=asked_GSK,
         counted_GSK=asked_GSK,
         valid_GS=valid_GS,
@@ -207,6 +206,11 @@ def dropless_of_choices(choices: Choices, *, valid_GS: Tensor) -> Gating:
         num_experts=choices.num_experts,
         losses={"balance": balance_loss(choices, valid_GS)},
     )
+
+
+def shares(gate_GSK: Tensor) -> Tensor:
+    """Combine weights: gates over their sum. Before capacity: who loses one expert keeps the other's weight."""
+    return gate_GSK / gate_GSK.sum(dim=-1, keepdim=True)
 
 
 def place(

@@ -219,8 +219,8 @@ class Transformer(nn.Module):
 
     def embed(self, table_VM: Tensor, tokens_BL: Tensor, positions_BL: Tensor) -> Tensor:
         """Scaled embeddings plus positions, with dropout."""
-        x_BLM = F.embedding(tokens_BL, table_VM) * math.sqrt(self.config.dim)
-        x_BLM = x_BLM + self.positions[positions_BL + FIRST_POSITION].to(x_BLM.dtype)
+        x_BLM = F.embedding(tokens_BL, table_VM).to(self.positions.dtype) * math.sqrt(self.config.dim)
+        x_BLM = x_BLM + self.positions[positions_BL + FIRST_POSITION]
         return dropout(x_BLM, self.config.dropout, self.training)
 
     def reach(self, max_positions: int) -> None:

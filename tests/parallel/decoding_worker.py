@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.model import load_model
+from pipeline.decode.model import load_model, set_precision
 from pipeline.decode.peers import ExpertPeers
 from pipeline.decode.search import Request, search
 from pipeline.decode.share import share
@@ -26,17 +26,21 @@ from pipeline.parallel.mesh import Mesh, start_processes_group
 from pipeline.parallel.partition import cut_experts, expert_parameters
 from pipeline.parallel.process import run_process
 from pipeline.vocab.tokenizer import Vocabulary
+from tests.parallel.logical_checkpoint import sharpen
 from tests.unit.model.test_transformer import built, random_pairs, small
 
 SENTENCES = 13
 SOURCES = [[4, *source] for source, _ in random_pairs(SENTENCES, seed=3).rows]
-CASES = {  # dtype, decoding, sentences of a batch
-    "one in a batch": (torch.float64, {"beam": 4}, 1),
-    "ragged": (torch.float64, {"beam": 4}, 2),
-    "one batch": (torch.float64, {"beam": 4}, SENTENCES),
-    "greedy": (torch.float64, {"beam": 1}, 5),
-    "capacity": (torch.float64, {"beam": 2, "capacity_factor": 0.5}, SENTENCES),
-    "float32": (torch.float32, {"beam": 4}, 5),
+CASES = {  # decoding, sentences of a batch
+    "one in a batch": ({"beam": 4, "precision": "fp64"}, 1),
+    "ragged": ({"beam": 4, "precision": "fp64"}, 2),
+    "one batch": ({"beam": 4, "precision": "fp64"}, SENTENCES),
+    "greedy": ({"beam": 1, "precision": "fp64"}, 5),
+    "sampled": ({"search": "sample", "beam": 1, "precision": "fp64"}, 5),
+    "float32": ({"beam": 4}, 5),
+    # what depends on what else is in a batch
+    "same batch, bfloat16": ({"beam": 4, "precision": "bf16"}, SENTENCES),
+    "same batch, capacity": ({"beam": 2, "precision": "fp64", "capacity_factor": 0.5}, SENTENCES),
 }
 
 
@@ -45,12 +49,11 @@ def config(**changes):
     return DecodeConfig(**values)
 
 
-def sharp(dtype):
-    """Random weights with sharp outputs, so that hypotheses differ."""
+def sharp(precision):
     model = built(small(num_experts=4)).eval()
-    with torch.no_grad():
-        model.target_embedding_VM.mul_(3.0)
-    return model.to(dtype)
+    sharpen(model)
+    set_precision(model, precision)
+    return model
 
 
 def usage(model):
@@ -82,13 +85,15 @@ def gathered(value):
     return everybody
 
 
-def compare(mesh, peers, place, dtype, values, size):
+def compare(mesh, peers, place, case):
     """What differs between processes with their experts and one with all of them; backwards, in other batches."""
-    whole, cut = sharp(dtype), sharp(dtype)
+    values, size = CASES[case]
+    settings = config(**values)
+    whole, cut = sharp(settings.precision), sharp(settings.precision)
     cut_experts(cut, mesh)
-    expected_usage, usage_here, settings = usage(whole), usage(cut), config(**values)
+    expected_usage, usage_here = usage(whole), usage(cut)
     forward, alone = list(range(SENTENCES)), replace(place, rank=0, world=1)
-    order = forward if settings.capacity_factor else forward[::-1]  # with a capacity the batch matters
+    order = forward if case.startswith("same batch") else forward[::-1]
     expected = translate(whole, settings, size=SENTENCES, order=forward, place=alone)
     parts = gathered(translate(cut, settings, size=size, order=order, place=place, peers=peers))
     everywhere = gathered(usage_here)
@@ -154,14 +159,14 @@ def work(values, stop):
     mesh = Mesh.build(expert=values["ep"], device=device)
     place = Place(rank=rank, world=world, on_host=world, device=device)
     peers = ExpertPeers(mesh, stop=lambda: bool(stop), title="decoding")
-    differences = {name: compare(mesh, peers, place, *case) for name, case in CASES.items()}
+    differences = {case: compare(mesh, peers, place, case) for case in CASES}
     loads = gathered(loading(mesh, values))
     if rank == 0:
         found = {"differences": differences, "loads": loads, "source tokens": sum(map(len, SOURCES))}
         Path(sys.argv[1]).with_name("found.json").write_text(json.dumps(found))
     if rank == world - 1:
         signal.raise_signal(signal.SIGTERM)
-    cut = sharp(torch.float32)
+    cut = sharp("fp32")
     cut_experts(cut, mesh)
     search(cut, [Request(source=[4, 9, 2])] if rank == 0 else [], config(beam=4), peers)
     raise AssertionError("one process was asked to stop, and this one went on")

@@ -17,8 +17,17 @@ from pipeline.vocab.tokenizer import Vocabulary
 FILES = 2
 
 
-def write_checkpoints(root: Path, config, vocabulary: Vocabulary, *, sharpness: float = 3.0) -> Path:
-    """Below `root`, as training leaves them. sharpness: factor of the output embedding, so that hypotheses differ."""
+def sharpen(model: Transformer) -> None:
+    """Make random layers loud, so that what they compute decides what a translation is, and not the last token."""
+    with torch.no_grad():
+        for stack in (model.encoder, model.decoder):
+            for parameter in stack.parameters():
+                if parameter.dim() > 1:
+                    parameter.mul_(4.0)
+
+
+def write_checkpoints(root: Path, config, vocabulary: Vocabulary) -> Path:
+    """Below `root`, as training leaves them."""
     model = Transformer(
         config,
         source_vocabulary=vocabulary.source_size,
@@ -27,8 +36,7 @@ def write_checkpoints(root: Path, config, vocabulary: Vocabulary, *, sharpness: 
         max_positions=8,
     )
     initialize(model, 1)
-    with torch.no_grad():
-        model.target_embedding_VM.mul_(sharpness)
+    sharpen(model)
     experts, directory = expert_parameters(model), root / "checkpoints" / "step-00000001"
     directory.mkdir(parents=True)
     shards = {}

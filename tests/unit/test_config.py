@@ -150,6 +150,8 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
         (["runtime.master_port=0"], r"master_port=0 must lie in"),
         (["runtime=nodes"], r"nodes does not exist; did you mean node\?"),
         (["runtime.zero_stage=3"], r"runtime.zero_stage=3: choose 1 or 2"),
+        (["runtime.decode_experts=cut"], r"decode_experts='cut' is not one of auto, replicated, sharded"),
+        (["runtime=gpu", "runtime.decode_experts=sharded"], r"runtime.ep processes, of which there is 1; set"),
         (["train.max_tokens=0"], r"both 0; give a budget"),
         (["train=adamm"], r"train adamm does not exist; did you mean adamw"),
         (["train.optimizer=sgd"], r"train.optimizer='sgd' is not one of adamw, adafactor"),

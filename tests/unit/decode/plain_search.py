@@ -4,6 +4,7 @@ batches, no padding; and random models that say enough different things to tell 
 import functools
 import math
 
+import pytest
 import torch
 
 from pipeline.batch.assembly import assemble
@@ -54,8 +55,8 @@ def log_probabilities(model, source, tokens):
     return (x_TM[-1] @ model.target_embedding_VM.T).log_softmax(-1).tolist(), torch.stack(heads).mean(0).tolist()
 
 
-def banned(token, tokens, settings):
-    if token in (BOS, PAD) or (token == EOS and len(tokens) < settings.min_length):
+def banned(token, tokens, num_new, settings):
+    if token in (BOS, PAD) or (token == EOS and num_new < settings.min_length):
         return True
     n = settings.no_repeat_ngram
     grams = [(*tokens, token)[i : i + n] for i in range(len(tokens) + 2 - n)] if n else []
@@ -73,20 +74,27 @@ def plain_search(model, source, settings, prefix=()):
     K = settings.beam
     limit = int(settings.max_length_ratio * len(source)) + settings.max_length_extra
     running, finished = [(0.0, list(prefix))], []
-    for length in range(len(prefix) + 1, limit + 1):
+    for length in range(1, limit + 1):
         candidates = []
         for score, tokens in running:
             logp, attention = log_probabilities(model, tuple(source), tuple(tokens))
             for token, value in enumerate(logp):
-                if not banned(token, tokens, settings):
+                if not banned(token, tokens, length - 1, settings):
                     candidates.append((score + value, [*tokens, token], attention))
         candidates = sorted(candidates, key=lambda c: -c[0])[: 2 * K]
         for score, tokens, attention in candidates[:K]:
             if tokens[-1] == EOS or length == limit:
                 text = tokens[:-1] if tokens[-1] == EOS else tokens
-                finished.append((text, normalized(score, length - len(prefix), attention, settings)))
+                finished.append((text, normalized(score, length, attention, settings)))
         finished = sorted(finished, key=lambda f: -f[1])[:K]
         running = [(score, tokens) for score, tokens, _ in candidates if tokens[-1] != EOS][:K]
         if len(finished) == K:
             break
     return [Hypothesis(tokens=tokens, score=score) for tokens, score in finished[: settings.n_best]]
+
+
+def assert_same(found, expected):
+    """Tokens, and scores but for the order of float64 sums."""
+    for mine, theirs in zip(found, expected, strict=True):
+        assert [h.tokens for h in mine] == [h.tokens for h in theirs]
+        assert [h.score for h in mine] == pytest.approx([h.score for h in theirs], abs=1e-9)

@@ -9,7 +9,15 @@ import torch
 from pipeline.decode.rows import batch_size
 from pipeline.decode.search import Request, length_penalty, max_length, search
 from pipeline.vocab.symbols import BOS, EOS, PAD
-from tests.unit.decode.plain_search import SOURCES, config, log_probabilities, normalized, plain_search, random_model
+from tests.unit.decode.plain_search import (
+    SOURCES,
+    assert_same,
+    config,
+    log_probabilities,
+    normalized,
+    plain_search,
+    random_model,
+)
 
 OPTIONS = {
     "power": {"length_norm": "power"},
@@ -24,6 +32,7 @@ OPTIONS = {
     "one_token": {"max_length_ratio": 0.0, "max_length_extra": 1},
     "all": {"coverage_penalty": 0.2, "min_length": 4, "no_repeat_ngram": 2, "length_norm": "power"},
 }
+PREFIXES = [[], [7], [9, 30, 7], [], [11], [7, 7]]
 each_option = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 
 
@@ -36,20 +45,9 @@ def requests(prefixes):
     return [Request(source=source, prefix=prefix) for source, prefix in zip(SOURCES, prefixes, strict=True)]
 
 
-def prefixes_of(options):
-    """Of different lengths, where there is room."""
-    return [[]] * 6 if options.get("max_length_ratio") == 0 else [[], [7], [9, 30, 7], [], [11], [7, 7]]
-
-
-def assert_same(found, expected):
-    for mine, theirs in zip(found, expected, strict=True):
-        assert [h.tokens for h in mine] == [h.tokens for h in theirs]
-        assert [h.score for h in mine] == pytest.approx([h.score for h in theirs], abs=1e-9)
-
-
 @each_option
 def test_a_batch_finds_what_a_plain_search_finds(models, options):
-    for model, prefixes in zip(models, ([[]] * 6, prefixes_of(options)), strict=True):
+    for model, prefixes in zip(models, ([[]] * 6, PREFIXES), strict=True):
         asked = requests(prefixes)
         plain = [plain_search(model, r.source, config(**options), r.prefix) for r in asked]
         assert_same(search(model, asked, config(**options)), plain)
@@ -57,7 +55,7 @@ def test_a_batch_finds_what_a_plain_search_finds(models, options):
 
 @each_option
 def test_translations_do_not_depend_on_the_batch(models, options):
-    asked = requests(prefixes_of(options))
+    asked = requests(PREFIXES)
     together = search(models[0], asked, config(**options))
     for order in ([5, 0, 4, 1, 3, 2], [2, 4], [3]):
         apart = search(models[0], [asked[i] for i in order], config(**options))
@@ -107,17 +105,20 @@ def test_the_default_search_ends_at_its_limit(models):
 
 
 def test_batches_shrink_to_few_sizes_and_idle_rows_reach_no_expert(models):
-    """What the routers of the decoder see is the rows of sentences that are not done."""
-    model, seen = models[1], []
-    layer = model.moe_layers()["decoder.2"]
-    handle = layer.register_forward_hook(
-        lambda _, args, result: seen.append((len(args[1].valid_GS[0]), int(result[1].tokens)))
-    )
+    """Each row of a sentence that is not done reaches two experts, no other row any."""
+    model, passed, routed = models[1], [], []
+    layer = model.decoder.layers[1]
+    handles = [
+        layer.feed_forward_norm.register_forward_pre_hook(lambda _, args: passed.append(len(args[0]))),
+        layer.feed_forward.experts.register_forward_pre_hook(lambda _, args: routed.append(len(args[0]) // 2)),
+    ]
     source = max(SOURCES, key=len)
     found = search(
         model, [Request(source=[*source[:n], EOS], number=n) for n in range(2, 9)] * 3, config(max_length_ratio=2.0)
     )
-    handle.remove()
+    for handle in handles:
+        handle.remove()
+    seen = list(zip(passed, routed, strict=True))
     assert len(found) == 21
     assert seen[0] == (84, 84)
     assert {rows for rows, _ in seen} <= {84, *(4 * size for size in (16, 12, 8, 6, 4, 3, 2, 1))}
@@ -142,7 +143,6 @@ def test_length_penalty_by_hand():
     [
         (Request(source=[], number=3), "sentence 3 has no source tokens"),
         (Request(source=[4, EOS], prefix=[7, EOS]), r"prefix of sentence 0 has the special tokens \[2\]"),
-        (Request(source=[4, EOS], prefix=[7] * 6), "has 6 tokens, and its translation may have 6"),
     ],
 )
 def test_what_cannot_be_translated_is_refused(models, request_, message):

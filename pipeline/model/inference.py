@@ -1,0 +1,56 @@
+"""A layer's feed-forward part at one decoding step: few tokens, no gradient, and nobody reads statistics.
+
+Routing is evaluation's. T tokens, M model, E experts, K choices of a token.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pipeline.model.choices import at_least_float32, top_k
+from pipeline.model.dispatch import combine, dispatch
+from pipeline.model.feed_forward import FeedForward
+from pipeline.model.gating import shares
+from pipeline.model.moe import MoE
+from pipeline.model.route import Route, ragged_route
+from pipeline.model.routers import DroplessRouter, Routing, Top1Router, Top2Router
+from pipeline.model.tokens import Tokens
+from pipeline.model.transformer import Layer
+
+
+def feed_forward(layer: Layer, y_TM: Tensor, live_T: Tensor | None) -> Tensor:
+    """`Layer.transform` without statistics. live_T: False for tokens that no expert gets; None is none of them."""
+    network = layer.feed_forward
+    if isinstance(network, FeedForward):
+        dense_TM: Tensor = network(y_TM)
+        return dense_TM
+    if live_T is None:
+        live_T = torch.ones(len(y_TM), dtype=torch.bool, device=y_TM.device)
+    if network.drops is not None:  # a capacity, and what it drops is counted
+        limited_TM, _ = layer.transform(y_TM, Tokens.of_mask(live_T.unsqueeze(1)))
+        return limited_TM
+    route = choose_route(network, y_TM, live_T)
+    rows_XM = network.experts(dispatch(y_TM, route), route.counts_E)
+    expert_TM = combine(rows_XM, route)
+    if network.conditional is None:
+        return expert_TM
+    gate_GS, _ = network.conditional.gate(y_TM.unsqueeze(0), live_T.unsqueeze(0))
+    mixed_TM: Tensor = network.conditional(y_TM, expert_TM, gate_GS.squeeze(0))
+    return mixed_TM
+
+
+def choose_route(network: MoE, y_TM: Tensor, live_T: Tensor) -> Route:
+    """Where the router sends the tokens; for gates that have only to compare scores, without their bookkeeping."""
+    router, y_TM = network.router, at_least_float32(y_TM)
+    with torch.autocast(y_TM.device.type, enabled=False):
+        if not isinstance(router, Top1Router | Top2Router | DroplessRouter):
+            tokens = Tokens.of_mask(live_T.unsqueeze(1))
+            routing: Routing = router(y_TM.unsqueeze(0), tokens)
+            return routing.decision.route()
+        gates_TE = F.linear(y_TM, router.wg_EM).softmax(dim=-1)
+        expert_TK = top_k(gates_TE, router.config.k)
+        gate_TK = gates_TE.gather(-1, expert_TK)
+        weight_TK = gate_TK if isinstance(router, Top1Router) else shares(gate_TK)
+    kept_1TK = live_T.unsqueeze(1).expand_as(expert_TK).unsqueeze(0)
+    weight_1TK = weight_TK.unsqueeze(0) * kept_1TK
+    return ragged_route(expert_TK.unsqueeze(0), kept_1TK, weight_1TK, num_experts=network.num_experts)

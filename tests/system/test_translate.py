@@ -1,0 +1,146 @@
+"""`make translate` with the smoke run: real processes, real pipes, real text."""
+
+import json
+import shlex
+import signal
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from pipeline.config import ROOT
+from pipeline.translate import load_translate, translate
+from tests.system.place import run
+from tests.unit.tasks.test_tasks import gone
+
+ONE = ["runtime.processes=1", "runtime.ep=1", "decode.beam=1"]
+SENTENCE = "Die Datei konnte nicht geöffnet werden."
+
+
+@pytest.fixture
+def command(place, results):
+    """The command's words with one process."""
+
+    def build(*words):
+        return place.python("translate", "run=smoke", *ONE, *words)
+
+    return build
+
+
+def test_a_file_is_translated_as_its_test_set_was(place, results, tmp_path):
+    records = [
+        json.loads(line)
+        for line in (results / "translations/moe/de-en.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    ]
+    (tmp_path / "in").write_text("".join(record["source"] + "\n" for record in records), encoding="utf-8")
+    words = f"make -s translate NAME=smoke PAIR=de-en ARGS={shlex.quote(' '.join(place.directories))}"
+    done = run(["bash", "-c", f"{words} < {tmp_path}/in > {tmp_path}/out"], timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    found = (tmp_path / "out").read_text(encoding="utf-8").split("\n")
+    assert found.pop() == ""
+    same = [text == record["hypothesis"] for text, record in zip(found, records, strict=True)]
+    assert sum(same) >= 0.998 * len(same) - 1  # other batches round otherwise
+    assert len(set(found)) > 50
+
+
+def test_a_dialogue_line_by_line_until_ctrl_c(command):
+    process = subprocess.Popen(
+        command("pair=de-en"), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def ask(line):
+        process.stdin.write(line)
+        process.stdin.flush()
+        began = time.monotonic()
+        answer = process.stdout.readline()
+        return answer, time.monotonic() - began
+
+    first, _ = ask(SENTENCE.encode() + b"\n")
+    assert first.strip()
+    long = (SENTENCE + " ") * 1200  # 10,000 tokens and more
+    for line, expected in [
+        (SENTENCE.encode() + b"\r\n", first),
+        (b"\n", b"\n"),
+        (b" \t\r\n", b"\n"),
+        (long.encode() + b"\n", None),
+        ("Eins\u2028zwei\x85drei\x0b\x0c\x00\rvier\n".encode(), None),
+        (SENTENCE.encode() + b"\n", first),
+    ]:
+        answer, seconds = ask(line)
+        assert answer.endswith(b"\n")
+        assert expected is None or answer == expected
+        assert len(line) > 100 or seconds < 5  # at once, even on a machine that is busy
+    (worker,) = psutil.Process(process.pid).children()
+    process.send_signal(signal.SIGINT)
+    rest, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert rest == b""
+    assert said.decode() == "lines: 2 empty; 1 of more than 192 tokens, translated in parts\n"
+    assert gone(worker.pid)
+
+
+def test_lines_of_json_up_to_one_that_is_not_utf8(command, tmp_path):
+    asked = [
+        {"text": SENTENCE, "prefix": "The file"},
+        {"text": "", "pair": "tr-en"},
+        {"text": "Dosya açılamadı.", "pair": "tr-en"},
+        {"text": (SENTENCE + " ") * 1200},
+        {"text": "a\nb\u2028c"},
+    ]
+    content = b"".join(json.dumps(each, ensure_ascii=False).encode() + b"\n" for each in asked)
+    (tmp_path / "in").write_bytes(content + b'{"text": "gr\xfc\xdfe"}\n{"text": "a"}\n')
+    words = ["pair=de-en", "format=json", "long=truncate", "decode.beam=3", "decode.n_best=2"]
+    done = run(command(*words, f"input={tmp_path}/in", f"output={tmp_path}/out"), timeout=120)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    notice, error = done.stderr.splitlines()
+    assert notice == "lines: 1 empty; 1 of more than 192 tokens, of which the rest is not translated"
+    assert error.startswith(f"error: {tmp_path}/in, line 6 is not UTF-8: byte 0xfc at byte 13; the lines before are")
+    found = [json.loads(line) for line in (tmp_path / "out").read_text(encoding="utf-8").split("\n")[:-1]]
+    assert [each["cut"] for each in found] == ["", "", "", "truncated", ""]
+    assert [each["skipped"] for each in found] == ["", "empty", "", "", ""]
+    assert found[0]["text"].startswith("The file")
+    for each in found:
+        assert len(each["alternatives"]) == (0 if each["skipped"] else 2)
+        assert all(one.keys() == {"text", "score"} for one in each["alternatives"])
+        assert each["alternatives"][:1] in ([], [{"text": each["text"], "score": each["score"]}])
+        assert "\n" not in each["text"]
+
+
+def test_whoever_has_read_enough_ends_it_quietly(command):
+    words = shlex.join(command("pair=de-en"))
+    done = run(["bash", "-c", f"yes '{SENTENCE}' | {words} | head -n 1; echo ${{PIPESTATUS[@]}}"], timeout=120)
+    answer, codes = done.stdout.splitlines()
+    assert answer
+    assert codes == "141 141 0"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["pair=de-xx"], r"run smoke, which translates .*the corpus has no 'xx'"),
+        (["pair=en-de"], r"run smoke does not translate en-de, but de-en, tr-en"),
+        (["run=smoky"], r"run=smoky: .*did you mean smoke\?"),
+        (["pair="], r"pair is empty; give the direction to translate"),
+        (["long=cut"], r"long='cut' is not one of split, truncate, skip, whole"),
+        (["errors=ignore"], r"errors='ignore' is not one of strict, replace"),
+        (["decode.beam=0"], r"decode.beam=0 must be at least 1"),
+        (["decode.beem=1"], r"decode.beem does not exist; did you mean .*decode.beam"),
+        (["input=/nowhere"], r"input=/nowhere is no file"),
+        (["output=/nowhere/out"], r"output=/nowhere/out would be in a directory that does not exist"),
+        (["runtime=slurm"], r"runtime.launcher=slurm: lines are translated on this machine"),
+        (["input={file}", "output={file}"], r"output=.* is the input, which it would overwrite"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_work(place, results, tmp_path, words, message):
+    file = tmp_path / "file"
+    file.write_text("keep me\n")
+    given = ["run=smoke", "pair=de-en", *(word.format(file=file) for word in words)]
+    with pytest.raises(ValueError, match=message):
+        translate(load_translate([*given, *place.directories]))
+    assert file.read_text() == "keep me\n"
+    assert not psutil.Process().children()

@@ -1,0 +1,91 @@
+"""A capacity of experts while decoding: none unless asked for; what it drops is counted."""
+
+import pytest
+import torch
+
+from pipeline.decode.search import DropCount, Request, search
+from pipeline.model.capacity import evaluation_capacity
+from pipeline.model.moe import MoE
+from pipeline.model.tokens import Tokens
+from tests.gates import GATES, moe_of
+from tests.unit.decode.plain_search import SOURCES, config, random_model
+
+REQUESTS = [Request(source=source) for source in SOURCES]
+QUEUES = {"top1", "top2", "prioritized", "noisy_topk", "hierarchical"}
+
+
+def dropped(drops):
+    return drops.asked - drops.kept
+
+
+def test_gates_with_and_without_a_queue_are_all_there_are():
+    able = {gate for gate in GATES if all(moe_of(gate).gate_of(decoder=side).queues for side in (False, True))}
+    assert able == QUEUES
+
+
+@pytest.mark.parametrize("gate", sorted(QUEUES))
+def test_nothing_is_dropped_by_default_and_little_capacity_drops(gate):
+    model = random_model(0, moe=moe_of(gate))
+    counts = {}
+    found = {}
+    for factor in (0.0, 1e9, 0.5):
+        counts[factor] = DropCount()
+        found[factor] = search(model, REQUESTS, config(capacity_factor=factor), drops=counts[factor])
+    assert counts[0.0].asked == 0
+    assert str(counts[0.0]) == "0.0 % of 0 choices of experts dropped"
+    assert found[1e9] == found[0.0]
+    assert dropped(counts[1e9]) == 0 < counts[1e9].asked
+    assert dropped(counts[0.5]) > 0.3 * counts[0.5].asked
+    assert found[0.5] != found[0.0]
+    assert search(model, REQUESTS, config()) == found[0.0]  # it is gone with the search that asked for it
+
+
+def test_drops_of_one_layer_by_hand():
+    """8 real tokens of 12, one choice each of 2 experts, factor 0.5: C = ceil(0.5 · 8 / 2) = 2 for each."""
+    torch.manual_seed(0)
+    layer = MoE(4, moe_of("top1", num_experts=2)).eval()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_()
+        layer.router.wg_EM.copy_(torch.tensor([[1.0, 0, 0, 0], [-1.0, 0, 0, 0]]))
+    x = torch.randn(1, 12, 4)
+    x[0, :, 0] = torch.tensor([3.0, 3, 3, 3, 3, -3, -3, -3, 3, 3, 3, 3])  # five to one expert, three to the other
+    valid = (torch.arange(12) < 8).unsqueeze(1)
+    drops = DropCount()
+    whole, _ = layer(x, Tokens.of_mask(valid))
+    with evaluation_capacity(layer, 0.5, drops):
+        cut, statistics = layer(x, Tokens.of_mask(valid))
+    assert (drops.asked, drops.kept) == (8, 4) == (int(statistics.asked), int(statistics.kept))
+    assert str(drops) == "50.0 % of 8 choices of experts dropped"
+    served = [0, 1, 5, 6]
+    torch.testing.assert_close(cut[0, served], whole[0, served])
+    assert not cut[0, [2, 3, 4, 7]].any()
+    assert torch.equal(layer(x, Tokens.of_mask(valid))[0], whole)
+
+
+def test_priority_keeps_the_most_certain_tokens():
+    """Of four tokens for one expert with room for one, the one with the largest gate."""
+    torch.manual_seed(0)
+    layer = MoE(4, moe_of("prioritized", num_experts=2)).eval()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_()
+        layer.router.wg_EM.copy_(torch.tensor([[1.0, 0, 0, 0], [-1.0, 0, 0, 0]]))
+    x = torch.randn(1, 4, 4)
+    x[0, :, 0] = torch.tensor([1.0, 2, 4, 3])
+    with evaluation_capacity(layer, 0.25, DropCount()):  # ceil(0.25 · 2 · 4 / 2)
+        y, _ = layer(x, Tokens.of_mask(torch.ones(4, 1, dtype=torch.bool)))
+    assert y[0].any(dim=1).tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize("gate", ["dropless", "balanced", "expert_choice"])
+def test_gates_without_a_queue_refuse_a_capacity(gate):
+    which = "encoder_gate=expert_choice" if gate == "expert_choice" else f"gate={gate}"
+    with pytest.raises(ValueError, match=rf"capacity_factor=1.0: tokens do not queue .* model.moe.{which}, .* set it"):
+        search(random_model(0, moe=moe_of(gate)), REQUESTS, config(capacity_factor=1.0))
+
+
+def test_a_dense_model_has_nothing_to_drop():
+    drops = DropCount()
+    search(random_model(0, num_experts=0), REQUESTS, config(capacity_factor=1.0), drops=drops)
+    assert drops.asked == 0

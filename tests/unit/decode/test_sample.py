@@ -1,0 +1,144 @@
+"""Sampling: draws follow the exact probabilities, and depend on names and numbers alone."""
+
+import collections
+import math
+
+import pytest
+import torch
+
+from pipeline.decode.sample import draw, keys, uniform
+from pipeline.decode.search import Request, search
+from pipeline.vocab.symbols import BOS, EOS, PAD
+from tests.unit.decode.plain_search import SOURCES, assert_same, config, log_probabilities, normalized, random_model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return random_model(1)
+
+
+def sampling(**changes):
+    return config(**{"search": "sample", "n_best": 1, **changes})
+
+
+def requests(prefix=()):
+    return [Request(source=source, prefix=prefix, number=number) for number, source in enumerate(SOURCES)]
+
+
+def probabilities(model, source, tokens, settings):
+    """Of every token that may follow, by hand: temperature, then top_k, then top_p, as transformers."""
+    logp, _ = log_probabilities(model, tuple(source), tuple(tokens))
+    weights = {t: math.exp(lp / settings.temperature) for t, lp in enumerate(logp) if t not in (BOS, PAD)}
+    falling = sorted(weights, key=weights.__getitem__, reverse=True)[: settings.top_k or None]
+    total, kept, reached = sum(weights[t] for t in falling), [], 0.0
+    for token in falling:
+        if reached < settings.top_p:
+            kept.append(token)
+        reached += weights[token] / total
+    total = sum(weights[t] for t in kept)
+    return {t: weights[t] / total for t in kept}
+
+
+def assert_follows(counts, expected, draws):
+    """Pearson's chi-square, rare outcomes in one bin; at the 0.999 quantile by Wilson and Hilferty."""
+    assert set(counts) <= set(expected)
+    common = [outcome for outcome, p in expected.items() if p * draws >= 5]
+    bins = [(counts[outcome], expected[outcome] * draws) for outcome in common]
+    rest = draws - sum(p for _, p in bins)
+    if rest >= 5:
+        bins.append((draws - sum(n for n, _ in bins), rest))
+    statistic, freedom = sum((n - e) ** 2 / e for n, e in bins), len(bins) - 1
+    assert freedom >= 2
+    assert statistic < freedom * (1 - 2 / (9 * freedom) + 3.09 * math.sqrt(2 / (9 * freedom))) ** 3
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"temperature": 0.5}, {"temperature": 1.5, "top_k": 6}, {"top_p": 0.7}, {"top_k": 9, "top_p": 0.9}]
+)
+def test_draws_of_two_tokens_follow_the_exact_probabilities(model, options):
+    source, settings = SOURCES[0], sampling(n_best=4, max_length_ratio=0.0, max_length_extra=2, seed=7, **options)
+    found = search(model, [Request(source=source, number=number) for number in range(1000)], settings)
+    counts = collections.Counter(tuple(h.tokens) for four in found for h in four)
+    expected = {}
+    for first, p in probabilities(model, source, [], settings).items():
+        if first == EOS:
+            expected[()] = p
+            continue
+        for second, q in probabilities(model, source, [first], settings).items():
+            expected[(first, second) if second != EOS else (first,)] = p * q
+    assert sum(expected.values()) == pytest.approx(1)
+    assert_follows(counts, expected, 4000)
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.7, "top_k": 20, "top_p": 0.95, "coverage_penalty": 0.3}])
+def test_draws_do_not_depend_on_the_batch(model, options):
+    together = search(model, requests(), sampling(n_best=3, **options))
+    assert len({tuple(h.tokens) for found in together for h in found}) > 12
+    for order in ([5, 0, 4, 1, 3, 2], [2, 4], [3]):
+        apart = search(model, [requests()[i] for i in order], sampling(n_best=3, **options))
+        assert_same(apart, [together[i] for i in order])
+
+
+def test_a_draw_does_not_depend_on_how_many_there_are(model):
+    for (one,), three in zip(
+        search(model, requests(), sampling()), search(model, requests(), sampling(n_best=3)), strict=True
+    ):
+        assert any(h.tokens == one.tokens for h in three)
+
+
+def test_other_seeds_and_numbers_draw_something_else(model):
+    drawn = [tuple(found[0].tokens) for found in search(model, requests(), sampling())]
+    assert drawn != [tuple(found[0].tokens) for found in search(model, requests(), sampling(seed=2))]
+    same = [Request(source=SOURCES[0], number=number) for number in range(20)]
+    assert len({tuple(found[0].tokens) for found in search(model, same, sampling())}) > 10
+
+
+def test_a_score_is_the_models_own_whatever_was_drawn_from(model):
+    settings = sampling(n_best=2, temperature=0.6, top_k=10, length_norm="power", length_penalty=0.8)
+    for source, found in zip(SOURCES, search(model, requests(), settings), strict=True):
+        for hypothesis in found:
+            limit = len(source) + 4
+            tokens = hypothesis.tokens if len(hypothesis.tokens) == limit else [*hypothesis.tokens, EOS]
+            logp = sum(log_probabilities(model, tuple(source), tuple(tokens[:n]))[0][t] for n, t in enumerate(tokens))
+            assert hypothesis.score == pytest.approx(normalized(logp, len(tokens), [[1.0]], settings), abs=1e-9)
+        assert found[0].score >= found[1].score
+
+
+@pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-4}])
+def test_with_one_token_to_draw_it_is_greedy(model, options):
+    greedy = search(model, requests(prefix=[7]), config(beam=1))
+    assert_same(search(model, requests(prefix=[7]), sampling(**options)), greedy)
+
+
+def test_prefix_length_and_repetition_hold_for_draws(model):
+    settings = sampling(n_best=4, min_length=5, no_repeat_ngram=2, temperature=1.5)
+    for found in search(model, requests(prefix=[9, 30]), settings):
+        for tokens in (h.tokens for h in found):
+            assert tokens[:2] == [9, 30]
+            assert len(tokens) >= 7
+            bigrams = list(zip(tokens, tokens[1:], strict=False))
+            assert len(set(bigrams)) == len(bigrams)
+
+
+def test_uniform_is_splitmix64():
+    """First outputs for the seed 1234567, as published with the generator's reference implementation."""
+    expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    found = [float(uniform(torch.tensor([1234567]), position)) for position in range(4)]
+    assert found == [(value >> 11) * 2.0**-53 for value in expected]
+
+
+def test_draws_of_neighbouring_keys_are_independent():
+    """1 part in 16 of each cell of a square, for sentences beside each other, draws and positions."""
+    key = keys(1, torch.arange(4000).unsqueeze(1), torch.arange(2)).flatten()
+    here, beside, later = uniform(key, 0), uniform(key, 0).roll(1), uniform(key, 1)
+    for other in (beside, later):
+        cell = (here * 4).long() * 4 + (other * 4).long()
+        assert_follows(
+            dict(enumerate(cell.bincount(minlength=16).tolist())), dict.fromkeys(range(16), 1 / 16), len(key)
+        )
+
+
+def test_the_ends_of_the_interval_draw_allowed_tokens():
+    logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 1.0, -torch.inf]]).expand(2, -1)
+    ends = torch.tensor([0.0, 1 - 2.0**-53], dtype=torch.float64)
+    assert draw(logits, ends, sampling()).tolist() == [1, 3]

@@ -1,0 +1,160 @@
+"""From texts to translations: what is left out, cut, put together, and what it does not depend on."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pipeline.decode.model import check_vocabulary, load_model
+from pipeline.decode.search import Hypothesis
+from pipeline.decode.text import Line
+from pipeline.decode.translator import Translator
+from pipeline.vocab.tokenizer import Vocabulary
+from tests.conftest import ROOT
+from tests.unit.decode.conftest import DECODE, write_checkpoint
+
+ROWS = (ROOT / "data/sample/train.tsv").read_text(encoding="utf-8").split("\n")[1:-1]
+TURKISH = [text for text in (row.split("\t")[7] for row in ROWS) if text][:40]
+LONG = " ".join(TURKISH[:12])
+
+
+def lines(*texts):
+    return [Line(text=text, target="en", number=number) for number, text in enumerate(texts)]
+
+
+@pytest.fixture
+def translator(model, vocabulary):
+    def build(long="split", **changes):
+        return Translator(model, vocabulary, replace(DECODE, **changes), max_source_tokens=24, long=long)
+
+    return build
+
+
+def translate(translator, lines):
+    return [found for _, found in sorted(translator.translate(lines))]
+
+
+def test_lines_stay_where_they_are_and_empty_ones_are_empty(translator):
+    found = translate(translator(), lines("", *TURKISH[:9], " \t\u3000", *TURKISH[9:20], "\r"))
+    assert [index for index, each in enumerate(found) if each.skipped == "empty"] == [0, 10, 22]
+    assert all(each.text == "" for each in found if each.skipped)
+    assert len({each.text for each in found}) > 5
+
+
+def test_a_translation_does_not_depend_on_the_other_lines(translator):
+    together = translate(translator(batch_tokens=200), lines(*TURKISH[:10]))
+    for text, expected in zip(TURKISH[:10], together, strict=True):
+        (alone,) = translate(translator(), lines(text))
+        assert alone.text == expected.text
+        assert alone.score == pytest.approx(expected.score, abs=1e-4)
+        assert alone.cut == expected.cut
+
+
+def test_each_line_may_ask_for_another_language(translator, vocabulary):
+    tags = replace(vocabulary, tags={"en": vocabulary.tags["en"], "xx": vocabulary.tags["en"] + 1})
+    asked = [Line(text=TURKISH[0], target=code) for code in ("en", "xx", "en")]
+    mixed = Translator(translator().model, tags, DECODE, max_source_tokens=24).plan(asked)
+    sources = {part.line: part.request.source for batch in mixed.batches for part in batch}
+    assert [sources[line][0] for line in range(3)] == [tags.tags[line.target] for line in asked]
+    assert sources[0][1:] == sources[1][1:]
+    with pytest.raises(ValueError, match="target language 'de' has no tag"):
+        translate(translator(), [Line(text="a", target="de")])
+
+
+def test_a_prefix_is_given_to_the_search_as_target_tokens(translator, vocabulary):
+    plan = translator().plan([Line(text=LONG, target="en", prefix="The file")])
+    prefixes = {part.part: list(part.request.prefix) for batch in plan.batches for part in batch}
+    assert vocabulary.decode_target([prefixes[0]]) == ["The file"]
+    assert len(prefixes) > 2
+    assert not any(prefixes[part] for part in prefixes if part)  # what it begins with, not each of its parts
+
+
+def test_a_prefix_that_leaves_no_room_is_said_of_its_line_alone(translator):
+    asked = [Line(text=TURKISH[0], target="en", prefix="The file is " * 20), *lines(TURKISH[0])]
+    found = translate(translator(), asked)
+    assert [each.skipped for each in found] == ["prefix_too_long", ""]
+    assert [bool(each.text) for each in found] == [False, True]
+
+
+def test_what_a_capacity_drops_is_counted(translator):
+    free, tight = translator(), translator(capacity_factor=0.5)
+    for each in (free, tight):
+        translate(each, lines(*TURKISH[:8]))
+    assert (free.drops.asked, free.drops.kept) == (0, 0)
+    assert 0 < tight.drops.kept < tight.drops.asked
+
+
+def test_a_long_line_is_split_into_parts_that_are_put_together(translator, vocabulary):
+    (found,) = translate(translator(), lines(LONG))
+    assert found.cut == "split"
+    plan = translator().plan(lines(LONG))
+    parts = sorted((part for batch in plan.batches for part in batch), key=lambda part: part.part)
+    assert all(3 <= len(part.request.source) <= 24 for part in parts)
+    assert LONG.startswith(vocabulary.source_model.decode(parts[0].request.source[1:-1]))
+    best = [translator().search([part])[0][0] for part in parts]
+    texts = [text for text in translator().texts(best) if text]
+    assert found.text == " ".join(texts)
+    weights = [len(hypothesis.tokens) + 1 for hypothesis in best]
+    expected = sum(h.score * weight for h, weight in zip(best, weights, strict=True)) / sum(weights)
+    assert found.score == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_next_best_of_a_line_in_parts_is_the_next_best_of_each(translator, vocabulary):
+    def hypotheses(*texts):
+        return [
+            Hypothesis(tokens=vocabulary.encode_target([text])[0][:-1], score=-float(rank))
+            for rank, text in enumerate(texts, start=1)
+        ]
+
+    parts = [hypotheses("One file.", "A file."), hypotheses("Two."), hypotheses("Three.", "3.", "III.")]
+    found = translator()._translated(parts, " ", "split")
+    assert [each.text for each in found.alternatives] == [
+        "One file. Two. Three.",
+        "A file. Two. 3.",
+        "A file. Two. III.",
+    ]
+    assert found.alternatives[0].score == pytest.approx(-1.0)
+    assert -3.0 < found.alternatives[2].score < -1.0
+
+
+def test_a_long_line_is_truncated_skipped_or_taken_whole(translator, vocabulary):
+    short = " ".join(vocabulary.source_model.decode(vocabulary.encode_source([LONG], "en")[0][1:23]).split())
+    (truncated,), (skipped,) = (translate(translator(long), lines(LONG)) for long in ("truncate", "skip"))
+    (expected,) = translate(translator(), lines(short))
+    assert (truncated.text, truncated.cut) == (expected.text, "truncated")
+    assert (skipped.text, skipped.skipped, skipped.cut) == ("", "too_long", "")
+    tokens = vocabulary.encode_source([LONG], "en")[0]
+    assert len(tokens) > len(translator().model.positions)
+    (whole,) = translate(translator("whole", max_length_ratio=0.0), lines(LONG))
+    assert (whole.cut, whole.skipped) == ("", "")
+    assert whole.text
+
+
+def test_a_text_is_one_line_whatever_the_model_spells(translator, vocabulary):
+    spelled = [vocabulary.target_model.piece_to_id(piece) for piece in ("<0x41>", "<0x0A>", "<0x42>", "<0x0D>")]
+    assert translator().texts([Hypothesis(tokens=spelled, score=0.0)]) == ["A B\r"]
+
+
+def test_a_checkpoint_of_another_vocabulary_is_refused(model, vocabulary, prepared, tmp_path):
+    load = {"config": DECODE, "device": torch.device("cpu")}
+    other = write_checkpoint(tmp_path / "other", model, vocabulary="0123456789abcdef" * 4)
+    with pytest.raises(ValueError, match=rf"trained with vocabulary 0123456789abcdef, and {prepared.vocabulary} is "):
+        load_model(other, vocabulary, **load)
+    right = write_checkpoint(tmp_path / "right", model, vocabulary=vocabulary.sha256)
+    loaded = load_model(right, vocabulary, **load)
+    assert all(torch.equal(*pair) for pair in zip(loaded.parameters(), model.parameters(), strict=True))
+
+
+def test_an_old_checkpoint_is_judged_by_the_sizes_of_its_vocabulary(model, vocabulary, tmp_path):
+    checkpoint = write_checkpoint(tmp_path, model) / "step-00000001"
+    assert "vocabulary" not in json.loads((checkpoint / "state.json").read_text())
+    check_vocabulary(checkpoint, vocabulary)
+    swapped = Vocabulary(
+        source_model=vocabulary.target_model, target_model=vocabulary.source_model, tags={}, shared=False
+    )
+    shared = replace(vocabulary, target_model=vocabulary.source_model, shared=True)
+    sizes = vocabulary.source_size, vocabulary.target_size
+    for wrong, there in ((swapped, sizes[::-1]), (shared, (sizes[0], sizes[0]))):
+        with pytest.raises(ValueError, match="one of {} and {} pieces.* is one of {} and {}".format(*sizes, *there)):
+            check_vocabulary(checkpoint, wrong)
