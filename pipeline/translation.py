@@ -117,8 +117,7 @@ class FinishedRun:
             raise ValueError(f"run {self.name}, which translates {known}: {error}") from error
         if found not in self.pairs:
             raise ValueError(
-                f"run {self.name}{' as pruned' if self.experts else ''} does not translate {found}, but {known}; "
-                "train one that does "
+                f"run {self.name} does not translate {found}, but {known}; train one that does "
                 f'(make train LANG_PAIRS="{found}"), or choose another direction'
             )
         return found
