@@ -1,7 +1,7 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train data backtranslate translate prune distill config verify bench check format test test-full clean
+.PHONY: help setup train data backtranslate translate prune distill score config verify bench check format test test-full clean
 
 # Settings of `make train`, `data` and `config`; what is empty is left to the recipe.
 # CORPUS: a directory (then all of its pairs, unless LANG_PAIRS names some) or a name in configs/corpus, whose files
@@ -26,6 +26,11 @@ PAIR       ?=
 
 # Setting of `make prune`.
 KEEP       ?=
+
+# Settings of `make score`: files of translations, of references, and the target language.
+HYP        ?=
+REF        ?=
+TGT        ?=
 
 # Setting of `make bench`.
 BENCH      ?= moe
@@ -89,6 +94,9 @@ prune: $(READY) ## keep the experts that PAIR uses in the finished run NAME, a s
 
 distill: $(READY) ## source text, translated by the finished run NAME, into a corpus OUT (docs/distillation.md)
 	@$(BIN)/python -m pipeline distill $(BACK)
+
+score: $(READY) ## score files of translations: HYP="a.txt b.txt" REF=ref.txt TGT=ja (docs/scoring.md)
+	@$(BIN)/python -m eval score --hyp $(HYP) --ref $(REF) --tgt "$(TGT)" $(ARGS)
 
 config: $(READY) ## print the resolved configuration of a run
 	@$(BIN)/python -m pipeline config $(RUN)

@@ -11,9 +11,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `score`, `report` or `data`; 0 on success, 2 with one line on stderr for bad input."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it says what it computes
     try:
         if options.command == "score":
-            _score(options.hyp, options.ref, options.tgt, options.metric)
+            _score(options)
         elif options.command == "report":
             _report(options.run_dir)
         else:
@@ -27,11 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m eval", description="Score translations, report runs.")
     commands = parser.add_subparsers(dest="command", required=True)
-    score = commands.add_parser("score", help="corpus scores of a plain file against one reference file")
-    score.add_argument("--hyp", type=Path, required=True, help="translations, a detokenized line each")
-    score.add_argument("--ref", type=Path, required=True, help="references, as many lines")
-    score.add_argument("--tgt", required=True, help="BCP-47 code of the target language, e.g. ja or zh-Hans")
-    score.add_argument("--metric", nargs="+", choices=["bleu", "chrf++"], default=["bleu", "chrf++"])
+    _add_score(commands.add_parser("score", help="score files of translations against reference files"))
     report = commands.add_parser("report", help="write report.html and its figures into a run's directory")
     report.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     data = commands.add_parser("data", help="write data.html, funnel.csv and its figure into a run's directory")
@@ -39,13 +36,34 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _score(hyp: Path, ref: Path, tgt: str, metrics: Sequence[str]) -> None:
-    from eval.metrics import score_corpus
+def _add_score(score: argparse.ArgumentParser) -> None:
+    add = score.add_argument
+    add(
+        "--hyp",
+        type=Path,
+        nargs="+",
+        required=True,
+        help="translations of one or more systems, a detokenized line each",
+    )
+    add("--ref", type=Path, nargs="+", required=True, help="one or more references, as many lines each")
+    add("--src", type=Path, help="sources, which comet needs")
+    add("--tgt", required=True, help="code of the target language, e.g. ja or zh-Hans")
+    add("--metric", nargs="+", default=["bleu", "chrf++"], help="bleu chrf++ chrf ter spbleu spbleu101 comet")
+    add("--sentence", action="store_true", help="score every line by itself")
+    add("--confidence", action="store_true", help="95 %% intervals by bootstrap")
+    tests = score.add_mutually_exclusive_group()
+    tests.add_argument("--paired-bs", dest="test", action="store_const", const="bs", help="paired bootstrap")
+    tests.add_argument("--paired-ar", dest="test", action="store_const", const="ar", help="randomisation test")
+    add("--baseline", type=Path, help="the system that others are tested against; else the first of --hyp")
+    add("--resamples", type=int, default=0, help="of the bootstrap (1,000), or trials of the randomisation (10,000)")
+    add("--comet-model", type=Path, help="checkpoints/model.ckpt of a COMET model")
+    add("--format", choices=["text", "tsv", "json"], default="text")
 
-    hypotheses, references = _read_lines(hyp), _read_lines(ref)
-    for metric in metrics:
-        result = score_corpus(hypotheses, references, tgt, metric)
-        print(f"{metric}\t{result.score:.2f}\t{result.signature}")
+
+def _score(options: argparse.Namespace) -> None:
+    from eval.score_command import score
+
+    sys.stdout.write(score(options))
 
 
 def _report(run_dir: Path) -> None:
@@ -58,15 +76,6 @@ def _data(run_dir: Path) -> None:
     from eval.data_page import write_data
 
     print(write_data(run_dir))
-
-
-def _read_lines(path: Path) -> list[str]:
-    """Lines cut at line feeds only, as sacreBLEU cuts them; ValueError where the file is not UTF-8."""
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 at byte {error.start}; convert it first") from error
-    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
 
 if __name__ == "__main__":

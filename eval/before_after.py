@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from eval.metrics import METRICS
 from eval.number_format import signed
 from eval.significance import NUM_RESAMPLES, SEED, compare, resample
+
+METRICS = ("bleu", "chrf++")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,18 +44,9 @@ def changes(
         references = [[line["reference"] for line in lines] for lines in files]
         if references[0] != references[1]:
             raise ValueError(f"pair={pair!r}: {before} and {after} are of other references; translate one test set")
+        hypotheses = [[line["hypothesis"] for line in lines] for lines in files]
         for metric in METRICS:
-            old, new = (
-                resample(
-                    [line["hypothesis"] for line in lines],
-                    references[0],
-                    tgt,
-                    metric,
-                    n_resamples=n_resamples,
-                    seed=seed,
-                )
-                for lines in files
-            )
+            old, new = resample(hypotheses, references[0], tgt, metric, n_resamples=n_resamples, seed=seed)
             difference = compare(new, old)
             found.append(
                 Change(

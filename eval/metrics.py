@@ -1,15 +1,25 @@
-"""Corpus BLEU and chrF++ by sacreBLEU, with the tokenizer that the target language needs."""
+"""sacreBLEU's metrics as a target language needs them: BLEU, spBLEU, chrF, chrF++ and TER."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import sacrebleu.utils
 from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 
-METRICS = ("bleu", "chrf++")
-_TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+from eval.scores import METRICS
+
+Scorer = BLEU | CHRF | TER
+
+_TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"} | {"jpn": "ja-mecab", "kor": "ko-mecab"}
+_TOKENIZERS |= dict.fromkeys(("zho", "cmn", "yue", "wuu", "lzh"), "zh")
+# Written without spaces between words, and without a tokenizer in sacreBLEU.
+_UNSPACED = frozenset({"th", "tha", "lo", "lao", "km", "khm", "my", "mya", "shn", "bo", "bod", "dz", "dzo"})
+_SENTENCE_PIECE = {"spbleu": "flores200", "spbleu101": "flores101"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,18 +32,39 @@ class Score:
 
 
 def tokenizer_for(tgt: str) -> str:
-    """sacreBLEU's BLEU tokenizer for a BCP-47 target code; 13a where the language has none of its own."""
+    """sacreBLEU's BLEU tokenizer for a target code (`zh-Hans`, `jpn_Jpan`); 13a where it has none of its own."""
     if not tgt:
         raise ValueError("tgt='' names no target language; give a BCP-47 code such as 'en' or 'zh-Hans'")
-    return _TOKENIZERS.get(tgt.lower().split("-")[0], "13a")
+    return _TOKENIZERS.get(_primary(tgt), "13a")
 
 
-def scorer_for(metric: str, tgt: str) -> BLEU | CHRF:
-    """A fresh sacreBLEU metric object: `bleu` (mixed case, exponential smoothing) or `chrf++` (6 + 2)."""
-    if metric == "bleu":
-        return BLEU(tokenize=tokenizer_for(tgt))
-    if metric == "chrf++":
-        return CHRF(word_order=2)
+def caution(metric: str, tgt: str) -> str:
+    """Why a metric says little for a target language; empty where it does."""
+    if metric not in ("bleu", "ter") or _primary(tgt) not in _UNSPACED:
+        return ""
+    return (
+        f"{metric} of {tgt}: written without spaces, and sacreBLEU has no tokenizer for it, so that runs of text count "
+        "as words; compare chrf or spbleu"
+    )
+
+
+def scorer_for(
+    metric: str, tgt: str, *, references: Sequence[Sequence[str]] | None = None, by_sentence: bool = False
+) -> Scorer:
+    """A fresh sacreBLEU metric object with the settings of its command line.
+
+    bleu: mixed case, exponential smoothing; by_sentence: of the orders that a sentence has, as `sacrebleu -sl`. ter:
+    Chinese and Japanese by character. references: one list a reference, kept by the object for any number of systems.
+    Raises ValueError for an unknown metric, and for spBLEU without its model: nothing is downloaded.
+    """
+    if metric == "bleu" or metric in _SENTENCE_PIECE:
+        tokenizer = _sentence_piece(metric) if metric in _SENTENCE_PIECE else tokenizer_for(tgt)
+        return BLEU(tokenize=tokenizer, effective_order=by_sentence, references=references)
+    if metric in ("chrf++", "chrf"):
+        return CHRF(word_order=2 if metric == "chrf++" else 0, references=references)
+    if metric == "ter":
+        by_character = tokenizer_for(tgt) in ("zh", "ja-mecab")
+        return TER(normalized=by_character, asian_support=by_character, references=references)
     raise ValueError(f"metric={metric!r} is unknown; choose from {', '.join(METRICS)}")
 
 
@@ -48,22 +79,17 @@ def check_parallel(hypotheses: Sequence[str], references: Sequence[str]) -> None
         raise ValueError("hypotheses=0 lines: an empty test set has no score; check the translations")
 
 
-def sentence_statistics(
-    scorer: BLEU | CHRF, hypotheses: Sequence[str], references: Sequence[str]
-) -> NDArray[np.float64]:
-    """sacreBLEU's sufficient statistics, one row a sentence: whole numbers whose column sums give the score.
+def sentence_statistics(scorer: Scorer, hypotheses: Sequence[str]) -> NDArray[np.float64]:
+    """sacreBLEU's sufficient statistics against the scorer's references, one row a sentence: their sums give the score.
 
     The extraction is the one that sacrebleu.significance itself uses; a contract test holds it.
     """
-    check_parallel(hypotheses, references)
-    rows = scorer._extract_corpus_statistics(list(hypotheses), [list(references)])
-    return np.asarray(rows, dtype=np.float64)
+    return np.asarray(scorer._extract_corpus_statistics(list(hypotheses), None), dtype=np.float64)
 
 
-def score_from_sums(scorer: BLEU | CHRF, sums: NDArray[np.float64]) -> float:
+def score_from_sums(scorer: Scorer, sums: NDArray[np.float64]) -> float:
     """Corpus score (0 to 100) of summed sentence statistics."""
-    counts = [int(value) for value in sums.tolist()]
-    return float(scorer._compute_score_from_stats(counts).score)
+    return float(scorer._compute_score_from_stats(sums.tolist()).score)
 
 
 def score_corpus(hypotheses: Sequence[str], references: Sequence[str], tgt: str, metric: str) -> Score:
@@ -72,6 +98,25 @@ def score_corpus(hypotheses: Sequence[str], references: Sequence[str], tgt: str,
     Raises ValueError for lengths that differ, an empty set, or an unknown metric.
     """
     check_parallel(hypotheses, references)
-    scorer = scorer_for(metric, tgt)
-    result = scorer.corpus_score(list(hypotheses), [list(references)])
+    scorer = scorer_for(metric, tgt, references=[references])
+    result = scorer.corpus_score(list(hypotheses), None)
     return Score(score=float(result.score), signature=str(scorer.get_signature()), n=len(hypotheses))
+
+
+def _primary(tgt: str) -> str:
+    return tgt.lower().replace("_", "-").split("-")[0]
+
+
+def _sentence_piece(metric: str) -> str:
+    """The name of spBLEU's tokenizer, once its model is there: sacreBLEU would fetch it without a word."""
+    from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
+
+    name = _SENTENCE_PIECE[metric]
+    url = SPM_MODELS[name]["url"]
+    path = Path(sacrebleu.utils.SACREBLEU_DIR, "models", url.rsplit("/", 1)[-1])
+    if not path.is_file():
+        raise ValueError(
+            f"metric={metric!r} needs the SentencePiece model {path}, which is not there; fetch it from {url} "
+            "or set SACREBLEU to a directory that has it in models/"
+        )
+    return name

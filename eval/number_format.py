@@ -21,6 +21,11 @@ def integer(value: float | None) -> str:
     return MISSING if value is None else f"{value:,.0f}".replace("-", "−")
 
 
+def span(low: int, high: int) -> str:
+    """749–5,985, or one number where both are the same."""
+    return integer(low) if low == high else f"{integer(low)}–{integer(high)}"
+
+
 def quantity(value: float | None) -> str:
     """Three significant digits with a unit prefix: 3.21 M, 9.1 G, 2.40 P."""
     if value is None:

@@ -16,10 +16,11 @@ from eval.loss_plot import plot_loss
 from eval.pages import environment, flatten
 from eval.plots import ScorePoint, plot_bleu_by_resource, plot_trendline
 from eval.run_record import Json, RunRecord, Translation, load_losses, load_run, load_translations
-from eval.scores import BASELINE, SYSTEM, ScoreRow, load_scores, load_significance
-from eval.summary import PairSummary, has_baseline, headline, mean, summarise
+from eval.scores import BASELINE, METRICS, SYSTEM, ScoreRow, load_scores, load_significance
+from eval.summary import PairSummary, has_baseline, headline, summarise, summarise_means
 from eval.trendline import TrendPoint
 
+_NAMES = {"chrf++": "chrF++", "chrf": "chrF", "ter": "TER", "spbleu": "spBLEU", "spbleu101": "spBLEU-101"}
 _NUM_SAMPLES = 3
 _SAMPLE_CHARACTERS = range(25, 201)  # references that read well in a column
 
@@ -43,7 +44,9 @@ def write_report(run_dir: Path) -> Path:
             record=record,
             headline=headline(summaries),
             summaries=summaries,
-            means=_macro_means(summaries),
+            means=summarise_means(scores),
+            others=[metric for metric in METRICS[1:] if any(row.metric == metric for row in scores)],
+            names=_NAMES,
             compared=has_baseline(summaries),
             figures={name: _inline(name, figure, summaries) for name, figure in figures.items()},
             samples=_samples(run_dir, record) if record.sample_sentences else [],
@@ -115,17 +118,6 @@ def _inline(name: str, figure: Figure, summaries: Sequence[PairSummary]) -> Mark
         "loss": "Training and validation cross-entropy of the multilingual model against target tokens seen",
     }
     return Markup(inline_svg(figure, name, escape(alternatives[name], quote=True)))
-
-
-def _macro_means(summaries: Sequence[PairSummary]) -> dict[tuple[str, str] | str, float | None]:
-    means: dict[tuple[str, str] | str, float | None] = {}
-    means |= {
-        (system, metric): mean([summary.score(system, metric) for summary in summaries])
-        for system in (SYSTEM, BASELINE)
-        for metric in ("bleu", "chrf++")
-    }
-    means["gain"] = mean([summary.gain("bleu") for summary in summaries])
-    return means
 
 
 def _samples(run_dir: Path, record: RunRecord) -> list[Json]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 SYSTEM = "moe"
 BASELINE = "bilingual"
+METRICS = ("bleu", "chrf++", "chrf", "ter", "spbleu", "spbleu101")  # of sacreBLEU; a translation edit rate falls
 SCORE_COLUMNS = (
     "pair",
     "system",
@@ -64,7 +65,7 @@ def save_scores(path: Path, rows: Sequence[ScoreRow]) -> None:
         + [str(row.n_test), row.signature]
         for row in ordered
     ]
-    _write_csv(path, SCORE_COLUMNS, cells)
+    write_csv(path, SCORE_COLUMNS, cells)
 
 
 def load_scores(path: Path) -> list[ScoreRow]:
@@ -93,7 +94,7 @@ def save_significance(path: Path, rows: Sequence[SignificanceRow]) -> None:
         + [f"{row.p_value:.6f}", str(row.n_resamples), str(row.seed)]
         for row in rows
     ]
-    _write_csv(path, SIGNIFICANCE_COLUMNS, cells)
+    write_csv(path, SIGNIFICANCE_COLUMNS, cells)
 
 
 def load_significance(path: Path) -> list[SignificanceRow]:
@@ -113,7 +114,8 @@ def load_significance(path: Path) -> list[SignificanceRow]:
     ]
 
 
-def _write_csv(path: Path, columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+def write_csv(path: Path, columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """Write a header and rows, ended by line feeds."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)

@@ -1,9 +1,11 @@
-"""The stage `score`: translations of a run in, scores.csv and significance.csv out."""
+"""The stage `score`: translations of a run in, scores.csv, significance.csv and macro.csv out."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
-from eval.metrics import METRICS
+from eval.macro import macro_means, save_macro
+from eval.metrics import caution
 from eval.run_record import RunRecord, Translation, load_run, load_translations
 from eval.scores import BASELINE, SYSTEM, ScoreRow, SignificanceRow, save_scores, save_significance
 from eval.significance import NUM_RESAMPLES, SEED, Resampled, compare, resample
@@ -11,7 +13,13 @@ from eval.significance import NUM_RESAMPLES, SEED, Resampled, compare, resample
 logger = logging.getLogger(__name__)
 
 
-def write_scores(run_dir: Path, *, n_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> None:
+def write_scores(
+    run_dir: Path,
+    *,
+    metrics: Sequence[str] = ("bleu", "chrf++"),
+    n_resamples: int = NUM_RESAMPLES,
+    seed: int = SEED,
+) -> None:
     """Score every system and pair of run.json from translations/ and compare `moe` with `bilingual`.
 
     Raises ValueError for missing translations, an empty test set, or systems with different references.
@@ -23,26 +31,22 @@ def write_scores(run_dir: Path, *, n_resamples: int = NUM_RESAMPLES, seed: int =
     for pair in record.pairs_by_resource:
         translations = {system: load_translations(run_dir, system, pair) for system in systems}
         _check_same_references(pair, translations)
-        for metric in METRICS:
-            resampled = {
-                system: _resample_pair(record, pair, lines, metric, n_resamples, seed)
-                for system, lines in translations.items()
-            }
+        hypotheses = [[line.hypothesis for line in lines] for lines in translations.values()]
+        references = [line.reference for line in translations[systems[0]]]
+        target = record.languages[pair][1]
+        for metric in metrics:
+            results = resample(hypotheses, references, target, metric, n_resamples=n_resamples, seed=seed)
+            resampled = dict(zip(translations, results, strict=True))
             scores += [_score_row(record, pair, system, metric, result) for system, result in resampled.items()]
             if SYSTEM in resampled and BASELINE in resampled:
                 comparisons.append(_significance_row(pair, metric, resampled[SYSTEM], resampled[BASELINE]))
         logger.info("scored %s: %d sentences, %s", pair, scores[-1].n_test, ", ".join(systems))
+    cautions = {caution(metric, tgt): None for metric in metrics for _, tgt in record.languages.values()}
+    for text in filter(None, cautions):
+        logger.warning("warning: %s", text)
     save_scores(run_dir / "scores.csv", scores)
     save_significance(run_dir / "significance.csv", comparisons)
-
-
-def _resample_pair(
-    record: RunRecord, pair: str, lines: list[Translation], metric: str, n_resamples: int, seed: int
-) -> Resampled:
-    hypotheses = [line.hypothesis for line in lines]
-    references = [line.reference for line in lines]
-    target = record.languages[pair][1]
-    return resample(hypotheses, references, target, metric, n_resamples=n_resamples, seed=seed)
+    save_macro(run_dir / "macro.csv", macro_means(scores))
 
 
 def _check_same_references(pair: str, translations: dict[str, list[Translation]]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.metrics import score_from_sums, scorer_for, sentence_statistics
+from eval.metrics import check_parallel, score_from_sums, scorer_for, sentence_statistics
 
 NUM_RESAMPLES = 1000
 SEED = 12345  # sacreBLEU's default; stated in every signature with an interval
@@ -65,34 +65,43 @@ def resampled_sums(stats: NDArray[np.float64], n_resamples: int, seed: int) -> N
 
 
 def resample(
-    hypotheses: Sequence[str],
+    systems: Sequence[Sequence[str]],
     references: Sequence[str],
     tgt: str,
     metric: str,
     *,
     n_resamples: int = NUM_RESAMPLES,
     seed: int = SEED,
-) -> Resampled:
-    """Score a corpus and its bootstrap resamples; the signature carries bs and seed, as sacreBLEU's does."""
+) -> list[Resampled]:
+    """Score systems on one test set, and its bootstrap resamples; the signature carries bs and seed, as sacreBLEU's.
+
+    systems: the lines of each. Raises ValueError for lengths that differ, an empty set, or an unknown metric.
+    """
     if n_resamples < 1:
         raise ValueError(f"n_resamples={n_resamples} leaves nothing to resample; use {NUM_RESAMPLES}")
-    scorer = scorer_for(metric, tgt)
-    stats = sentence_statistics(scorer, hypotheses, references)
-    sums = resampled_sums(stats, n_resamples, seed)
-    resampled = np.array([score_from_sums(scorer, row) for row in sums])
-    low, high = percentile_interval(resampled)
+    for hypotheses in systems:
+        check_parallel(hypotheses, references)
+    scorer = scorer_for(metric, tgt, references=[references])
     signature = scorer.get_signature()
     signature.update("bs", n_resamples)
     signature.update("seed", seed)
-    return Resampled(
-        score=score_from_sums(scorer, stats.sum(axis=0)),
-        ci_low=low,
-        ci_high=high,
-        signature=str(signature),
-        n=len(hypotheses),
-        seed=seed,
-        resampled=resampled,
-    )
+    found = []
+    for hypotheses in systems:
+        stats = sentence_statistics(scorer, hypotheses)
+        resampled = np.array([score_from_sums(scorer, row) for row in resampled_sums(stats, n_resamples, seed)])
+        low, high = percentile_interval(resampled)
+        found.append(
+            Resampled(
+                score=score_from_sums(scorer, stats.sum(axis=0)),
+                ci_low=low,
+                ci_high=high,
+                signature=str(signature),
+                n=len(hypotheses),
+                seed=seed,
+                resampled=resampled,
+            )
+        )
+    return found
 
 
 def compare(system: Resampled, baseline: Resampled) -> Comparison:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from eval.scores import METRICS
 from pipeline.batch.config import BatchConfig
 from pipeline.corpus.config import CorpusConfig
 from pipeline.decode.config import DecodeConfig
@@ -28,11 +29,22 @@ _ANY_CORPUS = "rules"  # the choice of corpus that says nothing of files
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreConfig:
-    """resamples: of the bootstrap behind intervals and significance."""
+    """metrics: what test sets are scored by, of eval.scores.METRICS; BLEU is what a report is about. resamples: of the
+    bootstrap behind intervals and significance."""
 
+    metrics: list[str]
     resamples: int
 
     def __post_init__(self) -> None:
+        for metric in self.metrics:
+            if metric not in METRICS:
+                raise ValueError(f"score.metrics: {metric!r} does not exist{suggestion(metric, METRICS)}")
+            if metric.startswith("spbleu"):
+                from eval.metrics import scorer_for  # sacreBLEU loads with it, which is only needed here
+
+                scorer_for(metric, "en")  # refused before training where its model is missing
+        if len(set(self.metrics)) < len(self.metrics) or "bleu" not in self.metrics:
+            raise ValueError(f"score.metrics={self.metrics} must name bleu, which the report shows, and nothing twice")
         if self.resamples < 100:
             raise ValueError(f"score.resamples={self.resamples}: an interval needs at least 100; 1000 is usual")
 

@@ -141,7 +141,7 @@ def score(
     encoded: Mapping[LangPair, Artifact],
     trained: Mapping[str, Sequence[Trained]],
 ) -> Artifact:
-    """scores.csv and significance.csv, with the translations and the run record that they rest on."""
+    """scores.csv, significance.csv and macro.csv, with the translations and the run record that they rest on."""
     record = run_record(
         config,
         corpus,
@@ -160,11 +160,11 @@ def score(
                 for pair in each.system.pairs:
                     file = f"{pair.name}.jsonl"
                     (out / "translations" / system / file).write_bytes((each.translations.path / file).read_bytes())
-        write_scores(out, n_resamples=config.score.resamples)
+        write_scores(out, metrics=config.score.metrics, n_resamples=config.score.resamples)
 
     inputs = {f"{name} {i}": t.translations for name, ts in trained.items() for i, t in enumerate(ts)}
     decisive = {key: value for key, value in config.to_json().items() if key != "runtime"}
-    return store.get(Stage(name="score", version=3, config=decisive, inputs=inputs, run=run, label=config.name))
+    return store.get(Stage(name="score", version=4, config=decisive, inputs=inputs, run=run, label=config.name))
 
 
 def write_report(config: RunConfig, store: Store, scores: Artifact, model: Artifact) -> Artifact:
@@ -180,7 +180,7 @@ def write_report(config: RunConfig, store: Store, scores: Artifact, model: Artif
         (out / "metrics.jsonl").write_bytes((model.path / "log" / "metrics.jsonl").read_bytes())
         write_report(out)
 
-    stage = Stage(name="report", version=2, config={}, inputs={"scores": scores}, run=run, label=config.name)
+    stage = Stage(name="report", version=3, config={}, inputs={"scores": scores}, run=run, label=config.name)
     return store.get(stage)
 
 

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -89,7 +88,7 @@ def translate(config: TranslateConfig) -> None:
 
         stream = Stream(source, parser.json if config.format == "json" else parser.text, write, pool)
         pool.wait()
-        if source == STDIN and sys.stdin.isatty():
+        if os.isatty(source):
             logger.info("run %s is ready: a line and Enter translates, Ctrl-D ends", run.name)
         try:
             stream.run()

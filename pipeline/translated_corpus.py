@@ -173,4 +173,5 @@ def check_ours(out: Path, made: str) -> None:
 
 def made_by(run: FinishedRun, decode: DecodeConfig) -> str:
     """What wrote the translations, for a citation."""
-    return f"run {run.name} (commit {run.commit}, model {run.model.stage}/{run.model.key}, beam {decode.beam})"
+    how = f"{decode.search} {decode.hypotheses}"
+    return f"run {run.name} (commit {run.commit}, model {run.model.stage}/{run.model.key}, {how})"

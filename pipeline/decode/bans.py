@@ -14,7 +14,8 @@ NEVER = (BOS, PAD)  # ids that no translation contains
 
 def ban(logits_BV: Tensor, tokens_BT: Tensor, new_B: Tensor, config: DecodeConfig) -> None:
     """Set to -inf, in place, what must not follow the tokens so far. new_B: how many of them follow a prefix."""
-    logits_BV[:, NEVER] = -torch.inf
+    for token in NEVER:
+        logits_BV[:, token] = -torch.inf
     if config.min_length:
         logits_BV[:, EOS].masked_fill_(new_B < config.min_length, -torch.inf)
     if 0 < config.no_repeat_ngram <= tokens_BT.shape[1]:

@@ -7,11 +7,11 @@ from pipeline.decode.config import DecodeConfig
 
 def plan_batches(lengths: Sequence[int], config: DecodeConfig) -> list[list[int]]:
     """Numbers of the sentences of each batch, longest first. lengths: source tokens. A batch has at most
-    `batch_tokens` of padded sources times beam, and at least one sentence."""
+    `batch_tokens` of padded sources times hypotheses, and at least one sentence."""
     order = sorted(range(len(lengths)), key=lambda number: (-lengths[number], number))
     batches: list[list[int]] = []
     for number in order:
-        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] * config.beam <= config.batch_tokens:
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] * config.hypotheses <= config.batch_tokens:
             batches[-1].append(number)
         else:
             batches.append([number])

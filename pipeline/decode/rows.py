@@ -35,6 +35,7 @@ class Rows:
         self.limit_n1 = torch.tensor(self.limits, device=device).unsqueeze(1)
         room, with_coverage = max(self.limits), config.coverage_penalty > 0
         source_BL = padded([request.source for request in requests], device)
+        model.reach(max(room, source_BL.shape[1]))
         self.state = DecoderState(
             model, source_BL, beam=K, max_length=room, memory=config.beam_memory, attention=with_coverage
         )

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import torch
 
+from pipeline.decode.bans import NEVER
 from pipeline.decode.beam import BeamSearch
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.hypothesis import Hypothesis, Request, check, length_penalty, max_length
@@ -12,7 +13,7 @@ from pipeline.decode.sample import Sampling
 from pipeline.model.capacity import DropCount, evaluation_capacity
 from pipeline.model.transformer import Transformer
 
-__all__ = ["Alone", "DropCount", "Hypothesis", "Peers", "Request", "length_penalty", "max_length", "search"]
+__all__ = ["NEVER", "Alone", "DropCount", "Hypothesis", "Peers", "Request", "length_penalty", "max_length", "search"]
 
 
 class Peers(Protocol):

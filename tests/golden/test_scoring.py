@@ -88,7 +88,7 @@ def test_intervals_and_p_values_are_those_of_sacrebleu(monkeypatch: pytest.Monke
     system = [_damaged(line, " ", 0.2, seed) for seed, line in enumerate(references)]
     baseline = [_damaged(line, " ", 0.24, seed + 1000) for seed, line in enumerate(references)]
     for name, scorer in (("bleu", BLEU()), ("chrf++", CHRF(word_order=2))):
-        ours, theirs_baseline = (resample(h, references, "en", name) for h in (system, baseline))
+        ours, theirs_baseline = resample([system, baseline], references, "en", name)
         signatures, results = PairedTest(
             [("baseline", baseline), ("system", system)], {name: scorer}, [references], "bs", 1000
         )()

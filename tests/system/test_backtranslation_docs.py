@@ -48,7 +48,7 @@ def test_the_commands_compose():
 def test_settings_of_the_table_exist():
     words = words_of(next(command for command in COMMANDS if "backtranslate " in command))[1]
     named = re.findall(r"`([a-z._]+=[\w]+)`", TEXT.split("\n| | |\n")[1].split("\n\n")[0])
-    assert len(named) == 4
+    assert len(named) == 5
     for setting in named:
         load_backtranslation([*words, setting])
 

@@ -25,6 +25,7 @@ def test_every_result_is_there(results):
     expected = {
         "scores.csv",
         "significance.csv",
+        "macro.csv",
         "trendline.png",
         "trendline.svg",
         "bleu_vs_resource.png",
@@ -224,7 +225,7 @@ def test_english_to_many_and_between_others_in_one_run(tmp_path):
 
 def test_make_help_lists_every_target():
     shown = run(["make", "help"]).stdout
-    for target in ("setup", "train", "backtranslate", "config", "check", "test"):
+    for target in ("setup", "train", "backtranslate", "score", "config", "check", "test"):
         assert f"make {target}" in shown
 
 

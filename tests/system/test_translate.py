@@ -28,10 +28,10 @@ def command(place, results):
     return build
 
 
-def test_a_file_is_translated_as_its_test_set_was(place, results, tmp_path):
+def test_lines_of_the_test_set_are_translated_as_they_were(place, results, tmp_path):
     records = [
         json.loads(line)
-        for line in (results / "translations/moe/de-en.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+        for line in (results / "translations/moe/de-en.jsonl").read_text(encoding="utf-8").split("\n")[:100]
     ]
     (tmp_path / "in").write_text("".join(record["source"] + "\n" for record in records), encoding="utf-8")
     words = f"make -s translate NAME=smoke PAIR=de-en ARGS={shlex.quote(' '.join(place.directories))}"
@@ -41,7 +41,7 @@ def test_a_file_is_translated_as_its_test_set_was(place, results, tmp_path):
     assert found.pop() == ""
     same = [text == record["hypothesis"] for text, record in zip(found, records, strict=True)]
     assert sum(same) >= 0.998 * len(same) - 1  # other batches round otherwise
-    assert len(set(found)) > 50
+    assert len(set(found)) > 20
 
 
 def test_a_dialogue_line_by_line_until_ctrl_c(command):
@@ -139,8 +139,9 @@ def test_whoever_has_read_enough_ends_it_quietly(command):
 def test_what_cannot_be_is_refused_before_any_work(place, results, tmp_path, words, message):
     file = tmp_path / "file"
     file.write_text("keep me\n")
+    before = psutil.Process().children()
     given = ["run=smoke", "pair=de-en", *(word.format(file=file) for word in words)]
     with pytest.raises(ValueError, match=message):
         translate(load_translate([*given, *place.directories]))
     assert file.read_text() == "keep me\n"
-    assert not psutil.Process().children()
+    assert psutil.Process().children() == before

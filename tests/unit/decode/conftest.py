@@ -59,7 +59,7 @@ def spec(model, vocabulary, prepared, tmp_path_factory):
     )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def pool(spec):
     with TranslatorPool(spec, load_config(["runtime.device=cpu"]).runtime) as pool:
         yield pool

@@ -62,6 +62,15 @@ def test_translations_do_not_depend_on_the_batch(models, options):
         assert_same(apart, [together[i] for i in order])
 
 
+def test_a_long_prefix_leaves_as_much_room_as_a_short_one(models):
+    """Also beyond the positions that the model was made for."""
+    prefix = [5 + i % 40 for i in range(len(models[0].positions))]
+    settings = config(min_length=3)
+    ((found, *_),) = search(models[0], [Request(source=SOURCES[0], prefix=prefix)], settings)
+    assert found.tokens[: len(prefix)] == prefix
+    assert 3 <= len(found.tokens) - len(prefix) <= max_length(len(SOURCES[0]), settings)
+
+
 def test_hypotheses_are_sorted_and_distinct(models):
     for model in models:
         for found in search(model, requests([[]] * 6), config()):

@@ -10,32 +10,132 @@ from eval.metrics import score_corpus
 from eval.scoring import write_scores
 
 MakeRun = Callable[..., Path]
+Score = Callable[..., tuple[int, str, str]]
 
 
-def test_score_prints_scores_and_signatures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Score:
+    """score("--tgt", "en", …) -> exit code, stdout and stderr, in a folder with the files a, b, ref and short."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+    texts = {
+        "a": "one dog\ntwo old cats\n",
+        "b": "one\ntwo cats\n",
+        "ref": "one dog\ntwo young cats\n",
+        "short": "one\n",
+    }
+    for name, text in texts.items():
+        Path(name).write_text(text, encoding="utf-8")
+
+    def run(*options: str) -> tuple[int, str, str]:
+        code = main(["score", *options])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def test_score_prints_scores_and_signatures(tmp_path: Path, score: Score) -> None:
     lines = ["色を選ぶダイアログを開きます。", "", "枠を\u2028削除します。"]
     (tmp_path / "hyp").write_text("\r\n".join(lines) + "\n", encoding="utf-8", newline="")
-    (tmp_path / "ref").write_text("\n".join(lines), encoding="utf-8")
-    options = ["--hyp", str(tmp_path / "hyp"), "--ref", str(tmp_path / "ref"), "--tgt", "ja"]
-    assert main(["score", *options, "--metric", "bleu"]) == 0
+    (tmp_path / "gold").write_text("\n".join(lines), encoding="utf-8")
+    code, out, _ = score("--hyp", "hyp", "--ref", "gold", "--tgt", "ja", "--metric", "bleu")
     signature = score_corpus(lines, lines, "ja", "bleu").signature
-    assert capsys.readouterr().out == f"bleu\t100.00\t{signature}\n"
+    assert (code, out) == (0, f"system  bleu\nhyp     100.00\n\nbleu: {signature}\n")
+
+
+def test_the_baseline_comes_first_and_others_are_tested_against_it(score: Score) -> None:
+    files = ["--hyp", "b", "a", "--ref", "ref", "a", "--tgt", "en"]
+    _, out, _ = score(*files, "--metric", "chrf", "--paired-bs", "--baseline", "a", "--resamples", "20")
+    table = [line.split() for line in out.splitlines()]
+    assert table[0] == ["system", "chrf", "95", "%", "delta", "p"]
+    assert table[1] == ["a", "100.00", "±0.00"]
+    assert table[2][:2] == ["b", f"{100 + float(table[2][3]):.2f}"]
+    assert "delta: against a; p: paired bootstrap" in out
+    assert "nrefs:2|bs:20|seed:12345" in out
+
+
+def test_tsv_has_a_row_a_score_and_the_columns_that_docs_name(score: Score) -> None:
+    files = ["--hyp", "a", "b", "--ref", "ref", "--tgt", "en", "--format", "tsv"]
+    _, out, _ = score(*files, "--confidence", "--resamples", "20")
+    header, *rows = (line.split("\t") for line in out.splitlines())
+    assert header == ["system", "metric", "score", "mean", "ci", "delta", "p_value", "signature"]
+    assert [row[:2] for row in rows] == [["a", "bleu"], ["a", "chrf++"], ["b", "bleu"], ["b", "chrf++"]]
+    assert all(0 <= float(row[2]) < 100 and row[3] and row[4] and row[5:7] == ["", ""] for row in rows)
+    _, out, _ = score(*files, "--sentence", "--metric", "ter")
+    assert [line.split("\t")[:4] for line in out.splitlines()] == [
+        ["system", "line", "metric", "score"],
+        ["a", "1", "ter", "0.0"],
+        ["a", "2", "ter", repr(100 * (1 / 3))],
+        ["b", "1", "ter", "50.0"],
+        ["b", "2", "ter", repr(100 * (1 / 3))],
+    ]
+
+
+def test_sentences_in_text_have_a_row_a_line_and_system(score: Score) -> None:
+    _, out, _ = score("--hyp", "a", "b", "--ref", "ref", "--tgt", "en", "--sentence", "--metric", "ter", "chrf")
+    assert [line.split()[:3] for line in out.splitlines()[:5]] == [
+        ["line", "system", "ter"],
+        ["1", "a", "0.00"],
+        ["1", "b", "50.00"],
+        ["2", "a", "33.33"],
+        ["2", "b", "33.33"],
+    ]
+
+
+@pytest.mark.parametrize("content", [b"\xffone\n", b""])
+def test_bad_files_are_one_line_and_exit_two(tmp_path: Path, score: Score, content: bytes) -> None:
+    (tmp_path / "bad").write_bytes(content)
+    code, out, error = score("--hyp", "a", "bad", "--ref", "ref", "--tgt", "en")
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert ("bad is not UTF-8 at byte 0" if content else "bad is empty") in error
 
 
 @pytest.mark.parametrize(
-    ("hypothesis", "message"),
-    [(b"one\n", "hypotheses=1 lines but references=2"), (b"\xffone\n", "not UTF-8 at byte 0"), (b"", "=0 lines")],
+    ("options", "message"),
+    [
+        ("--hyp a short --ref ref --tgt en", "short has 1 lines but ref has 2; every file needs one line a sentence"),
+        ("--hyp a --ref ref short --tgt en", "short has 1 lines but ref has 2"),
+        ("--hyp a --ref ref --src short --tgt en", "short has 1 lines but ref has 2"),
+        ("--hyp a nowhere --ref ref --tgt en", "nowhere does not exist or is not a file"),
+        ("--hyp a b a --ref ref --tgt en", "--hyp names a twice"),
+        ("--hyp a --ref ref --tgt xx", "tgt='xx' is no BCP-47 code of a language"),
+        ("--hyp a --ref ref --tgt klingon", "tgt='klingon' is no BCP-47 code of a language"),
+        ("--hyp a --ref ref --tgt en --metric wer", "metric='wer' is unknown; choose from bleu, chrf++"),
+        ("--hyp a --ref ref --tgt en --metric bleu bleu", "--metric names bleu twice"),
+        ("--hyp a --ref ref --tgt en --paired-bs", "a paired test compares systems; give two or more"),
+        ("--hyp a b --ref ref --tgt en --paired-bs --confidence", "exclude each other"),
+        ("--hyp a b --ref ref --tgt en --paired-ar --sentence", "--sentence has no intervals or tests"),
+        ("--hyp a b --ref ref --tgt en --baseline a", "--baseline needs --paired-bs or --paired-ar"),
+        ("--hyp a b --ref ref --tgt en --resamples 9", "--resamples needs --confidence"),
+        ("--hyp a b --ref ref --tgt en --paired-bs --resamples -9", "--resamples=-9 must be above 0"),
+        ("--hyp a --ref ref --tgt en --metric comet", "metric='comet' needs --comet-model and --src"),
+        ("--hyp a b --ref ref --src a --tgt en --metric comet --comet-model c --paired-bs", "comet' has no test here"),
+        ("--hyp a --ref ref --src a --tgt en --metric comet --comet-model c", "--comet-model: c does not exist"),
+        (
+            "--hyp a --ref ref --src a --tgt en --metric comet --comet-model m/c/a",
+            "'comet' needs unbabel-comet, but No",
+        ),
+    ],
 )
-def test_bad_files_are_one_line_and_exit_two(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], hypothesis: bytes, message: str
-) -> None:
-    (tmp_path / "hyp").write_bytes(hypothesis)
-    (tmp_path / "ref").write_bytes(b"one\ntwo\n")
-    code = main(["score", "--hyp", str(tmp_path / "hyp"), "--ref", str(tmp_path / "ref"), "--tgt", "en"])
-    error = capsys.readouterr().err
-    assert code == 2
+def test_mistakes_are_named_before_work(tmp_path: Path, score: Score, options: str, message: str) -> None:
+    (tmp_path / "m" / "c").mkdir(parents=True)
+    for name in ("m/c/a", "m/hparams.yaml"):
+        (tmp_path / name).touch()
+    code, out, error = score(*options.split())
+    assert (code, out) == (2, "")
     assert message in error
-    assert error.count("\n") == 1
+
+
+def test_a_seed_that_cannot_be_repeated_is_refused(score: Score, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", "none")
+    code, _, error = score("--hyp", "a", "--ref", "ref", "--tgt", "en")
+    assert code == 2
+    assert "SACREBLEU_SEED='none' gives another result every time" in error
+
+
+def test_thai_is_scored_with_a_warning(score: Score, caplog: pytest.LogCaptureFixture) -> None:
+    assert score("--hyp", "a", "--ref", "ref", "--tgt", "th")[0] == 0
+    assert "bleu of th: written without spaces" in caplog.text
 
 
 def test_report_prints_the_page(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from eval.macro import macro_means
 from eval.report import write_report
 from eval.scores import load_scores
 from eval.scoring import write_scores
@@ -70,6 +71,18 @@ def test_report_is_self_contained_and_holds_every_score(make_run: MakeRun, pairs
     assert all(attrs.get("aria-label") for tag, attrs in page.tags if tag == "svg")
     for name in ("trendline.png", "trendline.svg", "bleu_vs_resource.png", "bleu_vs_resource.svg", "loss.png"):
         assert (run_dir / name).stat().st_size > 0
+
+
+def test_means_are_shown_by_resource_and_every_metric_has_its_column(make_run: MakeRun) -> None:
+    run_dir = make_run(ELEVEN, num_lines=6)
+    write_scores(run_dir, metrics=["bleu", "chrf", "ter"], n_resamples=10)
+    page = Page(write_report(run_dir).read_text(encoding="utf-8"))
+    labels = [text for text in page.text if text.startswith("mean, ")]
+    assert labels == ["mean, high (4)", "mean, medium (4)", "mean, low (3)", "mean, all (11)"]
+    assert {"1,500–6,000", "chrF", "TER"} <= set(page.text)
+    assert "chrF++" not in page.text
+    for row in macro_means(load_scores(run_dir / "scores.csv")):
+        assert f"{row.score:.1f}" in page.text
 
 
 def test_report_is_the_same_every_time(make_run: MakeRun) -> None:

@@ -10,7 +10,7 @@ WORSE = [line.replace("some", "any").replace("is", "was") for line in REFERENCES
 
 
 def test_the_better_system_has_a_gain_above_zero_and_the_reverse_below() -> None:
-    good, bad = (resample(h, REFERENCES, "en", "bleu", n_resamples=200) for h in (REFERENCES, WORSE))
+    good, bad = resample([REFERENCES, WORSE], REFERENCES, "en", "bleu", n_resamples=200)
     forth, back = compare(good, bad), compare(bad, good)
     assert 0 < forth.ci_low <= forth.delta <= forth.ci_high
     assert (back.delta, back.ci_low, back.ci_high) == (-forth.delta, -forth.ci_high, -forth.ci_low)
@@ -18,14 +18,15 @@ def test_the_better_system_has_a_gain_above_zero_and_the_reverse_below() -> None
 
 
 def test_equal_systems_differ_by_nothing_at_p_one() -> None:
-    same = resample(WORSE, REFERENCES, "en", "chrf++", n_resamples=50)
+    (same,) = resample([WORSE], REFERENCES, "en", "chrf++", n_resamples=50)
     result = compare(same, same)
     assert (result.delta, result.ci_low, result.ci_high, result.p_value) == (0, 0, 0, 1)
 
 
 def test_resampling_is_the_same_in_every_call_and_other_with_another_seed() -> None:
-    first, again = (resample(WORSE[:9] + REFERENCES[9:], REFERENCES, "en", "bleu") for _ in range(2))
-    other = resample(WORSE[:9] + REFERENCES[9:], REFERENCES, "en", "bleu", seed=1)
+    systems = [WORSE[:9] + REFERENCES[9:]]
+    (first,), (again,) = (resample(systems, REFERENCES, "en", "bleu") for _ in range(2))
+    (other,) = resample(systems, REFERENCES, "en", "bleu", seed=1)
     assert np.array_equal(first.resampled, again.resampled)
     assert not np.array_equal(first.resampled, other.resampled)
     assert "seed:1|" in other.signature
@@ -44,8 +45,10 @@ def test_interval_leaves_out_one_in_forty_at_either_end() -> None:
 
 
 def test_unpaired_systems_are_refused() -> None:
-    full = resample(WORSE, REFERENCES, "en", "bleu", n_resamples=10)
+    (full,) = resample([WORSE], REFERENCES, "en", "bleu", n_resamples=10)
     with pytest.raises(ValueError, match="are not paired"):
         compare(full, dataclasses.replace(full, n=3))
     with pytest.raises(ValueError, match="n_resamples=0"):
-        resample(WORSE, REFERENCES, "en", "bleu", n_resamples=0)
+        resample([WORSE], REFERENCES, "en", "bleu", n_resamples=0)
+    with pytest.raises(ValueError, match="hypotheses=39 lines but references=40"):
+        resample([REFERENCES, WORSE[1:]], REFERENCES, "en", "bleu")

@@ -1,3 +1,4 @@
+import csv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,6 +33,45 @@ def test_both_files_hold_every_pair_system_and_metric(make_run: MakeRun) -> None
     assert [(row.pair, row.metric) for row in gains][:2] == [("de-en", "bleu"), ("de-en", "chrf++")]
     assert gains[0].delta == pytest.approx(scores[2].score - scores[0].score, abs=2e-4)
     assert gains[0].verdict == 1  # a fifth of the words lost against two fifths
+
+
+def test_a_run_is_scored_by_the_metrics_asked_for_and_averaged_by_resource(make_run: MakeRun) -> None:
+    pairs = ["de-en", "fr-en", "es-en", "ru-en", "tr-en", "eu-en", "km-en"]  # from most training pairs to fewest
+    run_dir = make_run(pairs, num_lines=8)
+    write_scores(run_dir, metrics=["bleu", "ter"], n_resamples=10)
+    scores = {(row.pair, row.system, row.metric): row.score for row in load_scores(run_dir / "scores.csv")}
+    assert {metric for _, _, metric in scores} == {"bleu", "ter"}
+    with (run_dir / "macro.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["resource"], row["num_pairs"]) for row in rows[::4]] == [
+        ("high", "3"),
+        ("medium", "2"),
+        ("low", "2"),
+        ("all", "7"),
+    ]
+    assert [(row["system"], row["metric"]) for row in rows[:4]] == [
+        ("bilingual", "bleu"),
+        ("bilingual", "ter"),
+        ("moe", "bleu"),
+        ("moe", "ter"),
+    ]
+    medium = rows[6]
+    assert medium["pairs"] == "ru-en tr-en"
+    assert (medium["train_pairs_min"], medium["train_pairs_max"]) == ("1200", "1500")
+    mean = (scores["ru-en", "moe", "bleu"] + scores["tr-en", "moe", "bleu"]) / 2
+    assert float(medium["score"]) == pytest.approx(mean, abs=1.01e-4)  # both files keep four decimals
+
+
+def test_few_pairs_have_one_mean(make_run: MakeRun) -> None:
+    run_dir = make_run(["de-en", "fr-en", "es-en", "ru-en", "tr-en"], num_lines=3)
+    write_scores(run_dir, metrics=["bleu"], n_resamples=10)
+    lines = (run_dir / "macro.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.split(",")[0] for line in lines] == ["resource", "all", "all"]
+
+
+def test_a_score_that_says_little_is_warned_of(make_run: MakeRun, caplog: pytest.LogCaptureFixture) -> None:
+    write_scores(make_run(["en-km", "fr-km"], num_lines=3), n_resamples=10)
+    assert [r.message[:29] for r in caplog.records if r.levelname == "WARNING"] == ["warning: bleu of km: written "]
 
 
 def test_a_run_without_baselines_is_scored_without_comparison(make_run: MakeRun) -> None:

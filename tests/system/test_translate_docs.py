@@ -1,0 +1,71 @@
+"""docs/translate.md: its commands are those that there are, and do what it says."""
+
+import json
+import re
+import shlex
+from dataclasses import asdict
+
+import pytest
+
+from pipeline.config import ROOT
+from pipeline.translate import load_translate
+from tests.system.place import run
+
+TEXT = (ROOT / "docs" / "translate.md").read_text(encoding="utf-8")
+(BLOCK,) = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
+KEYS = re.findall(r"^\| (`.+?`) \|", TEXT, re.MULTILINE)
+
+
+def words_of(command):
+    """What make gives to the command below it."""
+    shown = run(["make", "--dry-run", "--no-print-directory", *shlex.split(command)]).stdout.splitlines()[-1]
+    _, _, module, target, *words = shlex.split(shown)
+    assert (module, target) == ("pipeline", "translate")
+    return words
+
+
+def test_the_commands_compose():
+    commands = re.findall(r"make -s (translate [^<\n]+)", BLOCK)
+    found = [load_translate(words_of(command)) for command in commands]
+    assert [(each.run, each.pair, each.format) for each in found] == [
+        ("demo", "de-en", "text"),
+        ("demo", "de-en", "text"),
+        ("demo", "de-en", "json"),
+    ]
+    assert found[-1].decode["n_best"] == 2
+
+
+def test_the_keys_exist_and_have_the_defaults_of_the_table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.de").touch()
+    named = re.findall(r"`([a-z._]+=[\w.]+)`", "".join(KEYS))
+    assert len(named) == 7
+    given = load_translate(["run=demo", "pair=de-en", *named])
+    assert (given.format, given.input, given.output, given.runtime.processes) == ("json", "in.de", "out.en", 8)
+    plain = asdict(load_translate(["run=demo", "pair=de-en"]))
+    assert (plain["long"], plain["errors"]) == ("split", "strict")
+    assert all(value is None for value in plain["decode"].values())
+
+
+@pytest.mark.long
+def test_the_commands_run(place, results, tmp_path):
+    (tmp_path / "in.de").write_text("Öffnet die Datei.\n\nDie Datei konnte nicht geöffnet werden.", encoding="utf-8")
+    answers = []
+    for line in BLOCK.splitlines():
+        words = " ".join([*place.directories, "decode.beam=2"])
+        command = line.replace("NAME=demo", "NAME=smoke").replace("in.de", f"{tmp_path}/in.de")
+        command = command.replace("out.en", f"{tmp_path}/out.en")
+        if "ARGS" in command:
+            command = command.replace('ARGS="', f'ARGS="{words} ')
+        else:
+            command = command.replace("make -s", f"ARGS='{words}' make -s")
+        done = run(["bash", "-c", command], timeout=120)
+        assert done.returncode == 0, done.stderr
+        answers.append(done.stdout.split("\n"))
+    one, nothing, objects = answers
+    assert (len(one), nothing, len(objects)) == (2, [""], 2)
+    written = (tmp_path / "out.en").read_text(encoding="utf-8").split("\n")
+    assert written[1:] == ["", one[0], ""]
+    found = json.loads(objects[0])
+    assert found["text"].startswith("This")
+    assert len(found["alternatives"]) == 2

@@ -1,0 +1,47 @@
+"""docs/decoding.md: its table is what there is, its commands compose, its sums are right."""
+
+import re
+from dataclasses import fields
+
+import yaml
+
+from pipeline.config import ROOT
+from pipeline.decode.config import SPEED_ONLY, DecodeConfig
+from pipeline.decode.rows import batch_size
+from pipeline.model.gate_config import Top2Config
+from pipeline.model.routers import capacity_of
+from tests.gates import GATES, moe_of
+
+TEXT = (ROOT / "docs" / "decoding.md").read_text(encoding="utf-8")
+WORDS = " ".join(TEXT.split())
+ROWS = re.findall(r"(?m)^\| `(\w+)` \| (\S+) \| (.*) \|$", TEXT)
+DEFAULTS = yaml.safe_load((ROOT / "configs" / "decode" / "beam.yaml").read_text(encoding="utf-8"))
+
+
+def test_the_table_has_every_setting_with_its_default():
+    assert {name: yaml.safe_load(default.strip("`")) for name, default, _ in ROWS} == DEFAULTS
+    assert DEFAULTS.keys() == {field.name for field in fields(DecodeConfig)}
+
+
+def test_the_choices_are_those_of_the_table():
+    hints = {field.name: field.type for field in fields(DecodeConfig)}
+    for name, choices in (("search", "sample"), ("length_norm", "power"), ("precision", "bf16 fp64")):
+        said = next(text for row, _, text in ROWS if row == name)
+        assert all(f"`{choice}`" in said and choice in str(hints[name]) for choice in choices.split())
+
+
+def test_what_changes_no_translation_is_said():
+    assert all(f"`{name}`" in WORDS.split("## What changes a translation")[1] for name in SPEED_ONLY)
+    assert "shrinks to " + ", ".join(str(n) for n in range(1, 13) if batch_size(n) == n) + ", … sentences" in WORDS
+
+
+def test_gates_that_refuse_a_capacity_are_those_that_are_named():
+    named = re.search(r"do not queue for an expert \(([^)]*)\) refuse", WORDS)
+    refusing = {gate for gate in GATES if not all(moe_of(gate).gate_of(decoder=side).queues for side in (True, False))}
+    assert set(re.findall(r"`(\w+)`", named[1])) == refusing
+
+
+def test_capacity_is_that_of_the_page():
+    """ceil(1.25 · k · S / E)."""
+    assert "ceil(1.25 · k · S / E)" in WORDS
+    assert capacity_of(1.25, Top2Config.k, 100, 8) == 32  # 31.25
