@@ -13,6 +13,7 @@ targets:
   data           the stages before training alone, and what they did to the data as a table, a plot and a page
   backtranslate  monolingual text, translated by a finished run, as a corpus; its keys: docs/backtranslation.md
   translate      lines from standard input to standard output, by a finished run; its keys: docs/translate.md
+  serve          a finished run behind HTTP, with a page to try it in a browser; its keys: docs/serve.md
   config         print the resolved configuration and stop
   verify         the same batches on 1, 2 and 4 processes against plain torch; its keys: docs/verify.md
 
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         "data": show_data,
         "backtranslate": back_translate,
         "translate": translate,
+        "serve": serve,
         "config": show_config,
         "verify": verify_topologies,
     }
@@ -90,6 +92,15 @@ def translate(overrides: list[str]) -> None:
     from pipeline.translate import load_translate, translate
 
     translate(load_translate(overrides))
+
+
+def serve(overrides: list[str]) -> None:
+    from pipeline.serve.config import load_serve
+
+    config = load_serve(overrides)
+    from pipeline.serve.server import serve
+
+    serve(config)
 
 
 def show_config(overrides: list[str]) -> None:

@@ -61,7 +61,12 @@ class State:
 
 
 def create_app(
-    run: FinishedRun, pairs: tuple[LangPair, ...], decode: DecodeConfig, limits: LimitsConfig, batcher: Batcher, state: State
+    run: FinishedRun,
+    pairs: tuple[LangPair, ...],
+    decode: DecodeConfig,
+    limits: LimitsConfig,
+    batcher: Batcher,
+    state: State,
 ) -> FastAPI:
     """pairs: what it translates, of the run's. decode: where a request says nothing else."""
     app = FastAPI(
@@ -77,7 +82,9 @@ def create_app(
     app.get("/", include_in_schema=False)(_page)
     app.get("/health", responses={503: _PROBLEMS[503]})(service.health)
     app.get("/v1/pairs")(service.pairs)
-    app.post("/v1/translate", responses=_PROBLEMS, response_model=TranslateResponse, openapi_extra=body)(service.translate)
+    app.post("/v1/translate", responses=_PROBLEMS, response_model=TranslateResponse, openapi_extra=body)(
+        service.translate
+    )
     app.exception_handler(Problem)(_told)
     app.exception_handler(HTTPException)(_unknown)
     app.exception_handler(Exception)(_failed)
@@ -157,7 +164,10 @@ class _Service:
             return await self._batcher.translate(lines, decode)
         except Full as error:
             raise Problem(
-                503, f"{self._limits.waiting} requests are waiting", remedy="come again in some seconds", retry_after=_RETRY
+                503,
+                f"{self._limits.waiting} requests are waiting",
+                remedy="come again in some seconds",
+                retry_after=_RETRY,
             ) from error
         except TaskFailed as error:
             raise Problem(503, str(error), remedy="send the request again", retry_after=_RETRY) from error
@@ -169,7 +179,9 @@ class _Service:
         elif asked.pair is None and asked.source is not None and asked.target is not None:
             field, text = "source, target", f"{asked.source}:{asked.target}"
         else:
-            raise Problem(422, "give either pair, or both source and target", field="pair", value=asked.pair, remedy=remedy)
+            raise Problem(
+                422, "give either pair, or both source and target", field="pair", value=asked.pair, remedy=remedy
+            )
         try:
             found = self._run.pair(text)
         except ValueError as error:
@@ -217,9 +229,7 @@ class _Service:
         ]
 
 
-async def _unless_gone(
-    request: Request, work: Coroutine[Any, Any, list[Translated]]
-) -> list[Translated]:
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, list[Translated]]) -> list[Translated]:
     """Its result; it is cancelled when the client goes, which raises ClientDisconnect."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(request.receive())  # after the body there is nothing else to come

@@ -58,7 +58,7 @@ class Batcher:
         self.broken = False  # whether the last call was lost
 
     async def translate(self, lines: Sequence[Line], decode: DecodeConfig) -> list[Translated]:
-        """What became of each line. Cancelled, it leaves nothing in the queue. Raises Full, and what the pool raises."""
+        """What became of each line. Cancelled, it leaves nothing in the queue. Raises Full, or what the pool does."""
         if self.under_way >= self._most:
             raise Full
         loop = asyncio.get_running_loop()
@@ -87,9 +87,7 @@ class Batcher:
 
     async def _call(self, batch: _Batch) -> list[Translated]:
         (request, _), *_ = batch
-        return await asyncio.wrap_future(
-            self._pool.submit([of.lines[index] for of, index in batch], request.decode)
-        )
+        return await asyncio.wrap_future(self._pool.submit([of.lines[index] for of, index in batch], request.decode))
 
     def _next(self) -> _Batch:
         """The next call's lines: an even share for each worker that is free, within the bounds of a batch."""

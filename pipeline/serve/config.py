@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.config import compose_tree
+from pipeline.decode.text import Long
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.schema import build
 
@@ -37,12 +38,14 @@ class BatchingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeConfig:
-    """What configs/serve.yaml says. grace: seconds that requests have to end once the server is asked to stop."""
+    """What configs/serve.yaml says. grace: seconds that requests have to end once the server is asked to stop. long: as
+    of `Translator`."""
 
     run: str
     host: str
     port: int
     grace: int
+    long: Long
     limits: LimitsConfig
     batching: BatchingConfig
     decode: dict[str, Any]
@@ -52,11 +55,17 @@ class ServeConfig:
         if not self.run:
             raise ValueError("run is empty; give the name of a finished run, a directory below runs/")
         if not self.host:
-            raise ValueError("host is empty; give 127.0.0.1 for this machine alone, or 0.0.0.0 for all of its addresses")
+            raise ValueError(
+                "host is empty; give 127.0.0.1 for this machine alone, or 0.0.0.0 for all of its addresses"
+            )
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port={self.port} is not one of 1 to 65535, or 0 for any that is free")
         if self.grace < 0:
             raise ValueError(f"grace={self.grace} must not be negative")
+        if self.runtime.launcher != "local":
+            raise ValueError(
+                f"runtime.launcher={self.runtime.launcher}: a server's processes are of this machine; leave it local"
+            )
         for part in ("limits", "batching"):
             for name, value in vars(getattr(self, part)).items():
                 if value < 0 or (value == 0 and name != "wait_ms"):

@@ -13,7 +13,7 @@ _EXAMPLE = '{"pair": "de-en", "text": "Guten Tag."}'
 
 
 class TranslateRequest(BaseModel):
-    """What to translate. The direction is `pair`, or `source` and `target`; settings that are left out are the server's.
+    """What to translate. The direction is `pair`, or `source` and `target`. Settings left out are the server's.
 
     A text is one line, whatever white space it holds. An empty one keeps its place and is answered as skipped.
     """
@@ -90,7 +90,7 @@ class Pairs(BaseModel):
     run: str
     pairs: list[Direction]
     decode: dict[str, Any]
-    limits: dict[str, float]
+    limits: dict[str, int | float]
 
 
 class Health(BaseModel):
@@ -102,7 +102,10 @@ async def read_request(request: Request, *, most: int) -> TranslateRequest:
     kind = request.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() != "application/json":
         raise Problem(
-            *(415, "the body must be JSON"), field="Content-Type", value=kind, remedy="send Content-Type: application/json"
+            *(415, "the body must be JSON"),
+            field="Content-Type",
+            value=kind,
+            remedy="send Content-Type: application/json",
         )
     too_large = Problem(
         *(413, f"the body has more than {most} bytes"), remedy="send fewer lines at once", field="Content-Length"
@@ -129,7 +132,9 @@ def parse(body: bytes) -> TranslateRequest:
         raise Problem(400, detail, remedy=remedy) from error
     except UnicodeEncodeError as error:
         detail = f"the body has {error.object[error.start : error.end]!r}, half of a character"
-        raise Problem(400, detail, remedy="write a character beyond U+FFFF as itself, or as both of its halves") from error
+        raise Problem(
+            400, detail, remedy="write a character beyond U+FFFF as itself, or as both of its halves"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise Problem(400, f"the body is not JSON: {error}", remedy=f"send an object, such as {_EXAMPLE}") from error
     try:
@@ -144,7 +149,9 @@ def _no_number(word: str) -> None:
 
 def _problem(invalid: ValidationError) -> Problem:
     """Of the first thing that is wrong, as deep as it can be told."""
-    error = max(invalid.errors(include_url=False), key=lambda each: len(each["loc"]))
+    error = max(
+        invalid.errors(include_url=False), key=lambda each: (each["type"] == "extra_forbidden", len(each["loc"]))
+    )
     field = ".".join(str(part) for part in error["loc"] if part not in ("str", "list[str]"))
     if error["type"] == "extra_forbidden":
         nearest = suggestion(field, TranslateRequest.model_fields).removeprefix("; ")
@@ -154,5 +161,3 @@ def _problem(invalid: ValidationError) -> Problem:
     remedy = f"send an object, such as {_EXAMPLE}" if not field else "give another value; /openapi.json has the schema"
     detail = f"{field or 'the body'}: {error['msg'][:1].lower()}{error['msg'][1:]}"
     return Problem(422, detail, field=field, value=error["input"], remedy=remedy)
-
-

@@ -30,9 +30,7 @@ class Problem(Exception):  # noqa: N818 - the term of RFC 9457
             remedy=self.remedy,
         )
         headers = {"Retry-After": str(self.retry_after)} if self.retry_after else None
-        return JSONResponse(
-            body.model_dump(), self.status, headers=headers, media_type="application/problem+json"
-        )
+        return JSONResponse(body.model_dump(), self.status, headers=headers, media_type="application/problem+json")
 
 
 class ProblemDetails(BaseModel):

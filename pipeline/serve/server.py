@@ -8,6 +8,7 @@ import threading
 from dataclasses import asdict
 
 import uvicorn
+from fastapi import FastAPI
 
 from pipeline.config import ROOT
 from pipeline.decode.config import DecodeConfig
@@ -33,35 +34,41 @@ def serve(config: ServeConfig) -> None:
     given = {key: value for key, value in config.decode.items() if value is not None}
     decode = build(DecodeConfig, {**asdict(run.decode), **given}, "decode")
     listener = listen(config.host, config.port)
-    with listener, TranslatorPool(run.spec(decode=decode), config.runtime) as pool:
+    with listener, TranslatorPool(run.spec(decode, long=config.long), config.runtime) as pool:
         batcher = Batcher(pool, config.batching, workers=config.runtime.processes, waiting=config.limits.waiting)
         state = State()
         app = create_app(run, run.pairs, decode, config.limits, batcher, state)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                http="h11",
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                log_level=logging.WARNING,
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=config.grace,
-            )
-        )
+        server = web_server(app, grace=config.grace)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # the same before and after uvicorn sets them
             signal.signal(number, server.handle_exit)
         failed: list[Exception] = []
-        threading.Thread(target=_await_model, args=(pool, state, server, failed, address(listener))).start()
+        waiting = threading.Thread(target=_await_model, args=(pool, state, server, failed, address(listener)))
+        logger.info("loading %s for %s", ", ".join(pair.name for pair in run.pairs), address(listener))
+        waiting.start()
         server.run(sockets=[listener])
+    waiting.join()
     if failed:
         raise failed[0]
 
 
-def _await_model(
-    pool: TranslatorPool, state: State, server: uvicorn.Server, failed: list[Exception], url: str
-) -> None:
+def web_server(app: FastAPI, *, grace: int) -> uvicorn.Server:
+    """What speaks HTTP. It logs errors alone, and no text of a request."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level=logging.WARNING,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=grace,
+        )
+    )
+
+
+def _await_model(pool: TranslatorPool, state: State, server: uvicorn.Server, failed: list[Exception], url: str) -> None:
     """Without its model the server ends."""
     try:
         pool.wait()
@@ -79,7 +86,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except socket.gaierror as error:
-        raise ValueError(f"host={host} is no address of this machine ({error.strerror}); 127.0.0.1 is always one") from error
+        raise ValueError(
+            f"host={host} is no address of this machine ({error.strerror}); 127.0.0.1 is always one"
+        ) from error
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
