@@ -1,6 +1,5 @@
 """Errors as a client reads them: problem details (RFC 9457) with field, value and remedy."""
 
-import math
 from http import HTTPStatus
 from typing import Any
 
@@ -46,7 +45,7 @@ class ProblemDetails(BaseModel):
 
 def shown(value: Any) -> str | int | float | bool | None:
     """A value as a message repeats it: a number as it is, anything else as short text that JSON can hold."""
-    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+    if value is None or (isinstance(value, bool | int | float) and abs(value) < 2**53):
         return value
     text = value if isinstance(value, str) else repr(value)
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
