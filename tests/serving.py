@@ -3,14 +3,17 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from pipeline.corpus.languages import LangPair
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.text import Alternative, Translated
-from pipeline.serve.app import State, create_app
+from pipeline.serve.app import Service, create_app
 from pipeline.serve.batching import Batcher
 from pipeline.serve.config import load_serve
 from pipeline.serve.server import address, listen, web_server
@@ -57,7 +60,7 @@ class Served:
     url: str
     pool: Capitals
     batcher: Batcher
-    state: State = field(default_factory=State)
+    service: Service
 
 
 @cache
@@ -66,10 +69,10 @@ def _defaults():
 
 
 @contextmanager
-def served(*, limits=None, batching=None, workers=1):
-    """limits, batching: beside those of configs/serve.yaml."""
+def served(*, limits=None, workers=1, below=""):
+    """limits: beside those of configs/serve.yaml. below: a path, as behind a reverse proxy."""
     config = _defaults()
-    limits, batching = replace(config.limits, **(limits or {})), replace(config.batching, **(batching or {}))
+    limits = replace(config.limits, **(limits or {}))
     nowhere = Artifact(stage="train", key="", path=Path(), content="")
     run = FinishedRun(
         name="capitals",
@@ -81,14 +84,15 @@ def served(*, limits=None, batching=None, workers=1):
         max_source_tokens=64,
     )
     pool = Capitals(workers)
-    state = State(loaded=True)
-    batcher = Batcher(pool, batching, workers=workers, waiting=limits.waiting)
-    server = web_server(create_app(run, PAIRS, DECODE, limits, batcher, state), grace=1)
+    batcher = Batcher(pool, config.batching, workers=workers, waiting=limits.waiting)
+    service = Service(run=run, decode=DECODE, limits=limits, batcher=batcher, loaded=True)
+    app = create_app(service)
+    server = web_server(Starlette(routes=[Mount(below, app)]) if below else app, grace=1)
     with listen("127.0.0.1", 0) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            yield Served(url=address(listener), pool=pool, batcher=batcher, state=state)
+            yield Served(url=address(listener) + below, pool=pool, batcher=batcher, service=service)
         finally:
             pool.go.set()
             server.should_exit = True

@@ -53,30 +53,14 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-@dataclass(kw_only=True)
-class State:
-    """loaded: whether the model is. Set by the thread that waits for it."""
-
-    loaded: bool = False
-
-
-def create_app(
-    run: FinishedRun,
-    pairs: tuple[LangPair, ...],
-    decode: DecodeConfig,
-    limits: LimitsConfig,
-    batcher: Batcher,
-    state: State,
-) -> FastAPI:
-    """pairs: what it translates, of the run's. decode: where a request says nothing else."""
+def create_app(service: "Service") -> FastAPI:
     app = FastAPI(
-        title=f"Translation by {run.name}",
+        title=f"Translation by {service.run.name}",
         version="1",
         docs_url=None,  # both would load their scripts from elsewhere
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    service = _Service(run, pairs, decode, limits, batcher, state)
     schema = {"application/json": {"schema": TranslateRequest.model_json_schema()}}
     body = {"requestBody": {"required": True, "content": schema}}
     app.get("/", include_in_schema=False)(_page)
@@ -91,26 +75,21 @@ def create_app(
     return app
 
 
-class _Service:
-    """The end points."""
+@dataclass(kw_only=True)
+class Service:
+    """The end points. decode: where a request says nothing else. loaded: set when the model is."""
 
-    def __init__(
-        self,
-        run: FinishedRun,
-        pairs: tuple[LangPair, ...],
-        decode: DecodeConfig,
-        limits: LimitsConfig,
-        batcher: Batcher,
-        state: State,
-    ) -> None:
-        self._run, self._pairs, self._decode = run, pairs, decode
-        self._limits, self._batcher, self._state = limits, batcher, state
+    run: FinishedRun
+    decode: DecodeConfig
+    limits: LimitsConfig
+    batcher: Batcher
+    loaded: bool = False
 
     async def health(self) -> Health:
         """200 if it translates. After a failure it tries."""
         self._check_loaded()
-        if self._batcher.broken:
-            await self._translated([Line(text="1", target=self._pairs[0].tgt)], self._decode)
+        if self.batcher.broken:
+            await self._translated([Line(text="1", target=self.run.pairs[0].tgt)], self.decode)
         return Health(status="ok")
 
     async def pairs(self) -> Pairs:
@@ -123,30 +102,30 @@ class _Service:
                 source_direction=_direction(pair.src),
                 target_direction=_direction(pair.tgt),
             )
-            for pair in self._pairs
+            for pair in self.run.pairs
         ]
-        return Pairs(run=self._run.name, pairs=directions, decode=asdict(self._decode), limits=asdict(self._limits))
+        return Pairs(run=self.run.name, pairs=directions, decode=asdict(self.decode), limits=asdict(self.limits))
 
     async def translate(self, request: Request) -> Response:
         """Translate one line or several, in one direction."""
         began = time.monotonic()
         asked = None
         try:
-            async with asyncio.timeout(self._limits.seconds):
+            async with asyncio.timeout(self.limits.seconds):
                 self._check_loaded()
-                asked = await read_request(request, most=self._limits.bytes)
+                asked = await read_request(request, most=self.limits.bytes)
                 pair, decode = self._pair(asked), self._settings(asked)
                 lines = self._lines(asked, pair)
                 found = await _unless_gone(request, self._translated(lines, decode))
         except TimeoutError as error:
-            detail = f"there was no answer within {self._limits.seconds:g} seconds"
+            detail = f"there was no answer within {self.limits.seconds:g} seconds"
             if asked is None:
                 raise Problem(408, detail, remedy="send the body faster") from error
             raise Problem(504, detail, remedy="send fewer lines at once, or lower beam") from error
         except ClientDisconnect:
             return Response(status_code=_CLOSED)
         answer = TranslateResponse(
-            run=self._run.name,
+            run=self.run.name,
             pair=pair.name,
             source=pair.src,
             target=pair.tgt,
@@ -156,16 +135,16 @@ class _Service:
         return JSONResponse(answer.model_dump())
 
     def _check_loaded(self) -> None:
-        if not self._state.loaded:
+        if not self.loaded:
             raise Problem(503, "the model is being loaded", remedy="come again in some seconds", retry_after=_RETRY)
 
     async def _translated(self, lines: list[Line], decode: DecodeConfig) -> list[Translated]:
         try:
-            return await self._batcher.translate(lines, decode)
+            return await self.batcher.translate(lines, decode)
         except Full as error:
             raise Problem(
                 503,
-                f"{self._limits.waiting} requests are waiting",
+                f"{self.limits.waiting} requests are waiting",
                 remedy="come again in some seconds",
                 retry_after=_RETRY,
             ) from error
@@ -173,7 +152,7 @@ class _Service:
             raise Problem(503, str(error), remedy="send the request again", retry_after=_RETRY) from error
 
     def _pair(self, asked: TranslateRequest) -> LangPair:
-        remedy = "give one of " + ", ".join(pair.name for pair in self._pairs)
+        remedy = "give one of " + ", ".join(pair.name for pair in self.run.pairs)
         if asked.pair is not None and (asked.source, asked.target) == (None, None):
             field, text = "pair", asked.pair
         elif asked.pair is None and asked.source is not None and asked.target is not None:
@@ -183,32 +162,29 @@ class _Service:
                 422, "give either pair, or both source and target", field="pair", value=asked.pair, remedy=remedy
             )
         try:
-            found = self._run.pair(text)
+            return self.run.pair(text)
         except ValueError as error:
             raise Problem(422, str(error), field=field, value=text, remedy=remedy) from error
-        if found not in self._pairs:
-            raise Problem(422, f"{found} is not served", field=field, value=text, remedy=remedy)
-        return found
 
     def _settings(self, asked: TranslateRequest) -> DecodeConfig:
         given = asked.settings()
-        search = given.get("search", self._decode.search)
-        beam, n_best = given.get("beam", self._decode.beam), given.get("n_best", self._decode.n_best)
+        search = given.get("search", self.decode.search)
+        beam, n_best = given.get("beam", self.decode.beam), given.get("n_best", self.decode.n_best)
         for name, value in (("beam", beam), ("n_best", n_best)):
-            if value > self._limits.beam and name in given:
+            if value > self.limits.beam and name in given:
                 detail = f"{name}={value} is more than this server searches by"
-                raise Problem(422, detail, field=name, value=value, remedy=f"give at most {self._limits.beam}")
+                raise Problem(422, detail, field=name, value=value, remedy=f"give at most {self.limits.beam}")
         if search == "beam" and n_best > beam:
             detail = f"n_best={n_best} alternatives need as large a beam, and it is {beam}"
             raise Problem(422, detail, field="n_best", value=n_best, remedy=f"give at most {beam}, or beam={n_best}")
         try:
-            return replace(self._decode, **given)
+            return replace(self.decode, **given)
         except ValueError as error:
             names = ", ".join(given)
             raise Problem(422, str(error), field=names, remedy="give other values, or leave them out") from error
 
     def _lines(self, asked: TranslateRequest, pair: LangPair) -> list[Line]:
-        texts, prefixes, limits = asked.texts, asked.prefixes, self._limits
+        texts, prefixes, limits = asked.texts, asked.prefixes, self.limits
         if not texts or (isinstance(asked.text, str) and not asked.text.strip()):
             raise Problem(422, "there is nothing to translate", field="text", value=asked.text, remedy="give some text")
         if len(texts) > limits.lines:
@@ -232,7 +208,7 @@ class _Service:
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, list[Translated]]) -> list[Translated]:
     """Its result; it is cancelled when the client goes, which raises ClientDisconnect."""
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(request.receive())  # after the body there is nothing else to come
+    gone = asyncio.ensure_future(_gone(request))
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -241,6 +217,11 @@ async def _unless_gone(request: Request, work: Coroutine[Any, Any, list[Translat
     finally:
         task.cancel()
         gone.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _text(translated: Translated) -> TranslatedText:

@@ -8,13 +8,13 @@ import threading
 from dataclasses import asdict
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from pipeline.config import ROOT
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.workers import TranslatorPool
 from pipeline.schema import build
-from pipeline.serve.app import State, create_app
+from pipeline.serve.app import Service, create_app
 from pipeline.serve.batching import Batcher
 from pipeline.serve.config import ServeConfig
 from pipeline.stage import Store
@@ -36,13 +36,12 @@ def serve(config: ServeConfig) -> None:
     listener = listen(config.host, config.port)
     with listener, TranslatorPool(run.spec(decode, long=config.long), config.runtime) as pool:
         batcher = Batcher(pool, config.batching, workers=config.runtime.processes, waiting=config.limits.waiting)
-        state = State()
-        app = create_app(run, run.pairs, decode, config.limits, batcher, state)
-        server = web_server(app, grace=config.grace)
+        service = Service(run=run, decode=decode, limits=config.limits, batcher=batcher)
+        server = web_server(create_app(service), grace=config.grace)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # the same before and after uvicorn sets them
             signal.signal(number, server.handle_exit)
         failed: list[Exception] = []
-        waiting = threading.Thread(target=_await_model, args=(pool, state, server, failed, address(listener)))
+        waiting = threading.Thread(target=_await_model, args=(pool, service, server, failed, address(listener)))
         logger.info("loading %s for %s", ", ".join(pair.name for pair in run.pairs), address(listener))
         waiting.start()
         server.run(sockets=[listener])
@@ -51,7 +50,7 @@ def serve(config: ServeConfig) -> None:
         raise failed[0]
 
 
-def web_server(app: FastAPI, *, grace: int) -> uvicorn.Server:
+def web_server(app: ASGIApp, *, grace: int) -> uvicorn.Server:
     """What speaks HTTP. It logs errors alone, and no text of a request."""
     return uvicorn.Server(
         uvicorn.Config(
@@ -68,7 +67,9 @@ def web_server(app: FastAPI, *, grace: int) -> uvicorn.Server:
     )
 
 
-def _await_model(pool: TranslatorPool, state: State, server: uvicorn.Server, failed: list[Exception], url: str) -> None:
+def _await_model(
+    pool: TranslatorPool, service: Service, server: uvicorn.Server, failed: list[Exception], url: str
+) -> None:
     """Without its model the server ends."""
     try:
         pool.wait()
@@ -77,7 +78,7 @@ def _await_model(pool: TranslatorPool, state: State, server: uvicorn.Server, fai
             failed.append(error)
             server.should_exit = True
     else:
-        state.loaded = True
+        service.loaded = True
         logger.info("ready: %s", url)
 
 

@@ -1,7 +1,9 @@
 """`make serve` with the smoke run: a server process, its workers, sockets and a browser, all real."""
 
+import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -147,6 +149,25 @@ def test_a_lost_process_costs_its_requests_and_is_replaced(server):
     assert not set(server.workers) & set(victims)
 
 
+def test_the_commands_of_the_documentation_are_answered(server):
+    text = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
+    commands = [shlex.split(line) for line in text.splitlines() if line.startswith("curl ")]
+    assert len(commands) == 3
+    answers = []
+    for command in commands:
+        url = command[1].replace("http://127.0.0.1:8000", server.url)
+        if shutil.which("curl"):
+            done = run([command[0], "--silent", "--fail-with-body", url, *command[2:]])
+            assert done.returncode == 0, done.stdout
+            answers.append(json.loads(done.stdout))
+    if not answers:
+        pytest.skip("there is no curl")
+    assert {"pair": "de-en", "source": "de", "target": "en"}.items() <= answers[0]["pairs"][0].items()
+    assert answers[1] == {"status": "ok"}
+    first, empty = answers[2]["translations"]
+    assert (len(first["alternatives"]), empty["skipped"]) == (2, "empty")
+
+
 @pytest.fixture(scope="module")
 def browser():
     if CHROMIUM is None:
@@ -243,14 +264,16 @@ def test_the_page_copies_and_a_second_click_gives_up_the_first(page):
         assert sum(texts.count("first") for texts, _ in capitals.pool.calls) == 32  # what was under way
 
 
-def test_the_page_waits_for_the_model(page):
-    with served() as capitals:
-        capitals.state.loaded = False
-        page.goto(capitals.url)
+def test_the_page_waits_for_the_model_and_works_below_a_path(page):
+    with served(below="/a/path") as capitals:
+        capitals.service.loaded = False
+        page.goto(f"{capitals.url}/")
         page.wait_for_function("status.textContent === 'The model is being loaded …'")
         assert page.is_disabled("#translate")
-        capitals.state.loaded = True
+        capitals.service.loaded = True
         page.wait_for_selector("#translate:enabled")
+        assert translate(page, "ja") == ["JA"]
+        assert f"curl {capitals.url}/v1/translate" in page.text_content("#command")
 
 
 def test_asked_to_stop_it_ends_what_is_under_way(server):

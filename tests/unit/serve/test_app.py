@@ -227,11 +227,11 @@ def test_more_requests_than_may_wait_are_told_when_to_come_again(held):
 def test_health_is_200_only_when_it_translates(server):
     health = f"{server.url}/health"
     assert requests.get(health, timeout=10).json() == {"status": "ok"}
-    server.state.loaded = False
+    server.service.loaded = False
     for answer in (requests.get(health, timeout=10), ask(server, text="ja")):
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
         assert problem(answer)["detail"] == "the model is being loaded"
-    server.state.loaded = True
+    server.service.loaded = True
     lost = ask(server, text="lost")
     assert (lost.status_code, problem(lost)["remedy"]) == (503, "send the request again")
     calls = len(server.pool.calls)
