@@ -33,7 +33,7 @@ class Server:
     said: list[str]
 
     def ask(self, text, **body):
-        given = {"pair": "de-en", "text": text, "beam": 2, **body}
+        given = {"pair": "de-en", "text": text, "beam": 1, **body}
         return requests.post(f"{self.url}/v1/translate", json=given, timeout=60)
 
     def translated(self, text, **body):
@@ -96,15 +96,15 @@ def test_many_clients_at_once_get_what_one_gets(server):
 
 def test_lines_keep_their_place_and_long_ones_are_told(server):
     short, long = sentences(1)[0], "Das ist ein langer Satz. " * 60
-    first, empty, split, last = server.translated([short, "", long, short], n_best=2)
-    assert first == last
+    first, empty, split, last = server.translated([short, "", long, short], beam=2, n_best=2)
+    assert first["text"] == last["text"]
     assert first["text"] == first["alternatives"][0]["text"]
     assert first["alternatives"][0]["score"] >= first["alternatives"][1]["score"]
     assert (empty["text"], empty["skipped"], split["cut"]) == ("", "empty", "split")
     assert len(split["text"]) > len(first["text"])
 
 
-@pytest.mark.parametrize("text", ["\x00", "\x00 a \x00", "a\nb", "​", "<s> </s> <pad> <unk>", "𝔘𝔫𝔦 🙂", "x" * 3000])
+@pytest.mark.parametrize("text", ["\x00", "\x00 a \x00", "a\nb", "​", "<s> </s> <pad> <unk>", "𝔘𝔫𝔦 🙂"])
 def test_strange_text_is_translated_or_skipped(server, text):
     (found,) = server.translated([text])
     assert found["skipped"] in ("", "empty")
@@ -175,7 +175,7 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM)
         yield chromium
         chromium.close()
 
@@ -217,7 +217,7 @@ def test_a_person_translates_in_a_browser(server, page):
     assert translate(page, f"{text}\n\n{text}") == [server.translated(text, beam=4)[0]["text"]] * 2
     others = server.translated(text, beam=4, n_best=3)[0]["alternatives"][1:]
     rows = page.locator("#translations .row.other").all_inner_texts()
-    assert [row.split("\n") for row in rows] == [[of["text"], f"{of['score']:.2f}"] for of in others] * 2
+    assert [row.split("\n\n") for row in rows] == [[of["text"], f"{of['score']:.2f}"] for of in others] * 2
     assert re.fullmatch(r"\d+\.\d\d s", page.inner_text("#status"))
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")  # a phone need not be moved sideways
 
@@ -253,13 +253,13 @@ def test_the_page_copies_and_a_second_click_gives_up_the_first(page):
         capitals.pool.go.clear()
         page.fill("#text", "first\n" * 100)
         page.click("#translate")
-        page.wait_for_function("status.textContent === 'Translating …'")
+        page.wait_for_selector("#status:text-is('Translating …')")
         page.fill("#text", "second\n\nthird")
         page.press("#text", "Control+Enter")
         page.wait_for_timeout(100)
         capitals.pool.go.set()
         page.click("#copy")
-        page.wait_for_function("copy.textContent === 'Copied'")
+        page.wait_for_selector("#copy:text-is('Copied')")
         assert page.evaluate("navigator.clipboard.readText()") == "SECOND\n\nTHIRD"
         assert sum(texts.count("first") for texts, _ in capitals.pool.calls) == 32  # what was under way
 
@@ -268,7 +268,7 @@ def test_the_page_waits_for_the_model_and_works_below_a_path(page):
     with served(below="/a/path") as capitals:
         capitals.service.loaded = False
         page.goto(f"{capitals.url}/")
-        page.wait_for_function("status.textContent === 'The model is being loaded …'")
+        page.wait_for_selector("#status:text-is('The model is being loaded …')")
         assert page.is_disabled("#translate")
         capitals.service.loaded = True
         page.wait_for_selector("#translate:enabled")
