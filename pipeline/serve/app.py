@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.scripts import scripts_of
-from pipeline.decode.config import DecodeConfig
+from pipeline.decode.config import OF_SAMPLING, DecodeConfig
 from pipeline.decode.text import Line, Translated
 from pipeline.serve.batching import Batcher, Full
 from pipeline.serve.config import LimitsConfig
@@ -177,11 +177,14 @@ class Service:
         if search == "beam" and n_best > beam:
             detail = f"n_best={n_best} alternatives need as large a beam, and it is {beam}"
             raise Problem(422, detail, field="n_best", value=n_best, remedy=f"give at most {beam}, or beam={n_best}")
+        if search == "beam":  # whatever the server samples by
+            given = {**OF_SAMPLING, **given}
         try:
             return replace(self.decode, **given)
         except ValueError as error:
-            names = ", ".join(given)
-            raise Problem(422, str(error), field=names, remedy="give other values, or leave them out") from error
+            name = next((name for name in given if f"decode.{name}=" in str(error)), "")
+            detail, remedy = str(error).replace("decode.", ""), "give another value, or leave it out"
+            raise Problem(422, detail, field=name, value=given.get(name), remedy=remedy) from error
 
     def _lines(self, asked: TranslateRequest, pair: LangPair) -> list[Line]:
         texts, prefixes, limits = asked.texts, asked.prefixes, self.limits

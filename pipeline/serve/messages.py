@@ -59,7 +59,7 @@ class TranslatedText(Hypothesis):
     """The best translation of a line, and all that were asked for, best first."""
 
     alternatives: list[Hypothesis]
-    skipped: str = Field(description="why there is no translation, empty or too_long; else empty")
+    skipped: str = Field(description="why there is no translation: empty, too_long or prefix_too_long; else empty")
     cut: str = Field(description="split or truncated where the line was too long to be translated whole; else empty")
 
 

@@ -92,6 +92,7 @@ WRONG = {
     "samples": ({"search": "sample", "n_best": 9}, "n_best", 9, "at most 8"),
     "greedy": ({"beam": 0}, "beam", 0, "openapi.json"),
     "infinity": ({"length_penalty": 1e999}, "length_penalty", "inf", "openapi.json"),
+    "of sampling": ({"beam": 2, "temperature": 0.5}, "temperature", 0.5, "leave it out"),
     "search": ({"search": "best"}, "search", "best", "openapi.json"),
     "misspelt": ({"nbest": 2}, "nbest", 2, "did you mean n_best"),
 }
@@ -141,7 +142,7 @@ def test_only_json_is_read_so_that_no_other_site_can_send_it_from_a_browser(serv
 
 def connect(server):
     where = urlsplit(server.url)
-    return http.client.HTTPConnection(where.hostname, where.port, timeout=10)
+    return http.client.HTTPConnection(where.hostname, where.port, timeout=5)
 
 
 def post(connection, **headers):
@@ -185,7 +186,7 @@ def wait_until(true):
 
 def test_what_is_not_translated_in_time_is_given_up(held):
     texts = [str(number) for number in range(100)]
-    answer = ask(held, text=texts)
+    answer = ask(held, text=texts, timeout=5)
     assert (answer.status_code, problem(answer)["remedy"]) == (504, "send fewer lines at once, or lower beam")
     held.pool.go.set()
     assert ask(held, text="ja").json()["translations"][0]["text"] == "JA"
@@ -193,14 +194,20 @@ def test_what_is_not_translated_in_time_is_given_up(held):
     assert asked == [*texts[:32], "ja"]
 
 
-def test_a_client_that_goes_takes_its_lines_along(held):
-    texts = [str(number) for number in range(100)]
+def test_a_client_that_goes_takes_its_lines_along(server):
+    texts = [str(number) for number in range(5)]
+    server.pool.go.clear()
+    calls = len(server.pool.calls)
+    first = threading.Thread(target=ask, args=(server,), kwargs={"text": "first"})
+    first.start()
+    wait_until(lambda: len(server.pool.calls) == calls + 1)
     with pytest.raises(requests.Timeout):
-        ask(held, text=texts, timeout=0.2)
-    wait_until(lambda: held.batcher.under_way == 0)
-    held.pool.go.set()
-    assert ask(held, text="ja").json()["translations"][0]["text"] == "JA"
-    assert [text for texts, _ in held.pool.calls for text in texts] == [*texts[:32], "ja"]
+        ask(server, text=texts, timeout=0.2)
+    wait_until(lambda: server.batcher.under_way == 1)
+    server.pool.go.set()
+    first.join()
+    assert ask(server, text="ja").json()["translations"][0]["text"] == "JA"
+    assert [texts for texts, _ in server.pool.calls[calls:]] == [["first"], ["ja"]]
 
 
 def test_a_client_that_goes_while_it_sends_is_no_error(server, caplog):

@@ -149,10 +149,12 @@ def test_no_more_than_so_many_requests_wait():
 def test_a_lost_call_fails_its_requests_alone():
     async def work():
         waiting = Waiting(lines=2)
+        with pytest.raises(TaskFailed, match="SIGKILL"):
+            await waiting.ask("lost", "b", "c", "d")
+        assert waiting.batcher.broken
         bad, later = waiting.ask("lost", "b", "c", "d"), waiting.ask(*"efgh", decode=GREEDY)
         with pytest.raises(TaskFailed, match="SIGKILL"):
             await bad
-        assert waiting.batcher.broken
         assert await outcome(later) == list("EFGH")
         assert not waiting.batcher.broken
         assert ["c", "d"] not in waiting.texts
