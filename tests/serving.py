@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -61,6 +62,7 @@ class Served:
     pool: Capitals
     batcher: Batcher
     service: Service
+    server: uvicorn.Server
 
 
 @cache
@@ -92,7 +94,7 @@ def served(*, limits=None, workers=1, below=""):
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            yield Served(url=address(listener) + below, pool=pool, batcher=batcher, service=service)
+            yield Served(url=address(listener) + below, pool=pool, batcher=batcher, service=service, server=server)
         finally:
             pool.go.set()
             server.should_exit = True

@@ -122,6 +122,8 @@ class Service:
             if asked is None:
                 raise Problem(408, detail, remedy="send the body faster") from error
             raise Problem(504, detail, remedy="send fewer lines at once, or lower beam") from error
+        except asyncio.CancelledError as error:  # the grace is over
+            raise Problem(503, "the server stops", remedy="come again later", retry_after=_RETRY) from error
         except ClientDisconnect:
             return Response(status_code=_CLOSED)
         answer = TranslateResponse(

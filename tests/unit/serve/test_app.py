@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
@@ -229,6 +230,17 @@ def test_more_requests_than_may_wait_are_told_when_to_come_again(held):
     held.pool.go.set()
     for thread in threads:
         thread.join()
+
+
+def test_what_outlasts_the_grace_is_told():
+    with served() as stopping:
+        stopping.pool.go.clear()
+        with ThreadPoolExecutor(1) as client:
+            asked = client.submit(ask, stopping, text="a")
+            wait_until(lambda: stopping.pool.calls)
+            stopping.server.should_exit = True
+            answer = asked.result()
+    assert (answer.status_code, problem(answer)["detail"]) == (503, "the server stops")
 
 
 def test_health_is_200_only_when_it_translates(server):
