@@ -94,6 +94,21 @@ def test_many_clients_at_once_get_what_one_gets(server):
     assert sum(one["text"] == other["text"] for one, other in zip(alone, together, strict=True)) >= 49
 
 
+@pytest.mark.long
+def test_many_clients_are_served_faster_than_one(server):
+    texts = sentences(96)
+
+    def rate(clients, texts):
+        began = time.monotonic()
+        with ThreadPoolExecutor(clients) as asking:
+            list(asking.map(server.translated, texts))
+        return len(texts) / (time.monotonic() - began)
+
+    gains = [rate(16, texts) / rate(1, texts[:24]) for _ in range(3)]
+    print("sixteen clients against one:", gains)
+    assert max(gains) > 2
+
+
 def test_lines_keep_their_place_and_long_ones_are_told(server):
     short, long = sentences(1)[0], "Das ist ein langer Satz. " * 60
     first, empty, split, last = server.translated([short, "", long, short], beam=2, n_best=2)
