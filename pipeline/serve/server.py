@@ -5,15 +5,12 @@ import logging
 import signal
 import socket
 import threading
-from dataclasses import asdict
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from pipeline.config import ROOT
-from pipeline.decode.config import DecodeConfig
 from pipeline.decode.workers import TranslatorPool
-from pipeline.schema import build
 from pipeline.serve.app import Service, create_app
 from pipeline.serve.batching import Batcher
 from pipeline.serve.config import ServeConfig
@@ -31,8 +28,7 @@ def serve(config: ServeConfig) -> None:
     model from being loaded.
     """
     run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=Store(ROOT / config.runtime.artifacts))
-    given = {key: value for key, value in config.decode.items() if value is not None}
-    decode = build(DecodeConfig, {**asdict(run.decode), **given}, "decode")
+    decode = run.decode_with(config.decode)
     listener = listen(config.host, config.port)
     with listener, TranslatorPool(run.spec(decode, long=config.long), config.runtime) as pool:
         batcher = Batcher(pool, config.batching, workers=config.runtime.processes, waiting=config.limits.waiting)
