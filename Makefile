@@ -1,7 +1,7 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train data backtranslate translate prune distill score config verify bench check format test test-full clean
+.PHONY: help setup train data backtranslate translate serve prune distill score config verify bench check format test test-full clean
 
 # Settings of `make train`, `data` and `config`; what is empty is left to the recipe.
 # CORPUS: a directory (then all of its pairs, unless LANG_PAIRS names some) or a name in configs/corpus, whose files
@@ -88,6 +88,9 @@ backtranslate: $(READY) ## translate TEXT by the finished run NAME into a corpus
 
 translate: $(READY) ## lines of standard input by the finished run NAME in the direction PAIR (docs/translate.md)
 	@$(BIN)/python -m pipeline translate $(LINES)
+
+serve: $(READY) ## the finished run NAME behind HTTP, with a page for a browser: ARGS="port=8001" (docs/serve.md)
+	@$(BIN)/python -m pipeline serve $(if $(NAME),'run="$(NAME)"') $(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
 
 prune: $(READY) ## keep the experts that PAIR uses in the finished run NAME, a share KEEP of them (docs/pruning.md)
 	@$(BIN)/python -m pipeline prune $(PRUNE)

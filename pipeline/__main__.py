@@ -13,6 +13,7 @@ targets:
   data           the stages before training alone, and what they did to the data as a table, a plot and a page
   backtranslate  monolingual text, translated by a finished run, as a corpus; its keys: docs/backtranslation.md
   translate      lines from standard input to standard output, by a finished run; its keys: docs/translate.md
+  serve          a finished run behind HTTP, with a page to try it in a browser; its keys: docs/serve.md
   prune          the experts that pairs of a finished run use, and scores before and after; its keys: docs/pruning.md
   distill        source text, translated by a finished run, as a corpus for a student; its keys: docs/distillation.md
   config         print the resolved configuration and stop
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         "data": show_data,
         "backtranslate": back_translate,
         "translate": translate,
+        "serve": serve,
         "prune": prune_experts,
         "distill": distill_run,
         "config": show_config,
@@ -94,6 +96,15 @@ def translate(overrides: list[str]) -> None:
     from pipeline.translate import load_translate, translate
 
     translate(load_translate(overrides))
+
+
+def serve(overrides: list[str]) -> None:
+    from pipeline.serve.config import load_serve
+
+    config = load_serve(overrides)
+    from pipeline.serve.server import serve
+
+    serve(config)
 
 
 def prune_experts(overrides: list[str]) -> None:

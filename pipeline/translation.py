@@ -32,13 +32,13 @@ class FinishedRun:
     which it translates, or empty."""
 
     name: str
-    directory: Path
     commit: str
     pairs: tuple[LangPair, ...]
     model: Artifact
     vocabulary: Artifact
     decode: DecodeConfig
     max_source_tokens: int
+    directory: Path = Path()
     experts: str = ""
 
     @classmethod

@@ -5,6 +5,7 @@ import shlex
 
 from pipeline.config import ROOT, load_config
 from pipeline.pruning import load_pruning
+from pipeline.serve.config import load_serve
 from pipeline.translate import load_translate
 from tests.system.test_backtranslation_docs import words_of
 
@@ -18,6 +19,9 @@ def test_the_commands_compose():
     assert config.run in {load_config([f"recipes={config.run}"]).name}
     asked = load_translate(words_of(translate.partition(" <")[0].replace("make -s", "make"))[1])
     assert (asked.run, asked.pair, asked.experts) == (config.run, *config.pairs, f"{asked.pair}-{config.keep:g}")
+    (serve,) = re.findall(r"`(make serve [^`]+)`", TEXT)
+    served = load_serve(words_of(serve)[1])
+    assert (served.run, served.experts) == (asked.run, asked.experts)
 
 
 def test_settings_of_the_table_are_there():

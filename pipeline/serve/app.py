@@ -1,0 +1,287 @@
+"""The HTTP API of a run, and its page."""
+
+import asyncio
+import base64
+import hashlib
+import re
+import time
+from collections.abc import Coroutine
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from fontTools.unicodedata import script_horizontal_direction
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from pipeline.corpus.languages import LangPair
+from pipeline.corpus.scripts import scripts_of
+from pipeline.decode.config import OF_SAMPLING, DecodeConfig
+from pipeline.decode.text import Line, Translated
+from pipeline.serve.batching import Batcher, Full
+from pipeline.serve.config import LimitsConfig
+from pipeline.serve.messages import (
+    Direction,
+    Health,
+    Hypothesis,
+    Pairs,
+    TranslatedText,
+    TranslateRequest,
+    TranslateResponse,
+    read_request,
+)
+from pipeline.serve.problem import Problem, ProblemDetails
+from pipeline.tasks.call import TaskFailed
+from pipeline.translation import FinishedRun
+
+_PAGE = Path(__file__).with_name("page.html")
+_CLOSED = 499  # the client is gone, so nobody reads it
+_RETRY = 2  # seconds
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ProblemDetails, "description": description}
+    for status, description in {
+        400: "no JSON, or not in UTF-8",
+        408: "the body came too slowly",
+        413: "the body is too large",
+        415: "another Content-Type than application/json",
+        422: "a field that cannot be; `field`, `value` and `remedy` say which and what to do",
+        503: "loading, too many requests, or a process was lost; Retry-After says when to come again",
+        504: "not translated in time",
+    }.items()
+}
+
+
+def create_app(service: "Service") -> FastAPI:
+    app = FastAPI(
+        title=f"Translation by {service.run.name}",
+        version="1",
+        docs_url=None,  # both would load their scripts from elsewhere
+        redoc_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    schema = {"application/json": {"schema": TranslateRequest.model_json_schema()}}
+    body = {"requestBody": {"required": True, "content": schema}}
+    app.get("/", include_in_schema=False)(_page)
+    app.get("/health", responses={503: _PROBLEMS[503]})(service.health)
+    app.get("/v1/pairs")(service.pairs)
+    app.post("/v1/translate", responses=_PROBLEMS, response_model=TranslateResponse, openapi_extra=body)(
+        service.translate
+    )
+    app.exception_handler(Problem)(_told)
+    app.exception_handler(HTTPException)(_unknown)
+    app.exception_handler(Exception)(_failed)
+    return app
+
+
+@dataclass(kw_only=True)
+class Service:
+    """The end points. decode: where a request says nothing else. loaded: set when the model is."""
+
+    run: FinishedRun
+    decode: DecodeConfig
+    limits: LimitsConfig
+    batcher: Batcher
+    loaded: bool = False
+
+    async def health(self) -> Health:
+        """200 if it translates. After a failure it tries."""
+        self._check_loaded()
+        if self.batcher.broken:
+            await self._translated([Line(text="1", target=self.run.pairs[0].tgt)], self.decode)
+        return Health(status="ok")
+
+    async def pairs(self) -> Pairs:
+        """What is translated, and what a request may ask for."""
+        directions = [
+            Direction(
+                pair=pair.name,
+                source=pair.src,
+                target=pair.tgt,
+                source_direction=_direction(pair.src),
+                target_direction=_direction(pair.tgt),
+            )
+            for pair in self.run.pairs
+        ]
+        return Pairs(run=self.run.name, pairs=directions, decode=asdict(self.decode), limits=asdict(self.limits))
+
+    async def translate(self, request: Request) -> Response:
+        """Translate one line or several, in one direction."""
+        began = time.monotonic()
+        asked = None
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                self._check_loaded()
+                asked = await read_request(request, most=self.limits.bytes)
+                pair, decode = self._pair(asked), self._settings(asked)
+                lines = self._lines(asked, pair)
+                found = await _unless_gone(request, self._translated(lines, decode))
+        except TimeoutError as error:
+            detail = f"there was no answer within {self.limits.seconds:g} seconds"
+            if asked is None:
+                raise Problem(408, detail, remedy="send the body faster") from error
+            raise Problem(504, detail, remedy="send fewer lines at once, or lower beam") from error
+        except asyncio.CancelledError as error:  # the grace is over
+            raise Problem(503, "the server stops", remedy="come again later", retry_after=_RETRY) from error
+        except ClientDisconnect:
+            return Response(status_code=_CLOSED)
+        answer = TranslateResponse(
+            run=self.run.name,
+            pair=pair.name,
+            source=pair.src,
+            target=pair.tgt,
+            translations=[_text(translated) for translated in found],
+            seconds=round(time.monotonic() - began, 4),
+        )
+        return JSONResponse(answer.model_dump())
+
+    def _check_loaded(self) -> None:
+        if not self.loaded:
+            raise Problem(503, "the model is being loaded", remedy="come again in some seconds", retry_after=_RETRY)
+
+    async def _translated(self, lines: list[Line], decode: DecodeConfig) -> list[Translated]:
+        try:
+            return await self.batcher.translate(lines, decode)
+        except Full as error:
+            raise Problem(
+                503,
+                f"{self.limits.waiting} requests are waiting",
+                remedy="come again in some seconds",
+                retry_after=_RETRY,
+            ) from error
+        except TaskFailed as error:
+            raise Problem(503, str(error), remedy="send the request again", retry_after=_RETRY) from error
+
+    def _pair(self, asked: TranslateRequest) -> LangPair:
+        remedy = "give one of " + ", ".join(pair.name for pair in self.run.pairs)
+        if asked.pair is not None and (asked.source, asked.target) == (None, None):
+            field, text = "pair", asked.pair
+        elif asked.pair is None and asked.source is not None and asked.target is not None:
+            field, text = "source, target", f"{asked.source}:{asked.target}"
+        else:
+            raise Problem(
+                422, "give either pair, or both source and target", field="pair", value=asked.pair, remedy=remedy
+            )
+        try:
+            return self.run.pair(text)
+        except ValueError as error:
+            raise Problem(422, str(error), field=field, value=text, remedy=remedy) from error
+
+    def _settings(self, asked: TranslateRequest) -> DecodeConfig:
+        given = asked.settings()
+        search = given.get("search", self.decode.search)
+        beam, n_best = given.get("beam", self.decode.beam), given.get("n_best", self.decode.n_best)
+        for name, value in (("beam", beam), ("n_best", n_best)):
+            if value > self.limits.beam and name in given:
+                detail = f"{name}={value} is more than this server searches by"
+                raise Problem(422, detail, field=name, value=value, remedy=f"give at most {self.limits.beam}")
+        if search == "beam" and n_best > beam:
+            detail = f"n_best={n_best} alternatives need as large a beam, and it is {beam}"
+            raise Problem(422, detail, field="n_best", value=n_best, remedy=f"give at most {beam}, or beam={n_best}")
+        if search == "beam":  # whatever the server samples by
+            given = {**OF_SAMPLING, **given}
+        try:
+            return replace(self.decode, **given)
+        except ValueError as error:
+            name = next((name for name in given if f"decode.{name}=" in str(error)), "")
+            detail, remedy = str(error).replace("decode.", ""), "give another value, or leave it out"
+            raise Problem(422, detail, field=name, value=given.get(name), remedy=remedy) from error
+
+    def _lines(self, asked: TranslateRequest, pair: LangPair) -> list[Line]:
+        texts, prefixes, limits = asked.texts, asked.prefixes, self.limits
+        if not texts or (isinstance(asked.text, str) and not asked.text.strip()):
+            raise Problem(422, "there is nothing to translate", field="text", value=asked.text, remedy="give some text")
+        if len(texts) > limits.lines:
+            remedy = f"send at most {limits.lines} in a request"
+            raise Problem(422, f"text has {len(texts)} lines", field="text", value=len(texts), remedy=remedy)
+        if len(prefixes) != len(texts):
+            remedy = "give one for all, or one for each line"
+            detail = f"{len(texts)} lines of text have {len(prefixes)} prefixes"
+            raise Problem(422, detail, field="prefix", value=len(prefixes), remedy=remedy)
+        for field, of in (("text", texts), ("prefix", [*prefixes] if any(prefixes) else [])):
+            size = sum(map(len, of))
+            if size > limits.characters:
+                remedy = f"send at most {limits.characters} in a request"
+                raise Problem(422, f"{field} has {size} characters", field=field, value=size, remedy=remedy)
+        return [
+            Line(text=text, target=pair.tgt, prefix=prefix, number=number)
+            for number, (text, prefix) in enumerate(zip(texts, prefixes, strict=True))
+        ]
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, list[Translated]]) -> list[Translated]:
+    """Its result; it is cancelled when the client goes, which raises ClientDisconnect."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ClientDisconnect
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _text(translated: Translated) -> TranslatedText:
+    return TranslatedText(
+        text=translated.text,
+        score=translated.score,
+        alternatives=[Hypothesis(text=each.text, score=each.score) for each in translated.alternatives],
+        skipped=translated.skipped,
+        cut=translated.cut,
+    )
+
+
+def _direction(code: str) -> Literal["ltr", "rtl"]:
+    rtl = any(script_horizontal_direction(script, "LTR") == "RTL" for script in scripts_of(code))
+    return "rtl" if rtl else "ltr"
+
+
+async def _page() -> HTMLResponse:
+    """The page, which may run its own script alone and ask nobody else."""
+    text = _PAGE.read_text(encoding="utf-8")
+    sources = {
+        kind: " ".join(
+            f"'sha256-{base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()}'"
+            for part in re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        )
+        for kind, tag in (("script-src", "script"), ("style-src", "style"))
+    }
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            *(f"{kind} {hashes}" for kind, hashes in sources.items()),
+            "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        ]
+    )
+    headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+    return HTMLResponse(text, headers=headers)
+
+
+async def _told(_: Request, problem: Exception) -> Response:
+    assert isinstance(problem, Problem)
+    return problem.response()
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    """A path or a method that there is not."""
+    assert isinstance(error, HTTPException)
+    problem = Problem(
+        *(error.status_code, f"{request.method} {request.url.path}: {error.detail}"),
+        remedy="there are POST /v1/translate, GET /v1/pairs, GET /health, GET /openapi.json and GET /",
+    )
+    return problem.response()
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    """Any other error; its trace is in the server's log."""
+    return Problem(
+        500, f"an error of the server ({type(error).__name__})", remedy="its log says more; please report it"
+    ).response()

@@ -1,0 +1,106 @@
+"""`make serve`: from configuration to a server that ends in order."""
+
+import errno
+import logging
+import signal
+import socket
+import threading
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from pipeline.config import ROOT
+from pipeline.decode.workers import TranslatorPool
+from pipeline.serve.app import Service, create_app
+from pipeline.serve.batching import Batcher
+from pipeline.serve.config import ServeConfig
+from pipeline.stage import Store
+from pipeline.tasks.call import TaskFailed
+from pipeline.translation import FinishedRun
+
+logger = logging.getLogger(__name__)
+
+
+def serve(config: ServeConfig) -> None:
+    """Translate for clients until a signal comes, then end what they wait for, within the grace.
+
+    Raises ValueError, before a model is loaded, where the address is taken or the run cannot be used, and what kept the
+    model from being loaded.
+    """
+    store = Store(ROOT / config.runtime.artifacts)
+    run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store).pruned(config.experts)
+    decode = run.decode_with(config.decode)
+    listener = listen(config.host, config.port)
+    with listener, TranslatorPool(run.spec(decode, long=config.long), config.runtime) as pool:
+        batcher = Batcher(pool, config.batching, workers=config.runtime.processes, waiting=config.limits.waiting)
+        service = Service(run=run, decode=decode, limits=config.limits, batcher=batcher)
+        server = web_server(create_app(service), grace=config.grace)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # the same before and after uvicorn sets them
+            signal.signal(number, server.handle_exit)
+        failed: list[Exception] = []
+        waiting = threading.Thread(target=_await_model, args=(pool, service, server, failed, address(listener)))
+        logger.info("loading %s for %s", ", ".join(pair.name for pair in run.pairs), address(listener))
+        waiting.start()
+        server.run(sockets=[listener])
+    waiting.join()
+    if failed:
+        raise failed[0]
+
+
+def web_server(app: ASGIApp, *, grace: int) -> uvicorn.Server:
+    """What speaks HTTP. It logs errors alone, and no text of a request."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level=logging.WARNING,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=grace,
+        )
+    )
+
+
+def _await_model(
+    pool: TranslatorPool, service: Service, server: uvicorn.Server, failed: list[Exception], url: str
+) -> None:
+    """Without its model the server ends."""
+    try:
+        pool.wait()
+    except (ValueError, OSError, TaskFailed) as error:
+        if not server.should_exit:
+            failed.append(error)
+            server.should_exit = True
+    else:
+        service.loaded = True
+        logger.info("ready: %s", url)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that clients can connect to from now on. Raises ValueError."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except socket.gaierror as error:
+        raise ValueError(
+            f"host={host} is no address of this machine ({error.strerror}); 127.0.0.1 is always one"
+        ) from error
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        remedy = "end what listens there, or choose another, as port=8001 (port=0 takes one that is free)"
+        if error.errno == errno.EADDRNOTAVAIL:
+            remedy = "host must be an address of this machine; 127.0.0.1 is always one"
+        raise ValueError(f"host={host} port={port}: {error.strerror}; {remedy}") from error
+    return listener
+
+
+def address(listener: socket.socket) -> str:
+    host, port, *_ = listener.getsockname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

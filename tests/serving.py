@@ -1,0 +1,102 @@
+"""A server in this process, on a real socket, whose translations are the texts in capitals."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from pipeline.corpus.languages import LangPair
+from pipeline.decode.config import DecodeConfig
+from pipeline.decode.text import Alternative, Translated
+from pipeline.serve.app import Service, create_app
+from pipeline.serve.batching import Batcher
+from pipeline.serve.config import load_serve
+from pipeline.serve.server import address, listen, web_server
+from pipeline.stage import Artifact
+from pipeline.tasks.call import TaskFailed
+from pipeline.translation import FinishedRun
+
+DECODE = DecodeConfig(beam=4, length_penalty=1.0)
+PAIRS = (LangPair("de", "en"), LangPair("en", "ar"), LangPair("he", "en"))
+
+
+class Capitals:
+    """A pool of threads. calls: texts and settings of each. go: unset, calls wait. No call survives the text `lost`."""
+
+    def __init__(self, workers=1):
+        self.threads = ThreadPoolExecutor(workers)
+        self.calls = []
+        self.go = threading.Event()
+        self.go.set()
+
+    def submit(self, lines, config=None):
+        self.calls.append(([line.text for line in lines], config))
+        return self.threads.submit(self._translate, lines, config)
+
+    def _translate(self, lines, config):
+        self.go.wait()
+        if any(line.text == "lost" for line in lines):
+            raise TaskFailed("translate: a process was killed by SIGKILL")
+        return [self._translated(line, config.n_best) for line in lines]
+
+    @staticmethod
+    def _translated(line, n_best):
+        if not line.text.strip():
+            return Translated(skipped="empty")
+        texts = [line.prefix + line.text.upper() + "!" * rank for rank in range(n_best)]
+        return Translated(
+            alternatives=tuple(Alternative(text=text, score=-0.5 - rank) for rank, text in enumerate(texts)),
+            cut="split" if len(line.text) > 100 else "",
+        )
+
+
+@dataclass
+class Served:
+    url: str
+    pool: Capitals
+    batcher: Batcher
+    service: Service
+    server: uvicorn.Server
+
+
+@cache
+def _defaults():
+    return load_serve(["run=none"])
+
+
+@contextmanager
+def served(*, limits=None, workers=1, below=""):
+    """limits: beside those of configs/serve.yaml. below: a path, as behind a reverse proxy."""
+    config = _defaults()
+    limits = replace(config.limits, **(limits or {}))
+    nowhere = Artifact(stage="train", key="", path=Path(), content="")
+    run = FinishedRun(
+        name="capitals",
+        commit="",
+        pairs=PAIRS,
+        model=nowhere,
+        vocabulary=nowhere,
+        decode=DECODE,
+        max_source_tokens=64,
+    )
+    pool = Capitals(workers)
+    batcher = Batcher(pool, config.batching, workers=workers, waiting=limits.waiting)
+    service = Service(run=run, decode=DECODE, limits=limits, batcher=batcher, loaded=True)
+    app = create_app(service)
+    server = web_server(Starlette(routes=[Mount(below, app)]) if below else app, grace=1)
+    with listen("127.0.0.1", 0) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield Served(url=address(listener) + below, pool=pool, batcher=batcher, service=service, server=server)
+        finally:
+            pool.go.set()
+            server.should_exit = True
+            thread.join()
+            pool.threads.shutdown()

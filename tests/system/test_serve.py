@@ -1,0 +1,321 @@
+"""`make serve` with the smoke run: a server process, its workers, sockets and a browser, all real."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psutil
+import pytest
+import requests
+
+from pipeline.config import ROOT
+from tests.serving import served
+from tests.system.place import run
+from tests.system.test_backtranslation import sentences
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+SETTINGS = ["run=smoke", "port=0", "limits.lines=2000", "limits.characters=200000", "batching.lines=16"]
+
+
+@dataclass
+class Server:
+    process: subprocess.Popen
+    url: str
+    said: list[str]
+
+    def ask(self, text, **body):
+        given = {"pair": "de-en", "text": text, "beam": 1, **body}
+        return requests.post(f"{self.url}/v1/translate", json=given, timeout=60)
+
+    def translated(self, text, **body):
+        answer = self.ask(text, **body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["translations"]
+
+    def health(self):
+        return requests.get(f"{self.url}/health", timeout=10)
+
+    @property
+    def workers(self):
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+
+@contextmanager
+def started(place, *settings):
+    """A server that can be connected to, and loads its model."""
+    command = place.python("serve", *SETTINGS, *settings)
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    said = []
+    try:
+        for line in process.stderr:
+            said.append(line)
+            if found := re.search(r"^loading .* for (http://127\.0\.0\.1:\d+)$", line):
+                break
+        else:
+            pytest.fail("".join(said))
+        reader = threading.Thread(target=said.extend, args=(process.stderr,))  # so that it never waits for us
+        reader.start()
+        yield Server(process=process, url=found[1], said=said)
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def server(place, results):
+    with started(place) as running:
+        assert running.health().status_code == 503
+        assert requests.get(f"{running.url}/v1/pairs", timeout=10).ok  # the page can be shown meanwhile
+        end = time.monotonic() + 120
+        while not running.health().ok:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        yield running
+
+
+def test_many_clients_at_once_get_what_one_gets(server):
+    texts = sentences(50)
+    alone = [server.translated(text)[0] for text in texts]
+    assert len({each["text"] for each in alone}) > 10
+    with ThreadPoolExecutor(50) as clients:
+        together = [found for (found,) in clients.map(server.translated, texts)]
+    for one, other in zip(alone, together, strict=True):
+        assert one["score"] == pytest.approx(other["score"], abs=1e-4)  # matmuls of other shapes round otherwise
+    assert sum(one["text"] == other["text"] for one, other in zip(alone, together, strict=True)) >= 49
+
+
+@pytest.mark.long
+def test_many_clients_are_served_faster_than_one(server):
+    texts = sentences(96)
+
+    def rate(clients, texts):
+        began = time.monotonic()
+        with ThreadPoolExecutor(clients) as asking:
+            list(asking.map(server.translated, texts))
+        return len(texts) / (time.monotonic() - began)
+
+    gains = [rate(16, texts) / rate(1, texts[:24]) for _ in range(3)]
+    print("sixteen clients against one:", gains)
+    assert max(gains) > 2
+
+
+def test_lines_keep_their_place_and_long_ones_are_told(server):
+    short, long = sentences(1)[0], "Das ist ein langer Satz. " * 60
+    first, empty, split, last = server.translated([short, "", long, short], beam=2, n_best=2)
+    assert first["text"] == last["text"]
+    assert first["text"] == first["alternatives"][0]["text"]
+    assert first["alternatives"][0]["score"] >= first["alternatives"][1]["score"]
+    assert (empty["text"], empty["skipped"], split["cut"]) == ("", "empty", "split")
+    assert len(split["text"]) > len(first["text"])
+
+
+@pytest.mark.parametrize("text", ["\x00", "\x00 a \x00", "a\nb", "​", "<s> </s> <pad> <unk>", "𝔘𝔫𝔦 🙂"])
+def test_strange_text_is_translated_or_skipped(server, text):
+    (found,) = server.translated([text])
+    assert found["skipped"] in ("", "empty")
+    assert "\n" not in found["text"]
+
+
+def test_a_client_that_goes_holds_up_nobody(server):
+    with pytest.raises(requests.Timeout):
+        requests.post(
+            f"{server.url}/v1/translate",
+            json={"pair": "de-en", "text": sentences(500) * 4, "beam": 16},
+            timeout=0.5,
+        )
+    began = time.monotonic()
+    server.translated("Guten Tag.")
+    assert time.monotonic() - began < 10  # and not the minute that 2,000 lines take
+
+
+def test_a_port_in_use_is_told_before_the_model_is_loaded(place, server):
+    port = server.url.rpartition(":")[2]
+    done = run(place.python("serve", "run=smoke", f"port={port}"), timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"error: host=127.0.0.1 port={port}: Address already in use; end what listens there, or choose another, as "
+        "port=8001 (port=0 takes one that is free)\n"
+    )
+
+
+def test_a_lost_process_costs_its_requests_and_is_replaced(server):
+    victim, other = server.workers
+    with ThreadPoolExecutor(1) as client:
+        asked = client.submit(server.ask, sentences(400), beam=8)
+        time.sleep(0.3)
+        os.kill(victim.pid, signal.SIGKILL)
+        answer = asked.result()
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+    assert "a process was killed by SIGKILL" in answer.json()["detail"]
+    assert server.translated("Guten Tag.")[0]["text"]
+    assert server.health().ok
+    end = time.monotonic() + 60
+    while victim in server.workers or len(server.workers) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert other in server.workers
+
+
+def test_the_commands_of_the_documentation_are_answered(server):
+    text = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
+    commands = [shlex.split(line) for line in text.splitlines() if line.startswith("curl ")]
+    assert len(commands) == 3
+    answers = []
+    for command in commands:
+        url = command[1].replace("http://127.0.0.1:8000", server.url)
+        if shutil.which("curl"):
+            done = run([command[0], "--silent", "--fail-with-body", url, *command[2:]])
+            assert done.returncode == 0, done.stdout
+            answers.append(json.loads(done.stdout))
+    if not answers:
+        pytest.skip("there is no curl")
+    assert {"pair": "de-en", "source": "de", "target": "en"}.items() <= answers[0]["pairs"][0].items()
+    assert answers[1] == {"status": "ok"}
+    first, empty = answers[2]["translations"]
+    assert (len(first["alternatives"]), empty["skipped"]) == (2, "empty")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser):
+    """One whose errors, of script or of policy, fail the test."""
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    faults = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda message: faults.append(message.text) if "Content Security" in message.text else None)
+    yield page
+    context.close()
+    assert not faults
+
+
+def open_page(page, url):
+    page.goto(url)
+    page.wait_for_selector("#translate:enabled")
+
+
+def translate(page, text):
+    page.fill("#text", text)
+    page.click("#translate")
+    page.wait_for_selector("#translations:not([aria-busy]) .row")
+    return page.locator("#translations .row.best p").all_inner_texts()
+
+
+def test_a_person_translates_in_a_browser(server, page):
+    open_page(page, server.url)
+    assert page.locator("#pair option").all_inner_texts() == ["German → English", "Turkish → English"]
+    page.select_option("#pair", "de-en")
+    text = sentences(1)[0]
+    page.click("summary")
+    page.fill("#n_best", "3")
+    page.fill("#beam", "4")
+    assert translate(page, f"{text}\n\n{text}") == [server.translated(text, beam=4)[0]["text"]] * 2
+    others = server.translated(text, beam=4, n_best=3)[0]["alternatives"][1:]
+    rows = page.locator("#translations .row.other").all_inner_texts()
+    assert [row.split("\n\n") for row in rows] == [[of["text"], f"{of['score']:.2f}"] for of in others] * 2
+    assert re.fullmatch(r"\d+\.\d\d s", page.inner_text("#status"))
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")  # a phone need not be moved sideways
+
+
+def test_the_page_shows_text_as_text_and_errors_and_notices(page):
+    with served(limits={"lines": 3}) as capitals:
+        open_page(page, capitals.url)
+        assert translate(page, "<img src=x onerror=alert(1)>&amp;") == ["<IMG SRC=X ONERROR=ALERT(1)>&AMP;"]
+        translate(page, "long " * 30)
+        assert page.inner_text(".notice") == "too long to be translated whole: split into parts"
+        page.fill("#text", "1\n2\n3\n4")
+        page.click("#translate")
+        page.wait_for_selector("#problem:visible")
+        assert page.inner_text("#problem") == "text has 4 lines: send at most 3 in a request"
+        assert translate(page, "again") == ["AGAIN"]
+        assert not page.is_visible("#problem")
+
+
+def test_the_page_writes_from_right_to_left_where_the_language_does(page):
+    with served() as capitals:
+        open_page(page, capitals.url)
+        sides = "[text, out].map((side) => [side.lang, getComputedStyle(side).direction])"
+        page.select_option("#pair", "en-ar")
+        assert page.evaluate(sides) == [["en", "ltr"], ["ar", "rtl"]]
+        page.select_option("#pair", "he-en")
+        assert page.evaluate(sides) == [["he", "rtl"], ["en", "ltr"]]
+
+
+def test_the_page_copies_and_a_second_click_gives_up_the_first(page):
+    with served() as capitals:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        open_page(page, capitals.url)
+        capitals.pool.go.clear()
+        page.fill("#text", "first\n" * 100)
+        page.click("#translate")
+        page.wait_for_selector("#status:text-is('Translating …')")
+        page.fill("#text", "second\n\nthird")
+        page.press("#text", "Control+Enter")
+        page.wait_for_timeout(100)
+        capitals.pool.go.set()
+        page.click("#copy")
+        page.wait_for_selector("#copy:text-is('Copied')")
+        assert page.evaluate("navigator.clipboard.readText()") == "SECOND\n\nTHIRD"
+        assert sum(texts.count("first") for texts, _ in capitals.pool.calls) == 32  # what was under way
+
+
+def test_the_page_waits_for_the_model_and_works_below_a_path(page):
+    with served(below="/a/path") as capitals:
+        capitals.service.loaded = False
+        page.goto(f"{capitals.url}/")
+        page.wait_for_selector("#status:text-is('The model is being loaded …')")
+        assert page.is_disabled("#translate")
+        capitals.service.loaded = True
+        page.wait_for_selector("#translate:enabled")
+        assert translate(page, "ja") == ["JA"]
+        assert f"curl {capitals.url}/v1/translate" in page.text_content("#command")
+
+
+def test_asked_to_stop_it_ends_what_is_under_way(server):
+    """The last test with this server."""
+    workers = server.workers
+    with ThreadPoolExecutor(1) as client:
+        asked = client.submit(server.ask, sentences(60))
+        time.sleep(0.2)
+        server.process.send_signal(signal.SIGTERM)
+        answer = asked.result()
+    assert len(answer.json()["translations"]) == 60
+    assert server.process.wait(timeout=20) == 0
+    assert not [worker for worker in workers if worker.is_running()]
+    assert "error" not in "".join(server.said).lower()
+    with pytest.raises(requests.ConnectionError):
+        server.health()
+
+
+def test_asked_to_stop_it_does_not_load_to_the_end(place, results):
+    with started(place) as loading:
+        workers = loading.workers
+        began = time.monotonic()
+        loading.process.send_signal(signal.SIGINT)
+        assert loading.process.wait(timeout=20) == 0
+        assert time.monotonic() - began < 3
+        assert len(workers) == 2
+        assert not [worker for worker in workers if worker.is_running()]
+        assert "error" not in "".join(loading.said).lower()

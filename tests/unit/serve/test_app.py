@@ -1,0 +1,321 @@
+"""The API over real sockets, with translations that need no model."""
+
+import http.client
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+
+from pipeline.serve.config import load_serve
+from pipeline.serve.server import listen
+from tests.serving import served
+
+LIMITS = {"lines": 5, "characters": 200, "bytes": 2000, "beam": 8}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with served(limits=LIMITS) as running:
+        yield running
+
+
+@pytest.fixture
+def held():
+    """A server that keeps what it is asked for, with little patience."""
+    with served(limits={"seconds": 0.6, "waiting": 2}) as running:
+        running.pool.go.clear()
+        yield running
+
+
+def ask(server, timeout=10, **body):
+    return requests.post(f"{server.url}/v1/translate", json={"pair": "de-en", **body}, timeout=timeout)
+
+
+def problem(answer):
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    return answer.json()
+
+
+def test_translations_are_in_order_with_alternatives_and_what_was_not_translated(server):
+    answer = ask(server, text=["eins", " ", "zwei", "x" * 101], n_best=2, prefix=["", "", "Z", ""]).json()
+    assert (answer["run"], answer["pair"], answer["source"], answer["target"]) == ("capitals", "de-en", "de", "en")
+    assert answer["seconds"] > 0
+    one, empty, two, long = answer["translations"]
+    best = {"text": "EINS", "score": -0.5}
+    assert one == {**best, "alternatives": [best, {"text": "EINS!", "score": -1.5}], "skipped": "", "cut": ""}
+    assert empty == {"text": "", "score": 0.0, "alternatives": [], "skipped": "empty", "cut": ""}
+    assert (two["text"], long["cut"]) == ("ZZWEI", "split")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"pair": "de-en"}, {"pair": "de:en"}, {"pair": "DE-en"}, {"source": "de", "target": "en"}],
+    ids=lambda body: str(body),
+)
+def test_a_direction_has_several_names(server, body):
+    answer = requests.post(f"{server.url}/v1/translate", json={**body, "text": "ja", "prefix": "O"}, timeout=10)
+    assert answer.json()["pair"] == "de-en"
+    assert [each["text"] for each in answer.json()["translations"]] == ["OJA"]
+
+
+def test_settings_of_a_request_reach_the_search(server):
+    given = {"beam": 6, "n_best": 5, "length_penalty": 0, "coverage_penalty": 0.2, "no_repeat_ngram": 3, "seed": 7}
+    given |= {"search": "sample", "temperature": 0.7, "top_k": 5, "top_p": 0.9}
+    ask(server, text="ja", **given).raise_for_status()
+    used = server.pool.calls[-1][1]
+    assert {name: getattr(used, name) for name in given} == given
+
+
+WRONG = {
+    "unknown language": ({"pair": "de-xx"}, "pair", "de-xx", "de-en, en-ar, he-en"),
+    "unknown direction": ({"pair": "en-de"}, "pair", "en-de", "de-en, en-ar, he-en"),
+    "no direction": ({"pair": None}, "pair", None, "de-en, en-ar, he-en"),
+    "two directions": ({"source": "he", "target": "en"}, "pair", "de-en", "de-en, en-ar, he-en"),
+    "half a direction": ({"pair": None, "source": "he"}, "pair", None, "de-en, en-ar, he-en"),
+    "no such target": ({"pair": None, "source": "de", "target": "he"}, "source, target", "de:he", "de-en, en-ar"),
+    "lines": ({"text": ["a"] * 6}, "text", 6, "at most 5"),
+    "characters": ({"text": ["a" * 150, "b" * 51]}, "text", 201, "at most 200"),
+    "characters of a prefix": ({"prefix": "a" * 201}, "prefix", 201, "at most 200"),
+    "prefixes": ({"text": ["a", "b", "c"], "prefix": ["a", "b"]}, "prefix", 2, "one for each line"),
+    "nothing": ({"text": []}, "text", "[]", "give some text"),
+    "empty": ({"text": "  \n"}, "text", "  \n", "give some text"),
+    "no text": ({"text": None}, "text", None, "openapi.json"),
+    "number in the text": ({"text": ["a", 5]}, "text.1", 5, "openapi.json"),
+    "true for a number": ({"beam": True}, "beam", True, "openapi.json"),
+    "n_best": ({"n_best": 5}, "n_best", 5, "at most 4, or beam=5"),
+    "n_best of the beam": ({"n_best": 3, "beam": 2}, "n_best", 3, "at most 2, or beam=3"),
+    "beam": ({"beam": 9}, "beam", 9, "at most 8"),
+    "samples": ({"search": "sample", "n_best": 9}, "n_best", 9, "at most 8"),
+    "greedy": ({"beam": 0}, "beam", 0, "openapi.json"),
+    "infinity": ({"length_penalty": 1e999}, "length_penalty", "inf", "openapi.json"),
+    "of sampling": ({"beam": 2, "temperature": 0.5}, "temperature", 0.5, "leave it out"),
+    "search": ({"search": "best"}, "search", "best", "openapi.json"),
+    "misspelt": ({"nbest": 2}, "nbest", 2, "did you mean n_best"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_is_told_by_field_value_and_remedy(server, name):
+    change, field, value, remedy = WRONG[name]
+    body = {"pair": "de-en", "text": "ja", **change}
+    text = json.dumps({key: value for key, value in body.items() if key != "pair" or value is not None})
+    before = len(server.pool.calls)
+    headers = {"Content-Type": "application/json"}
+    answer = requests.post(f"{server.url}/v1/translate", text.replace("Infinity", "1e999"), headers=headers, timeout=10)
+    told = problem(answer)
+    assert (answer.status_code, told["field"], told["value"]) == (422, field, value)
+    assert remedy in told["remedy"]
+    assert len(server.pool.calls) == before
+
+
+BODIES = {
+    "no JSON": (b'{"pair"', 400, "not JSON"),
+    "no body": (b"", 400, "not JSON"),
+    "no object": (b"[]", 422, "the body"),
+    "not UTF-8": (b'{"pair": "de-en", "text": "f\xfcr"}', 400, "byte 28 is b'\\xfc'"),
+    "half a character": (b'{"pair": "de-en", "text": "\\ud83d"}', 400, "half of a character"),
+    "half a character as a key": (b'{"\\ud83d": 1}', 400, "half of a character"),
+    "no number": (b'{"pair": "de-en", "text": "a", "beam": NaN}', 400, "NaN"),
+    "deep": (b'{"text": ' + b"[" * 1900, 400, "not JSON"),
+    "a large number": (b'{"pair": "de-en", "text": "a", "seed": 1' + b"0" * 1900 + b"}", 422, "seed"),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_that_cannot_be_read(server, name):
+    body, status, detail = BODIES[name]
+    answer = requests.post(f"{server.url}/v1/translate", body, headers={"Content-Type": "application/json"}, timeout=10)
+    assert answer.status_code == status, answer.text
+    assert detail in problem(answer)["detail"]
+
+
+def test_only_json_is_read_so_that_no_other_site_can_send_it_from_a_browser(server):
+    answer = requests.post(f"{server.url}/v1/translate", '{"pair": "de-en", "text": "ja"}', timeout=10)
+    assert (answer.status_code, problem(answer)["field"]) == (415, "Content-Type")
+    preflight = requests.options(f"{server.url}/v1/translate", headers={"Origin": "http://example.org"}, timeout=10)
+    assert not [name for name in preflight.headers if name.startswith("Access-Control")]
+
+
+def connect(server):
+    where = urlsplit(server.url)
+    return http.client.HTTPConnection(where.hostname, where.port, timeout=5)
+
+
+def post(connection, **headers):
+    """The beginning of a request to translate."""
+    connection.putrequest("POST", "/v1/translate")
+    for name, value in {"Content-Type": "application/json", **headers}.items():
+        connection.putheader(name.replace("_", "-"), value)
+    connection.endheaders()
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_there(server):
+    connection = connect(server)
+    post(connection, Content_Length=str(10**12))
+    answer = connection.getresponse()
+    assert answer.status == 413
+    assert json.loads(answer.read())["detail"] == "the body has more than 2000 bytes"
+
+
+def test_a_body_of_unknown_length_is_read_up_to_the_limit(server):
+    connection = connect(server)
+    post(connection, Transfer_Encoding="chunked")
+    for _ in range(3):
+        connection.send(b"400\r\n" + b" " * 1024 + b"\r\n")
+    assert connection.getresponse().status == 413
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(held):
+    connection = connect(held)
+    post(connection, Content_Length="100")
+    answer = connection.getresponse()
+    assert answer.status == 408
+    assert "0.6 seconds" in json.loads(answer.read())["detail"]
+
+
+def wait_until(true):
+    end = time.monotonic() + 5
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_what_is_not_translated_in_time_is_given_up(held):
+    texts = [str(number) for number in range(100)]
+    answer = ask(held, text=texts, timeout=5)
+    assert (answer.status_code, problem(answer)["remedy"]) == (504, "send fewer lines at once, or lower beam")
+    held.pool.go.set()
+    assert ask(held, text="ja").json()["translations"][0]["text"] == "JA"
+    asked = [text for texts, _ in held.pool.calls for text in texts]
+    assert asked == [*texts[:32], "ja"]
+
+
+def test_a_client_that_goes_takes_its_lines_along(server):
+    texts = [str(number) for number in range(5)]
+    server.pool.go.clear()
+    calls = len(server.pool.calls)
+    first = threading.Thread(target=ask, args=(server,), kwargs={"text": "first"})
+    first.start()
+    wait_until(lambda: len(server.pool.calls) == calls + 1)
+    with pytest.raises(requests.Timeout):
+        ask(server, text=texts, timeout=0.2)
+    wait_until(lambda: server.batcher.under_way == 1)
+    server.pool.go.set()
+    first.join()
+    assert ask(server, text="ja").json()["translations"][0]["text"] == "JA"
+    assert [texts for texts, _ in server.pool.calls[calls:]] == [["first"], ["ja"]]
+
+
+def test_a_client_that_goes_while_it_sends_is_no_error(server, caplog):
+    connection = connect(server)
+    post(connection, Content_Length="100")
+    connection.close()
+    assert ask(server, text="ja").ok
+    assert not caplog.records
+
+
+def test_more_requests_than_may_wait_are_told_when_to_come_again(held):
+    threads = [threading.Thread(target=ask, args=(held,), kwargs={"text": "a"}) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: held.batcher.under_way == 2)
+    answer = ask(held, text="b")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+    assert problem(answer)["detail"] == "2 requests are waiting"
+    held.pool.go.set()
+    for thread in threads:
+        thread.join()
+
+
+def test_what_outlasts_the_grace_is_told():
+    with served() as stopping:
+        stopping.pool.go.clear()
+        with ThreadPoolExecutor(1) as client:
+            asked = client.submit(ask, stopping, text="a")
+            wait_until(lambda: stopping.pool.calls)
+            stopping.server.should_exit = True
+            answer = asked.result()
+    assert (answer.status_code, problem(answer)["detail"]) == (503, "the server stops")
+
+
+def test_health_is_200_only_when_it_translates(server):
+    health = f"{server.url}/health"
+    assert requests.get(health, timeout=10).json() == {"status": "ok"}
+    server.service.loaded = False
+    for answer in (requests.get(health, timeout=10), ask(server, text="ja")):
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+        assert problem(answer)["detail"] == "the model is being loaded"
+    server.service.loaded = True
+    lost = ask(server, text="lost")
+    assert (lost.status_code, problem(lost)["remedy"]) == (503, "send the request again")
+    calls = len(server.pool.calls)
+    assert requests.get(health, timeout=10).ok  # it has tried
+    assert requests.get(health, timeout=10).ok  # and need not again
+    assert len(server.pool.calls) == calls + 1
+
+
+def test_pairs_and_how_they_are_written(server):
+    found = requests.get(f"{server.url}/v1/pairs", timeout=10).json()
+    written = {each["pair"]: (each["source_direction"], each["target_direction"]) for each in found["pairs"]}
+    assert written == {"de-en": ("ltr", "ltr"), "en-ar": ("ltr", "rtl"), "he-en": ("rtl", "ltr")}
+    assert (found["run"], found["decode"]["beam"]) == ("capitals", 4)
+    assert found["limits"] == {**found["limits"], **LIMITS}
+
+
+def test_openapi_names_what_there_is_and_nothing_comes_from_elsewhere(server):
+    schema = requests.get(f"{server.url}/openapi.json", timeout=10).json()
+    assert sorted(schema["paths"]) == ["/health", "/v1/pairs", "/v1/translate"]
+    post = schema["paths"]["/v1/translate"]["post"]
+    fields = post["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert {"text", "pair", "n_best", "beam", "prefix"} <= set(fields)
+    assert {"200", "400", "413", "422", "503", "504"} <= set(post["responses"])
+    for path in ("docs", "redoc", "v1/translate"):
+        answer = requests.get(f"{server.url}/{path}", timeout=10)
+        assert answer.status_code in (404, 405)
+        assert "POST /v1/translate" in problem(answer)["remedy"]
+    page = requests.get(server.url, timeout=10)
+    assert "https://" not in page.text
+    assert page.headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'sha256-")
+
+
+def test_an_address_that_is_taken_or_not_ours(server):
+    port = urlsplit(server.url).port
+    with pytest.raises(ValueError, match=f"host=127.0.0.1 port={port}: Address already in use; .*port=8001"):
+        listen("127.0.0.1", port)
+    with pytest.raises(ValueError, match=r"host=192.0.2.1 port=0: .*must be an address of this machine"):
+        listen("192.0.2.1", 0)
+    with pytest.raises(ValueError, match=r"host=no.such.invalid is no address"):
+        listen("no.such.invalid", 0)
+
+
+def test_ipv6():
+    try:
+        listener = listen("::1", 0)
+    except ValueError as error:
+        pytest.skip(str(error))
+    with listener:
+        assert listener.family == socket.AF_INET6
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("run=''", "run is empty; give the name of a finished run"),
+        ("host=''", "host is empty; give 127.0.0.1"),
+        ("port=70000", "port=70000 is not one of 1 to 65535"),
+        ("grace=-1", "grace=-1 must not be negative"),
+        ("long=drop", "long='drop' is not one of split, truncate, skip, whole"),
+        ("limits.seconds=0", "limits.seconds=0.0 must be more than 0"),
+        ("batching.lines=0", "batching.lines=0 must be more than 0"),
+        ("runtime=slurm", "runtime.launcher=slurm: a server's processes are of this machine"),
+        ("limits.line=3", "limits.line does not exist; did you mean limits.lines"),
+    ],
+)
+def test_settings_that_cannot_be(setting, message):
+    with pytest.raises(ValueError, match=message.replace(".", r"\.")):
+        load_serve(["run=demo", setting])

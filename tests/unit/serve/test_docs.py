@@ -1,0 +1,47 @@
+"""docs/serve.md: its commands compose, and its keys have the defaults that it says."""
+
+import re
+import shlex
+import subprocess
+from operator import attrgetter
+
+from pipeline.config import ROOT
+from pipeline.serve.config import load_serve
+
+TEXT = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| (`.+?) \| (.+?) \|.*\|$", TEXT[TEXT.index("## Settings") :], re.MULTILINE)
+
+
+def words_of(*words):
+    """What make gives to the command below it."""
+    command = ["make", "--dry-run", "--no-print-directory", *words]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+    _, _, module, target, *rest = shlex.split(shown)
+    assert (module, target) == ("pipeline", "serve")
+    return rest
+
+
+def test_the_commands_compose():
+    (command,) = re.findall(r"^make (.+)$", TEXT, re.MULTILINE)
+    config = load_serve(words_of(*shlex.split(command)))
+    assert f"`http://{config.host}:{config.port}`, where `runs/{config.run}` translates" in TEXT
+    (given,) = re.findall(r'^`(ARGS="[^`]+")`', TEXT, re.MULTILINE)
+    config = load_serve(words_of("serve", "NAME=demo", "RUNTIME=gpu", *shlex.split(given)))
+    assert (config.run, config.port, config.limits.seconds, config.runtime.device) == ("demo", 8001, 10, "cuda")
+
+
+def test_the_keys_have_the_defaults_of_the_table():
+    config = load_serve(["run=demo"])
+    checked = 0
+    for named, values in ROWS:
+        keys = re.findall(r"`([a-z_.]+)`", named)
+        group = keys[0].rpartition(".")[0]
+        if keys == ["decode.beam"]:
+            continue
+        paths = [key if "." in key or not group else f"{group}.{key}" for key in keys]
+        shown = [value.strip("`") for value in re.split(r", ", values)]
+        for path, value in zip(paths, shown, strict=True):
+            found = attrgetter(path)(config)
+            assert value.replace(",", "") == (found if isinstance(found, str) else f"{found:.12g}"), path
+            checked += 1
+    assert checked == 13
