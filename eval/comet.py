@@ -33,10 +33,10 @@ class Comet:
             logging.getLogger(name).setLevel(logging.ERROR)  # hints of devices and workers
         try:
             self._model = load_from_checkpoint(str(checkpoint), local_files_only=True)
-        except OSError as error:
+        except Exception as error:  # of torch, Lightning or transformers, of many kinds
             raise ValueError(
-                f"--comet-model: {checkpoint} needs, in the cache of Hugging Face, configuration and tokenizer of the "
-                f"encoder that {settings} names: {str(error).splitlines()[0]}"
+                f"--comet-model: {checkpoint} does not load ({type(error).__name__}: {error}); it needs, in the "
+                f"cache of Hugging Face, configuration and tokenizer of the encoder that {settings} names"
             ) from error
         with checkpoint.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -63,8 +63,8 @@ def _check_tests(options: Namespace) -> None:
         raise ValueError("--confidence and a paired test exclude each other; --paired-bs gives intervals too")
     if options.resamples and not (options.confidence or options.test):
         raise ValueError("--resamples needs --confidence, --paired-bs or --paired-ar; add one, or drop it")
-    if options.resamples < 0:
-        raise ValueError(f"--resamples={options.resamples} must be above 0")
+    if options.resamples and options.resamples < 2:
+        raise ValueError(f"--resamples={options.resamples} must be at least 2")
     if options.baseline is not None and not options.test:
         raise ValueError("--baseline needs --paired-bs or --paired-ar; add one, or drop it")
     check_seed()

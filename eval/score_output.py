@@ -19,7 +19,7 @@ def as_json(scores: Scores) -> str:
         json.dumps(
             {
                 "sentences": scores.num_sentences,
-                "references": scores.num_references,
+                "references": len(scores.files.references),
                 "test": scores.test or None,
                 "baseline": scores.systems[0] if scores.test else None,
                 "signatures": dict(scores.signatures),

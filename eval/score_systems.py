@@ -28,17 +28,26 @@ class CorpusScore:
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Of every metric and system, the baseline first. signatures: by metric. corpus and sentences: by (system, metric);
+    """Of every system of files, the baseline first. signatures: by metric. corpus and sentences: by (system, metric);
     sentences are empty unless asked for, and then corpus is. test: one of TESTS or empty."""
 
-    systems: Sequence[str]
-    metrics: Sequence[str]
+    files: ScoreFiles
     signatures: Mapping[str, str]
-    num_sentences: int
-    num_references: int
     test: str = ""
     corpus: Mapping[tuple[str, str], CorpusScore] = field(default_factory=dict)
     sentences: Mapping[tuple[str, str], Sequence[float]] = field(default_factory=dict)
+
+    @property
+    def systems(self) -> list[str]:
+        return list(self.files.hypotheses)
+
+    @property
+    def metrics(self) -> list[str]:
+        return list(self.signatures)
+
+    @property
+    def num_sentences(self) -> int:
+        return len(self.files.references[0])
 
 
 def check_seed() -> None:
@@ -51,17 +60,18 @@ def check_seed() -> None:
 def score_sentences(files: ScoreFiles, scorers: Mapping[str, Scorer], comet: Comet | None) -> Scores:
     """Every line of every system by itself, as `sacrebleu --sentence-level`; scorers were made with by_sentence."""
     found: dict[tuple[str, str], Sequence[float]] = {}
+    references = list(zip(*files.references, strict=True))
     for metric, scorer in scorers.items():
-        references = list(zip(*files.references, strict=True))
         for system, lines in files.hypotheses.items():
             found[system, metric] = [
                 float(scorer.sentence_score(line, list(of_line)).score)
                 for line, of_line in zip(lines, references, strict=True)
             ]
+    signatures = {metric: str(scorer.get_signature()) for metric, scorer in scorers.items()}
     if comet is not None:
-        for system in files.hypotheses:
-            found[system, NAME] = _comet_scores(files, system, comet)
-    return _scores(files, scorers, comet, sentences=found)
+        found |= {(system, NAME): _comet_scores(files, system, comet) for system in files.hypotheses}
+        signatures[NAME] = comet.signature
+    return Scores(files=files, signatures=signatures, sentences=found)
 
 
 def score_corpora(
@@ -86,12 +96,14 @@ def score_corpora(
         else:
             bootstrap = (resamples or 1000) if confidence else 1
             results = [_single(scorer, lines, bootstrap) for lines in files.hypotheses.values()]
+            signatures[metric] = str(scorer.get_signature())
         found |= {(system, metric): result for system, result in zip(files.hypotheses, results, strict=True)}
     if comet is not None:
         for system in files.hypotheses:
             values = _comet_scores(files, system, comet)
             found[system, NAME] = CorpusScore(score=sum(values) / len(values))
-    return _scores(files, scorers, comet, signatures=signatures, test=test, corpus=found)
+        signatures[NAME] = comet.signature
+    return Scores(files=files, signatures=signatures, test=test, corpus=found)
 
 
 def _single(scorer: Scorer, lines: Sequence[str], bootstrap: int) -> CorpusScore:
@@ -124,28 +136,3 @@ def _paired(files: ScoreFiles, scorer: Scorer, test: str, resamples: int) -> tup
 def _comet_scores(files: ScoreFiles, system: str, comet: Comet) -> list[float]:
     assert files.sources is not None  # the command checks it before anything is loaded
     return comet.scores(files.sources, files.hypotheses[system], files.references[0])
-
-
-def _scores(
-    files: ScoreFiles,
-    scorers: Mapping[str, Scorer],
-    comet: Comet | None,
-    *,
-    signatures: Mapping[str, str] | None = None,
-    test: str = "",
-    corpus: Mapping[tuple[str, str], CorpusScore] | None = None,
-    sentences: Mapping[tuple[str, str], Sequence[float]] | None = None,
-) -> Scores:
-    found = {metric: str(scorer.get_signature()) for metric, scorer in scorers.items()} | dict(signatures or {})
-    if comet is not None:
-        found[NAME] = comet.signature
-    return Scores(
-        systems=list(files.hypotheses),
-        metrics=list(found),
-        signatures=found,
-        num_sentences=len(files.references[0]),
-        num_references=len(files.references),
-        test=test,
-        corpus=corpus or {},
-        sentences=sentences or {},
-    )

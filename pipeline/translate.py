@@ -19,6 +19,7 @@ from pipeline.parallel.config import RuntimeConfig
 from pipeline.schema import build
 from pipeline.stage import ReaderGone, Store
 from pipeline.translation import FinishedRun
+from pipeline.vocab.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,10 @@ def translate(config: TranslateConfig) -> None:
             _write(target, "".join(render(each) + "\n" for each in found).encode())
             counts.update(fate for each in found for fate in (each.skipped, each.cut) if fate)
 
-        stream = Stream(source, parser.json if config.format == "json" else parser.text, write, pool)
+        vocabulary = Vocabulary.load(run.vocabulary.path)  # while the processes start
+        stream = Stream(
+            source, parser.json if config.format == "json" else parser.text, write, pool, vocabulary.source_tokens
+        )
         pool.wait()
         if os.isatty(source):
             logger.info("run %s is ready: a line and Enter translates, Ctrl-D ends", run.name)

@@ -8,13 +8,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
-from pipeline.decode.config import DecodeConfig
+from pipeline.decode.batches import plan_batches
 from pipeline.decode.text import Line, Translated
 from pipeline.decode.workers import TranslatorPool
 
-WINDOW_LINES, WINDOW_CHARS = 2000, 1 << 18  # of which batches are made
+WINDOW_LINES, WINDOW_CHARS = 2000, 1 << 18  # of which batches are made; these depend on the lines alone
 OPEN_WINDOWS = 4  # at most, whose translations are not all written
-_CHARS_PER_TOKEN = 3
 _READ_BYTES = 1 << 18
 
 
@@ -106,7 +105,8 @@ class _Window:
 
 
 class Stream:
-    """Translates what a descriptor has, in order. write: called with translations as they are known."""
+    """Translates what a descriptor has, in order. write: called with translations as they are known. measure: tokens of
+    each text, by which lines are put together."""
 
     def __init__(
         self,
@@ -114,12 +114,13 @@ class Stream:
         parse: Callable[[int, bytes], Line],
         write: Callable[[Sequence[Translated]], None],
         pool: TranslatorPool,
+        measure: Callable[[Sequence[str]], Sequence[int]],
     ) -> None:
         self._events: SimpleQueue[tuple[_Window, list[int], Future[list[Translated]]] | None] = SimpleQueue()
-        self._write, self._pool = write, pool
+        self._write, self._pool, self._measure = write, pool, measure
         self._reader = LineReader(descriptor, parse, lambda: self._events.put(None))
         self._windows: deque[_Window] = deque()
-        self._under_way = 0  # pieces
+        self._under_way = 0  # batches
 
     def run(self) -> None:
         """To its end. Raises the errors of `LineReader.take` and of `TranslatorPool.submit`, when what was before them
@@ -146,23 +147,23 @@ class Stream:
                 return None
             window = _Window(lines=lines)
             self._windows.append(window)
-            for piece in cut(lines, self._pool.spec.decode):
-                self._submit(window, piece)
+            for batch in plan_batches(self._measure([line.text for line in lines]), self._pool.spec.decode):
+                self._submit(window, batch)
         return None
 
-    def _submit(self, window: _Window, piece: list[int]) -> None:
-        future = self._pool.submit([window.lines[index] for index in piece])
+    def _submit(self, window: _Window, batch: list[int]) -> None:
+        future = self._pool.submit([window.lines[index] for index in batch])
         self._under_way += 1
-        future.add_done_callback(lambda done: self._events.put((window, piece, done)))
+        future.add_done_callback(lambda done: self._events.put((window, batch, done)))
 
     def _collect(self) -> None:
         """Wait for an event, then deal with all there are."""
         event = self._events.get()
         while True:
             if event is not None:
-                window, piece, done = event
+                window, batch, done = event
                 self._under_way -= 1
-                window.found.update(zip(piece, done.result(), strict=True))
+                window.found.update(zip(batch, done.result(), strict=True))
             if self._events.empty():
                 return
             event = self._events.get()
@@ -175,17 +176,3 @@ class Stream:
             if window.written < len(window.lines):
                 return
             self._windows.popleft()
-
-
-def cut(lines: Sequence[Line], config: DecodeConfig) -> list[list[int]]:
-    """Indices of lines of like length that one worker takes at a time: about a batch, longest first. It depends on the
-    lines alone, and so do the translations."""
-    budget = config.batch_tokens * _CHARS_PER_TOKEN // config.beam
-    order = sorted(range(len(lines)), key=lambda index: (-len(lines[index].text), index))
-    pieces: list[list[int]] = []
-    for index in order:
-        if pieces and (len(pieces[-1]) + 1) * len(lines[pieces[-1][0]].text) <= budget:
-            pieces[-1].append(index)
-        else:
-            pieces.append([index])
-    return pieces

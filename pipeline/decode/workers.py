@@ -186,7 +186,7 @@ def _perform(call: _Call) -> list[Translated]:
 
 
 def _load(spec: TranslatorSpec, runtime: RuntimeConfig) -> "Translator":
-    from pipeline.vocab.tokenizer import Vocabulary
+    from pipeline.vocab.vocabulary import Vocabulary
 
     vocabulary = Vocabulary.load(Path(spec.vocabulary))
 

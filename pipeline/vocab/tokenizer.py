@@ -1,14 +1,11 @@
-"""Vocabularies: SentencePiece unigram models of source and target, with language tags at fixed ids."""
+"""Training of vocabularies: SentencePiece unigram models of source and target, with language tags at fixed ids."""
 
-import hashlib
 import io
 import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import sentencepiece
 
@@ -17,91 +14,14 @@ from pipeline.corpus.languages import LangPair
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.sample import Sample, allocate_lines, sample_rows
 from pipeline.vocab.symbols import BOS, EOS, FIRST_TAG, PAD, UNK, source_tag_of, tag_of
+from pipeline.vocab.vocabulary import VOCABULARY, Vocabulary, vocabulary_sha256
 
 __all__ = ["BOS", "EOS", "PAD", "UNK", "VOCABULARY", "Vocabulary", "train_vocabulary", "vocabulary_sha256"]
-
-VOCABULARY = "vocab.json"
 
 _NUM_THREADS = 2  # part of the result: sums are merged by thread
 _TOO_SMALL = re.compile(r"smaller than required_chars\. (\d+) vs (\d+)")
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Vocabulary:
-    """Source and target SentencePiece models (the same one if shared) and the ids of the tags. directory, sha256: where
-    it was loaded from, and of what is there, as `vocabulary_sha256` gives it."""
-
-    source_model: Any
-    target_model: Any
-    tags: Mapping[str, int]  # BCP-47 code -> id in the source model
-    shared: bool
-    source_tags: Mapping[str, int] = field(default_factory=dict)  # tag of a training source, such as bt -> id
-    directory: Path = Path()
-    sha256: str = ""
-
-    @classmethod
-    def load(cls, directory: Path) -> "Vocabulary":
-        content = json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))
-        names = ["shared"] * 2 if content["shared"] else ["source", "target"]
-        models = [sentencepiece.SentencePieceProcessor(model_file=str(directory / f"{name}.model")) for name in names]
-        return cls(
-            source_model=models[0],
-            target_model=models[1],
-            tags=content["tags"],
-            shared=content["shared"],
-            source_tags=content.get("source_tags", {}),
-            directory=directory,
-            sha256=vocabulary_sha256(directory),
-        )
-
-    @property
-    def source_size(self) -> int:
-        return int(self.source_model.get_piece_size())
-
-    @property
-    def target_size(self) -> int:
-        return int(self.target_model.get_piece_size())
-
-    def tag(self, tgt: str) -> int:
-        """Id of the symbol that asks for a language. Raises ValueError if there is none."""
-        if tgt not in self.tags:
-            raise ValueError(f"target language {tgt!r} has no tag; the vocabulary has {', '.join(self.tags)}")
-        return self.tags[tgt]
-
-    def source_tag(self, tag: str) -> int:
-        """Id of the tag of a training source, -1 for none. Raises ValueError if the vocabulary does not have it."""
-        if tag and tag not in self.source_tags:
-            known = ", ".join(self.source_tags) or "none"
-            raise ValueError(
-                f"tag {tag!r} of a source is not in the vocabulary, which has {known}; "
-                "train the vocabulary on the pairs that have this source"
-            )
-        return self.source_tags[tag] if tag else -1
-
-    def encode_source(self, texts: Sequence[str], tgt: str) -> list[list[int]]:
-        """Ids of each text as [tag of `tgt`] + pieces + [EOS]. Raises ValueError if no tag asks for `tgt`."""
-        tag = self.tag(tgt)
-        return [[tag, *ids, EOS] for ids in self.source_model.encode(list(texts))]
-
-    def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text as pieces + [EOS]."""
-        return [[*ids, EOS] for ids in self.target_model.encode(list(texts))]
-
-    def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Text of each sequence up to its first EOS; special symbols and tags are left out."""
-        special = {BOS, PAD, UNK, *((*self.tags.values(), *self.source_tags.values()) if self.shared else ())}
-        texts: list[str] = self.target_model.decode([_pieces(sequence, special) for sequence in ids])
-        return texts
-
-
-def vocabulary_sha256(directory: Path) -> str:
-    """Of its SentencePiece models; which vocabulary a checkpoint was trained with."""
-    digest = hashlib.sha256()
-    for model in sorted(directory.glob("*.model")):
-        digest.update(model.read_bytes())
-    return digest.hexdigest()
 
 
 def train_vocabulary(config: VocabConfig, bitexts: Mapping[LangPair, Path], out: Path) -> None:
@@ -199,14 +119,3 @@ def _train(config: VocabConfig, texts: Iterator[str], size: int, name: str, symb
             trained.get_piece_size(),
         )
     return content
-
-
-def _pieces(sequence: Sequence[int], special: set[int]) -> list[int]:
-    """Ids before the first EOS that stand for text."""
-    pieces: list[int] = []
-    for index in sequence:
-        if index == EOS:
-            break
-        if index not in special:
-            pieces.append(int(index))
-    return pieces

@@ -1,8 +1,8 @@
 """Translations by processes that hold a model's experts between them, against one process with the whole model.
 
 job.json has `ep`, `vocabulary`, and `checkpoints` of a model whose experts are most of it. The first process writes
-`found.json` with what differs. At the end the last process is asked to stop while another one searches. Run by
-test_decoding.py.
+`found.json` with what differs. At the end the last process of each group is asked to stop while its first searches.
+Run by test_decoding.py.
 """
 
 import json
@@ -58,11 +58,10 @@ def sharp(precision):
 
 def usage(model):
     """Rows of each expert so far, by layer."""
-    sums = {}
+    sums = {name: [0] * moe.num_experts for name, moe in model.moe_layers().items()}
 
     def note(name, _experts, args):
-        rows = args[1].tolist()
-        sums[name] = [a + b for a, b in zip(sums.get(name, [0] * len(rows)), rows, strict=True)]
+        sums[name] = [a + b for a, b in zip(sums[name], args[1].tolist(), strict=True)]
 
     for name, moe in model.moe_layers().items():
         moe.experts.register_forward_pre_hook(partial(note, name))
@@ -164,11 +163,12 @@ def work(values, stop):
     if rank == 0:
         found = {"differences": differences, "loads": loads, "source tokens": sum(map(len, SOURCES))}
         Path(sys.argv[1]).with_name("found.json").write_text(json.dumps(found))
-    if rank == world - 1:
+    member = mesh.devices.get_local_rank("expert")
+    if member == values["ep"] - 1:
         signal.raise_signal(signal.SIGTERM)
     cut = sharp("fp32")
     cut_experts(cut, mesh)
-    search(cut, [Request(source=[4, 9, 2])] if rank == 0 else [], config(beam=4), peers)
+    search(cut, [Request(source=[4, 9, 2])] if member == 0 else [], config(beam=4), peers)
     raise AssertionError("one process was asked to stop, and this one went on")
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from pipeline.decode import stream
-from pipeline.decode.stream import LineReader, Stream, cut
+from pipeline.decode.stream import LineReader, Stream
 from pipeline.decode.text import Line
 from pipeline.decode.translator import Translator
 from tests.unit.decode.conftest import DECODE
@@ -21,16 +21,16 @@ def parse(number, content):
 class Pipe:
     """What is written to it goes through a stream in a thread, to `found`."""
 
-    def __init__(self, pool):
+    def __init__(self, pool, vocabulary):
         source, self.ours = os.pipe()
         self.found, self.error = [], None
         self.came = threading.Condition()
-        self.thread = threading.Thread(target=self._run, args=(source, pool))
+        self.thread = threading.Thread(target=self._run, args=(source, pool, vocabulary))
         self.thread.start()
 
-    def _run(self, source, pool):
+    def _run(self, source, pool, vocabulary):
         try:
-            Stream(source, parse, self._write, pool).run()
+            Stream(source, parse, self._write, pool, vocabulary.source_tokens).run()
         except Exception as error:  # noqa: BLE001 - raised in the test
             self.error = error
         os.close(source)
@@ -56,8 +56,8 @@ class Pipe:
         return self.found
 
 
-def test_a_line_is_answered_before_the_next_is_written(pool):
-    pipe = Pipe(pool)
+def test_a_line_is_answered_before_the_next_is_written(pool, vocabulary):
+    pipe = Pipe(pool, vocabulary)
     for number, text in enumerate(TURKISH[:4], start=1):
         pipe.write(text.encode() + b"\n")
         pipe.wait(number)
@@ -71,17 +71,17 @@ def test_windows_of_lines_come_out_in_order_whatever_ends_first(pool, model, voc
     monkeypatch.setattr(stream, "WINDOW_LINES", 7)
     texts = [*TURKISH[:12], "", LONG, *TURKISH[12:], "", "a\u2028b\x85c\x0b\x00d\r"]
     expected = translate(Translator(model, vocabulary, DECODE, max_source_tokens=24), lines(*texts))
-    pipe = Pipe(pool)
+    pipe = Pipe(pool, vocabulary)
     pipe.write("".join(text + "\n" for text in texts).encode())
     assert [each.text for each in pipe.end()] == [each.text for each in expected]
 
 
-def test_nothing_in_is_nothing_out(pool):
-    assert Pipe(pool).end() == []
+def test_nothing_in_is_nothing_out(pool, vocabulary):
+    assert Pipe(pool, vocabulary).end() == []
 
 
-def test_a_line_that_cannot_be_read_ends_it_after_those_before(pool):
-    pipe = Pipe(pool)
+def test_a_line_that_cannot_be_read_ends_it_after_those_before(pool, vocabulary):
+    pipe = Pipe(pool, vocabulary)
     pipe.write(TURKISH[0].encode() + b"\n\n\xff\n" + TURKISH[1].encode() + b"\n")
     with pytest.raises(UnicodeDecodeError):
         pipe.end()
@@ -110,13 +110,3 @@ def test_no_more_is_read_than_has_room(monkeypatch):
         assert len(numbers) <= len(taken) + 2 * 5 + 1
     assert len(taken) == 100
     os.close(source)
-
-
-def test_pieces_are_lines_of_like_length_of_about_a_batch():
-    texts = [Line(text="x" * length, target="en") for length in (5, 900, 30, 7, 31, 6, 5000, 29, 0)]
-    budget = DECODE.batch_tokens * 3 // DECODE.beam
-    assert 2 * 5000 < budget < 3 * 5000
-    assert cut(texts, DECODE) == [[6, 1], [4, 2, 7, 3, 5, 0, 8]]
-    pieces = cut([Line(text="x" * 100, target="en")] * 1000, DECODE)
-    assert {len(piece) for piece in pieces[:-1]} == {budget // 100}
-    assert sorted(index for piece in pieces for index in piece) == list(range(1000))

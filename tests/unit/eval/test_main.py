@@ -107,7 +107,7 @@ def test_bad_files_are_one_line_and_exit_two(tmp_path: Path, score: Score, conte
         ("--hyp a b --ref ref --tgt en --paired-ar --sentence", "--sentence has no intervals or tests"),
         ("--hyp a b --ref ref --tgt en --baseline a", "--baseline needs --paired-bs or --paired-ar"),
         ("--hyp a b --ref ref --tgt en --resamples 9", "--resamples needs --confidence"),
-        ("--hyp a b --ref ref --tgt en --paired-bs --resamples -9", "--resamples=-9 must be above 0"),
+        ("--hyp a b --ref ref --tgt en --paired-bs --resamples -9", "--resamples=-9 must be at least 2"),
         ("--hyp a --ref ref --tgt en --metric comet", "metric='comet' needs --comet-model and --src"),
         ("--hyp a b --ref ref --src a --tgt en --metric comet --comet-model c --paired-bs", "comet' has no test here"),
         ("--hyp a --ref ref --src a --tgt en --metric comet --comet-model c", "--comet-model: c does not exist"),
