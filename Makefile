@@ -1,7 +1,8 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train data backtranslate translate serve export score config verify bench check format test test-full clean
+.PHONY: help setup train data backtranslate translate serve prune distill export score config verify bench check format test \
+	test-full clean
 
 # Settings of `make train`, `data` and `config`; what is empty is left to the recipe.
 # CORPUS: a directory (then all of its pairs, unless LANG_PAIRS names some) or a name in configs/corpus, whose files
@@ -21,8 +22,11 @@ LICENCE    ?=
 CITATION   ?=
 OUT        ?=
 
-# Setting of `make translate`, beside NAME, RUNTIME and ARGS.
+# Setting of `make translate` and `make prune`, beside NAME, RUNTIME and ARGS.
 PAIR       ?=
+
+# Setting of `make prune`.
+KEEP       ?=
 
 # Settings of `make score`: files of translations, of references, and the target language.
 HYP        ?=
@@ -53,6 +57,8 @@ BACK  := $(if $(NAME),'run="$(NAME)"') $(if $(TEXT),'text="$(TEXT)"') $(if $(LIC
 	$(if $(CITATION),'citation="$(CITATION)"') $(if $(OUT),'out="$(OUT)"') $(WHERE) $(ARGS)
 LINES := $(if $(NAME),'run="$(NAME)"') $(if $(PAIR),'pair="$(PAIR)"') $(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
 EXPORT := $(if $(NAME),'run="$(NAME)"') $(if $(OUT),'out="$(OUT)"') format=$(FORMAT) $(ARGS)
+PRUNE := $(if $(NAME),'run="$(NAME)"') $(if $(PAIR),'pairs=[$(call list,$(PAIR))]') $(if $(KEEP),keep=$(KEEP)) \
+	$(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -66,6 +72,8 @@ help: ## list the targets
 	@echo '    make -s translate NAME=finished PAIR=de-en < in.de > out.en'
 	@echo '  of export:'
 	@echo '    NAME=finished OUT=data/artifacts/mine FORMAT=huggingface'
+	@echo '  of prune and distill:'
+	@echo '    NAME=finished PAIR=de-en KEEP=0.5     NAME=finished LANG_PAIRS="de-en fr-en" OUT=data/mine'
 
 setup: $(READY) ## create .venv and install the pinned dependencies (the other targets do it themselves)
 
@@ -90,6 +98,12 @@ translate: $(READY) ## lines of standard input by the finished run NAME in the d
 
 serve: $(READY) ## the finished run NAME behind HTTP, with a page for a browser: ARGS="port=8001" (docs/serve.md)
 	@$(BIN)/python -m pipeline serve $(if $(NAME),'run="$(NAME)"') $(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
+
+prune: $(READY) ## keep the experts that PAIR uses in the finished run NAME, a share KEEP of them (docs/pruning.md)
+	@$(BIN)/python -m pipeline prune $(PRUNE)
+
+distill: $(READY) ## source text, translated by the finished run NAME, into a corpus OUT (docs/distillation.md)
+	@$(BIN)/python -m pipeline distill $(BACK)
 
 score: $(READY) ## score files of translations: HYP="a.txt b.txt" REF=ref.txt TGT=ja (docs/scoring.md)
 	@$(BIN)/python -m eval score --hyp $(HYP) --ref $(REF) --tgt "$(TGT)" $(ARGS)

@@ -15,6 +15,8 @@ targets:
   translate      lines from standard input to standard output, by a finished run; its keys: docs/translate.md
   serve          a finished run behind HTTP, with a page to try it in a browser; its keys: docs/serve.md
   export         a finished run as a model of transformers or CTranslate2; its keys: docs/export.md
+  prune          the experts that pairs of a finished run use, and scores before and after; its keys: docs/pruning.md
+  distill        source text, translated by a finished run, as a corpus for a student; its keys: docs/distillation.md
   config         print the resolved configuration and stop
   verify         the same batches on 1, 2 and 4 processes against plain torch; its keys: docs/verify.md
 
@@ -54,6 +56,8 @@ def main(arguments: Sequence[str]) -> int:
         "translate": translate,
         "serve": serve,
         "export": export,
+        "prune": prune_experts,
+        "distill": distill_run,
         "config": show_config,
         "verify": verify_topologies,
     }
@@ -110,6 +114,18 @@ def export(overrides: list[str]) -> None:
     from pipeline.export.config import load_export
 
     export_run(load_export(overrides))
+
+
+def prune_experts(overrides: list[str]) -> None:
+    from pipeline.pruning import load_pruning, prune
+
+    prune(load_pruning(overrides))
+
+
+def distill_run(overrides: list[str]) -> None:
+    from pipeline.distillation import distill, load_distillation
+
+    distill(load_distillation(overrides))
 
 
 def show_config(overrides: list[str]) -> None:

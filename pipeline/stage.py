@@ -123,6 +123,16 @@ class Store:
             self.ran.append(title)
             return artifact
 
+    def published(self, stage: Stage) -> Artifact | None:
+        """The stage's artifact if it is there already."""
+        key = stage.key()
+        return _read_artifact(stage.name, key, self.root / stage.name / key)
+
+    def inputs(self, artifact: Artifact) -> dict[str, Artifact]:
+        """What an artifact was made from, by the names that its stage gave them. Raises ValueError as `find`."""
+        record = json.loads((artifact.path / MANIFEST).read_text(encoding="utf-8"))
+        return {name: self.find(of["stage"], of["key"]) for name, of in record["inputs"].items()}
+
     def find(self, name: str, key: str) -> Artifact:
         """An artifact that was published earlier. Raises ValueError if it is not below this root."""
         artifact = _read_artifact(name, key, self.root / name / key)

@@ -13,7 +13,9 @@ from typing import Any
 from pipeline.batch.config import BatchConfig
 from pipeline.config import BaselineTier, RunConfig
 from pipeline.corpus.languages import LangPair
+from pipeline.decode.config import DecodeConfig
 from pipeline.decode.job import TranslateJob
+from pipeline.decode.pruning import Pruning
 from pipeline.model.config import ModelConfig
 from pipeline.model.flops import count_parameters
 from pipeline.parallel.cluster import launch_job
@@ -26,6 +28,7 @@ from pipeline.train.job import TrainJob
 from pipeline.vocab.config import VocabConfig
 
 BYTES_PER_PARAMETER = 12  # the weight and two moments, float32
+EXPERTS = "experts.json"  # beside the translations of a pruned model
 NO_RESULT = ("log_every", "checkpoints")  # settings of training that do not change its result
 
 
@@ -125,9 +128,16 @@ def train_and_translate(
     """vocab -> encode -> train -> translate for one system."""
     vocabulary, encoded = prepare(store, cleaned, system)
     model = train(store, vocabulary, encoded, system)
-    return Trained(
-        system=system, model=model, translations=translate(config, store, vocabulary, cleaned, model, system)
+    stage = translation(
+        decode=config.decode,
+        vocabulary=vocabulary,
+        cleaned={pair: cleaned[pair] for pair in system.pairs},
+        model=model,
+        runtime=system.runtime,
+        label=system.label,
+        slot=system.slot,
     )
+    return Trained(system=system, model=model, translations=store.get(stage))
 
 
 def train(store: Store, vocabulary: Artifact, encoded: Mapping[LangPair, Artifact], system: System) -> Artifact:
@@ -170,40 +180,46 @@ def train(store: Store, vocabulary: Artifact, encoded: Mapping[LangPair, Artifac
     return store.get(stage)
 
 
-def translate(
-    config: RunConfig,
-    store: Store,
+def translation(
+    *,
+    decode: DecodeConfig,
     vocabulary: Artifact,
     cleaned: Mapping[LangPair, Artifact],
     model: Artifact,
-    system: System,
-) -> Artifact:
+    runtime: RuntimeConfig,
+    label: str,
+    slot: int = 0,
+    pruning: Pruning | None = None,
+) -> Stage:
+    """Translates the test sets of `cleaned`, by the whole model or by what a pruning leaves of it."""
+    pairs = list(cleaned)
+
     def run(out: Path) -> None:
         from pipeline.decode.merge import merge_translations, translated_rows
 
+        if pruning is not None:
+            (out / EXPERTS).write_text(pruning.to_json(), encoding="utf-8")
         job = TranslateJob(
-            title=f"translate {system.label}",
-            slot=system.slot,
-            pairs=[pair.name for pair in system.pairs],
-            targets=[pair.tgt for pair in system.pairs],
-            bitexts=[str(cleaned[pair].path) for pair in system.pairs],
+            title=f"translate {label}",
+            slot=slot,
+            pairs=[pair.name for pair in pairs],
+            targets=[pair.tgt for pair in pairs],
+            bitexts=[str(cleaned[pair].path) for pair in pairs],
             vocabulary=str(vocabulary.path),
             checkpoints=str(model.path / "checkpoints"),
             out=str(out),
-            done=[translated_rows(out, pair.name) for pair in system.pairs],
-            decode=config.decode,
-            runtime=system.runtime,
+            done=[translated_rows(out, pair.name) for pair in pairs],
+            decode=decode,
+            runtime=runtime,
+            experts=str(out / EXPERTS) if pruning is not None else "",
         )
         _launch("pipeline.decode", job, out)
-        for pair in system.pairs:
+        for pair in pairs:
             merge_translations(out, pair.name, cleaned[pair].path)
 
-    slice_ = config.decode.decisive()
-    inputs = {"vocabulary": vocabulary, "model": model, **{pair.name: cleaned[pair] for pair in system.pairs}}
-    stage = Stage(
-        name="translate", version=1, config=slice_, inputs=inputs, run=run, label=system.label, resumable=True
-    )
-    return store.get(stage)
+    slice_ = {**decode.decisive(), **({"experts": pruning.experts} if pruning is not None else {})}
+    inputs = {"vocabulary": vocabulary, "model": model, **{pair.name: cleaned[pair] for pair in pairs}}
+    return Stage(name="translate", version=2, config=slice_, inputs=inputs, run=run, label=label, resumable=True)
 
 
 def _launch(module: str, job: TrainJob | TranslateJob, out: Path) -> None:

@@ -41,6 +41,7 @@ class TranslateConfig:
 
     run: str
     pair: str
+    experts: str
     input: str
     output: str
     format: Literal["text", "json"]
@@ -74,7 +75,7 @@ def translate(config: TranslateConfig) -> None:
     """To the end of the input. Raises ValueError, on a line that cannot be read with its number and when those before
     are translated; ReaderGone; TaskFailed."""
     store = Store(ROOT / config.runtime.artifacts)
-    run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store)
+    run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store).pruned(config.experts)
     pair = run.pair(config.pair) if config.pair else None
     spec = run.spec(run.decode_with(config.decode), long=config.long)
     counts: Counter[str] = Counter()

@@ -3,7 +3,7 @@
 import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +12,24 @@ from pipeline.config import ROOT
 from pipeline.corpus.languages import LangPair, parse_pair
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.job import LinesJob
+from pipeline.decode.pruning import Pruning
 from pipeline.decode.text import Long
 from pipeline.decode.workers import TranslatorSpec
 from pipeline.parallel.cluster import launch_job
 from pipeline.parallel.config import RuntimeConfig
-from pipeline.schema import build
+from pipeline.schema import build, suggestion
 from pipeline.stage import Artifact, Store
 
 RECORD = "run.json"
+PRUNED = "pruned"  # directory of a run's prunings
 SHARD_ROWS = 10_000  # lines in memory at once; batches are made of lines of one shard
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """A run of `make train` to translate with. decode: how it translated its test sets; max_source_tokens: the longest
-    source that it was trained on, tag and end counted."""
+    """A run of `make train` to translate with. directory: of its results. decode: how it translated its test sets;
+    max_source_tokens: the longest source that it was trained on, tag and end counted. experts: path of the pruning by
+    which it translates, or empty."""
 
     name: str
     commit: str
@@ -35,6 +38,8 @@ class FinishedRun:
     vocabulary: Artifact
     decode: DecodeConfig
     max_source_tokens: int
+    directory: Path = Path()
+    experts: str = ""
 
     @classmethod
     def open(cls, run: str, *, runs: Path, store: Store) -> "FinishedRun":
@@ -53,6 +58,7 @@ class FinishedRun:
             raise ValueError(f"run {run}: {error} (it was {record['config']['runtime']['artifacts']})") from error
         return cls(
             name=record["name"],
+            directory=path.parent,
             commit=record["commit"],
             pairs=tuple(LangPair(of["source"], of["target"]) for of in record["languages"].values()),
             model=model,
@@ -61,12 +67,36 @@ class FinishedRun:
             max_source_tokens=build(BatchConfig, record["config"]["batch"], f"{path}: config.batch").max_source,
         )
 
+    def record(self) -> dict[str, Any]:
+        """run.json, which says how the run was made."""
+        record: dict[str, Any] = json.loads((self.directory / RECORD).read_text(encoding="utf-8"))
+        return record
+
+    def pruned(self, name: str) -> "FinishedRun":
+        """The run with the experts and for the pairs of a pruning, which `make prune` left; itself for an empty name.
+        Raises ValueError where it is not there or of another model."""
+        if not name:
+            return self
+        path = self.directory / PRUNED / f"{name}.json"
+        if not path.is_file():
+            there = sorted(file.stem for file in path.parent.glob("*.json"))
+            hint = suggestion(name, there) if there else "; `make prune` makes one"
+            raise ValueError(f"experts={name}: run {self.name} has no such pruning{hint}")
+        pruning = Pruning.read(path)
+        if pruning.model != f"{self.model.stage}/{self.model.key}":
+            raise ValueError(
+                f"experts={name}: {path} is of model {pruning.model}, and run {self.name} has another by now; make it "
+                "again (make prune)"
+            )
+        pairs = tuple(pair for pair in self.pairs if pair.name in pruning.pairs)
+        return replace(self, pairs=pairs, experts=str(path))
+
     def decode_with(self, given: Mapping[str, Any]) -> DecodeConfig:
         """How it translated its test sets, but for what is given and not None. Raises ValueError."""
         changes = {key: value for key, value in given.items() if value is not None}
         return build(DecodeConfig, {**asdict(self.decode), **changes}, "decode")
 
-    def spec(self, decode: DecodeConfig | None = None, *, long: Long = "split", experts: str = "") -> TranslatorSpec:
+    def spec(self, decode: DecodeConfig | None = None, *, long: Long = "split") -> TranslatorSpec:
         """What processes that translate load. decode: by default as it translated its test sets."""
         return TranslatorSpec(
             checkpoints=str(self.model.path / "checkpoints"),
@@ -74,7 +104,7 @@ class FinishedRun:
             decode=decode or self.decode,
             max_source_tokens=self.max_source_tokens,
             long=long,
-            experts=experts,
+            experts=self.experts,
         )
 
     def pair(self, text: str) -> LangPair:
@@ -142,6 +172,7 @@ def translate_lines(
             out=str(work),
             decode=decode or run.decode,
             runtime=runtime,
+            experts=run.experts,
         )
         launch_job("pipeline.decode.lines", asdict(job), directory=work / "log", runtime=runtime, title=job.title)
     for shard in shards:

@@ -83,6 +83,7 @@ def served(*, limits=None, workers=1, below=""):
         model=nowhere,
         vocabulary=nowhere,
         decode=DECODE,
+        directory=Path(),
         max_source_tokens=64,
     )
     pool = Capitals(workers)

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from pipeline.decode.config import DecodeConfig
+from pipeline.decode.pruned import cut
+from pipeline.decode.pruning import Pruning
 from pipeline.decode.search import max_length
 from pipeline.model.conditional import Conditional
 from pipeline.model.config import ModelConfig
@@ -28,15 +30,17 @@ def load_model(
     config: DecodeConfig,
     device: torch.device,
     mesh: Mesh | None = None,
+    experts: str = "",
 ) -> Transformer:
     """The model of the best checkpoint, or of the mean of several, in `config.precision`. longest: tokens of the
     longest source; for longer ones, `Transformer.reach`. mesh: to cut the experts over; only this process's are ever in
-    its memory.
+    its memory. experts: path of a pruning, empty for all of them; only those that it keeps stay in memory.
 
     Raises ValueError on a damaged checkpoint, on one of another vocabulary, and where training kept fewer than are to
     be averaged.
     """
     model = outline(checkpoints, vocabulary, config)
+    kept = cut(model, Pruning.read(Path(experts)).experts) if experts else {}
     if mesh is not None:
         cut_experts(model, mesh)
     model.to_empty(device=device)
@@ -44,7 +48,7 @@ def load_model(
         model.source_embedding_VM = model.target_embedding_VM
     max_positions = max(longest, max_length(longest, config))
     model.positions = sinusoids(max_positions + FIRST_POSITION, model.config.dim).to(device)
-    load_weights(choose(checkpoints, config), model, mesh)
+    load_weights(choose(checkpoints, config), model, mesh, kept)
     set_precision(model, config.precision)
     return model.eval()
 

@@ -24,17 +24,20 @@ Batch = Sequence[Part]
 def load_translator(
     job: TranslateJob | LinesJob, place: Place, stop: StopRequest, *, max_source_tokens: int = 0, long: Long
 ) -> Translator:
-    """With the whole model, or with this process's part of the experts and the peers that have the others."""
+    """With the whole model, or with this process's part of the experts and the peers that have the others. What a
+    pruning leaves of a model is not cut further."""
     vocabulary, checkpoints = Vocabulary.load(Path(job.vocabulary)), Path(job.checkpoints)
-    peers = join_peers(
-        outline(checkpoints, vocabulary, job.decode),
-        job.decode,
-        job.runtime,
-        place,
-        longest=max_source_tokens,
-        stop=stop,
-        title=job.title,
-    )
+    peers = None
+    if not job.experts:
+        peers = join_peers(
+            outline(checkpoints, vocabulary, job.decode),
+            job.decode,
+            job.runtime,
+            place,
+            longest=max_source_tokens,
+            stop=stop,
+            title=job.title,
+        )
     model = load_model(
         checkpoints,
         vocabulary,
@@ -42,6 +45,7 @@ def load_translator(
         config=job.decode,
         device=place.device,
         mesh=None if peers is None else peers.mesh,
+        experts=job.experts,
     )
     return Translator(model, vocabulary, job.decode, max_source_tokens=max_source_tokens, long=long, peers=peers)
 

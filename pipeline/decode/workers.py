@@ -196,5 +196,12 @@ def _load(spec: TranslatorSpec, runtime: RuntimeConfig) -> "Translator":
 
     limit = spec.max_source_tokens
     device = Place.take(runtime).device
-    model = load_model(Path(spec.checkpoints), vocabulary, longest=limit, config=spec.decode, device=device)
+    model = load_model(
+        Path(spec.checkpoints),
+        vocabulary,
+        longest=limit,
+        config=spec.decode,
+        device=device,
+        experts=spec.experts,
+    )
     return Translator(model, vocabulary, spec.decode, max_source_tokens=limit, long=spec.long)

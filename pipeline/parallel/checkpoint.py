@@ -75,18 +75,25 @@ def load(directory: Path, tensors: dict[str, Tensor]) -> None:
     state_dict_loader.load(tensors, storage_reader=HuggingFaceStorageReader(str(directory)))
 
 
-def load_weights(directories: Sequence[Path], model: Transformer, mesh: Mesh | None = None) -> None:
+def load_weights(
+    directories: Sequence[Path], model: Transformer, mesh: Mesh | None = None, kept: Mapping[str, Tensor] | None = None
+) -> None:
     """Fill a model with a checkpoint's weights, or with the mean of several; no collective.
 
-    mesh: over which its experts are cut; of them, only this process's are read. Raises ValueError if damaged: of a cut
-    model, on the process that finds it.
+    mesh: over which its experts are cut; of them, only this process's are read. kept: rows of the checkpoint that a
+    parameter consists of, by its name, where it has not all of them. Raises ValueError if damaged: of a cut model, on
+    the process that finds it.
     """
+    kept = kept or {}
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
     experts = expert_parameters(model) if mesh is not None else set()
     for count, directory in enumerate(directories, start=1):
         verify(directory, mesh)
         into = parameters if count == 1 else {name: torch.empty_like(p) for name, p in parameters.items()}
-        _read(directory, {name: _part(t, mesh) if mesh and name in experts else t for name, t in into.items()})
+        whole = {name: t for name, t in into.items() if name not in kept}
+        _read(directory, {name: _part(t, mesh) if mesh and name in experts else t for name, t in whole.items()})
+        for name, rows in kept.items():  # one at a time: together they would need what a pruning saves
+            _read_rows(directory, name, rows, into[name])
         if count > 1:
             for name, mean in parameters.items():
                 mean += into[name].sub_(mean).div_(count)
@@ -107,6 +114,12 @@ def _read(directory: Path, into: Mapping[str, Tensor]) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # that is meant
         state_dict_loader.load(tensors, storage_reader=HuggingFaceStorageReader(str(directory)), no_dist=True)
+
+
+def _read_rows(directory: Path, name: str, rows: Tensor, into: Tensor) -> None:
+    every = torch.empty(shapes_of(directory)[name])
+    _read(directory, {name: every})
+    into.copy_(every.index_select(0, rows))
 
 
 def _part(local: Tensor, mesh: Mesh) -> Tensor:

@@ -38,10 +38,11 @@ class BatchingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeConfig:
-    """What configs/serve.yaml says. grace: seconds that requests have to end once the server is asked to stop. long: as
-    of `Translator`."""
+    """What configs/serve.yaml says. experts: name of a pruning. grace: seconds that requests have to end once the
+    server is asked to stop. long: as of `Translator`."""
 
     run: str
+    experts: str
     host: str
     port: int
     grace: int

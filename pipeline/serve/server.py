@@ -26,7 +26,8 @@ def serve(config: ServeConfig) -> None:
     Raises ValueError, before a model is loaded, where the address is taken or the run cannot be used, and what kept the
     model from being loaded.
     """
-    run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=Store(ROOT / config.runtime.artifacts))
+    store = Store(ROOT / config.runtime.artifacts)
+    run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store).pruned(config.experts)
     decode = run.decode_with(config.decode)
     listener = listen(config.host, config.port)
     with listener, TranslatorPool(run.spec(decode, long=config.long), config.runtime) as pool:

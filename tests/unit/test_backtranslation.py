@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.backtranslation import check_ours, lay_out, load_backtranslation
+from pipeline.backtranslation import MADE, lay_out_tables, load_backtranslation
 from pipeline.corpora import clean, prepare_corpus
 from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.funnel import funnel
@@ -15,6 +15,7 @@ from pipeline.corpus.tables import Table, write_table
 from pipeline.decode.config import DecodeConfig
 from pipeline.stage import Artifact, Store
 from pipeline.tasks import DataConfig
+from pipeline.translated_corpus import check_ours
 from pipeline.translation import FinishedRun
 from tests.corpora import bitext_rows
 
@@ -46,6 +47,7 @@ def many():
     model = Artifact(stage="train", key="0123", path=Path("-"), content="-")
     return FinishedRun(
         name="my run",
+        directory=Path("-"),
         commit="c0ffee",
         pairs=(LangPair("en", "de"), LangPair("en", "no")),
         model=model,
@@ -57,7 +59,7 @@ def many():
 
 def test_each_direction_is_a_table_that_a_corpus_can_have_beside_its_own(config, tables, many, tmp_path):
     out = tmp_path / "out"
-    lay_out(config, many, many.decode, tables, out)
+    lay_out_tables(config, many, many.decode, tables, out)
     manifest = read_manifest(out)
     assert manifest.name == "backtranslated-my-run"
     by = "run my run (commit c0ffee, model train/0123, beam 4)"
@@ -77,15 +79,15 @@ def test_each_direction_is_a_table_that_a_corpus_can_have_beside_its_own(config,
 
 def test_what_it_made_is_replaced_and_nothing_else(config, tables, many, tmp_path):
     out = tmp_path / "out"
-    lay_out(config, many, many.decode, tables, out)
+    lay_out_tables(config, many, many.decode, tables, out)
     german = {pair: table for pair, table in tables.items() if pair.tgt == "de"}
-    check_ours(out)
-    lay_out(config, many, many.decode, german, out)
+    check_ours(out, MADE)
+    lay_out_tables(config, many, many.decode, german, out)
     assert sorted(path.name for path in out.iterdir()) == ["manifest.yaml", "train.de-en.parquet"]
     (out / "mine.txt").write_text("keep me")
     with pytest.raises(ValueError, match=r"out=.*out holds mine.txt, which this command did not make"):
-        check_ours(out)
+        check_ours(out, MADE)
     (out / "mine.txt").unlink()
     (out / "manifest.yaml").write_text((out / "manifest.yaml").read_text().split("\n", 1)[1])
     with pytest.raises(ValueError, match=r"holds manifest\.yaml"):
-        check_ours(out)
+        check_ours(out, MADE)

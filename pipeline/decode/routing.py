@@ -1,0 +1,140 @@
+"""Which experts a model's tokens choose, recorded on a split whose targets are given:
+`python -m pipeline.decode.routing job.json` with RANK and WORLD_SIZE set.
+
+G groups, S tokens of a group, K choices of a token, E experts, P language pairs.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline.batch.assembly import assemble
+from pipeline.batch.batch import Batch
+from pipeline.batch.config import GroupShape
+from pipeline.decode.job import RoutingJob
+from pipeline.decode.model import load_model
+from pipeline.model.gating import Gating
+from pipeline.model.routers import Routing
+from pipeline.model.tokens import Tokens
+from pipeline.model.transformer import Transformer
+from pipeline.parallel.device import Place
+from pipeline.parallel.process import StopRequest, run_process
+from pipeline.schema import build
+from pipeline.stage import Stopped, write_atomically
+from pipeline.vocab.encoded import EncodedSplit
+from pipeline.vocab.tokenizer import Vocabulary
+
+MEASURES = ("chosen", "weight", "first", "first_weight")
+_BATCH_TOKENS = 4096  # of both sides, with padding
+
+
+class Recorder:
+    """Sums over the real tokens of each language pair, in float64, by layer: how often each expert is chosen, with what
+    combine weights; the same of first choices alone. A context, in which the model's routers are watched."""
+
+    def __init__(self, model: Transformer, num_pairs: int) -> None:
+        self._layers = model.moe_layers()
+        device = model.target_embedding_VM.device
+        self.sums = {
+            name: torch.zeros(num_pairs, len(MEASURES), layer.num_experts, dtype=torch.float64, device=device)
+            for name, layer in self._layers.items()
+        }
+        self.tokens = {name: torch.zeros(num_pairs, dtype=torch.int64, device=device) for name in self._layers}
+
+    def __enter__(self) -> "Recorder":
+        self._watches = [layer.router.register_forward_hook(self._watch(name)) for name, layer in self._layers.items()]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for watch in self._watches:
+            watch.remove()
+
+    def _watch(self, name: str) -> Any:
+        def note(_module: Any, arguments: tuple[Tensor, Tokens], routing: Routing) -> None:
+            decision, tokens = routing.decision, arguments[1]
+            assert isinstance(decision, Gating)
+            self._add(name, decision, tokens)
+
+        return note
+
+    def _add(self, name: str, decision: Gating, tokens: Tokens) -> None:
+        sums_PXE = self.sums[name]
+        E, cells = decision.num_experts, tokens.num_pairs * decision.num_experts
+        cell_GSK = tokens.pair_GS.unsqueeze(-1) * E + decision.expert_GSK
+        asked_GSK = decision.asked_GSK.double()
+        weight_GSK = decision.weight_GSK.double() * asked_GSK
+        for index, value_GSK in enumerate((asked_GSK, weight_GSK, asked_GSK[..., :1], weight_GSK[..., :1])):
+            cell_N = cell_GSK[..., : value_GSK.shape[-1]].flatten()
+            sum_N = torch.zeros(cells, dtype=torch.float64, device=cell_N.device)
+            sums_PXE[:, index] += sum_N.scatter_add_(0, cell_N, value_GSK.flatten()).view(-1, E)
+        self.tokens[name] += torch.bincount(tokens.pair_GS[tokens.valid_GS], minlength=tokens.num_pairs)
+
+    def to_json(self, pairs: Sequence[str]) -> dict[str, dict[str, dict[str, Any]]]:
+        """Layer -> pair -> `tokens`, a number, and each of MEASURES, a number for each expert."""
+        return {
+            name: {
+                pair: {
+                    "tokens": int(self.tokens[name][index]),
+                    **{
+                        measure: [round(value, 4) for value in sum_E]  # the same for any number of processes
+                        for measure, sum_E in zip(MEASURES, sums_PXE[index].tolist(), strict=True)
+                    },
+                }
+                for index, pair in enumerate(pairs)
+            }
+            for name, sums_PXE in self.sums.items()
+        }
+
+
+def batches(data: Sequence[EncodedSplit]) -> Iterator[Batch]:
+    """All sentence pairs, one to a row, those of like length together."""
+    rows = [
+        (max(int(source), int(target)), pair, index)
+        for pair, split in enumerate(data)
+        for index, (source, target) in enumerate(zip(split.source_lengths, split.target_lengths, strict=True))
+    ]
+    held: list[tuple[int, int, int]] = []
+    for row in sorted(rows):
+        if held and (len(held) + 1) * row[0] > _BATCH_TOKENS:
+            yield _batch(held, data)
+            held = []
+        held.append(row)
+    if held:
+        yield _batch(held, data)
+
+
+def _batch(rows: Sequence[tuple[int, int, int]], data: Sequence[EncodedSplit]) -> Batch:
+    longest = rows[-1][0]
+    shape = GroupShape(rows=len(rows), source=longest, target=longest)
+    return assemble([[(pair, index)] for _, pair, index in rows], shape, data)
+
+
+@torch.inference_mode()
+def record(model: Transformer, data: Sequence[EncodedSplit], pairs: Sequence[str], part: slice, stop: Any) -> Recorder:
+    """What the model's tokens choose in every `part`-th batch of the data."""
+    with Recorder(model, len(pairs)) as recorder:
+        for batch in list(batches(data))[part]:
+            if stop:
+                raise Stopped("routing")
+            model(batch.to(model.target_embedding_VM.device), label_smoothing=0.0)
+    return recorder
+
+
+def work(values: dict[str, Any], stop: StopRequest) -> None:
+    job = build(RoutingJob, values)
+    place = Place.take(job.runtime)
+    data = [EncodedSplit.open(Path(directory), job.split) for directory in job.encoded]
+    longest = max(int(max(d.source_lengths.max(), d.target_lengths.max())) for d in data)
+    vocabulary = Vocabulary.load(Path(job.vocabulary))
+    model = load_model(Path(job.checkpoints), vocabulary, longest=longest, config=job.decode, device=place.device)
+    found = record(model, data, job.pairs, slice(place.rank, None, place.world), stop)
+    text = json.dumps(found.to_json(job.pairs), indent=1)
+    write_atomically(Path(job.out, f"routing.rank-{place.rank}.json"), text)
+
+
+if __name__ == "__main__":
+    run_process(work)

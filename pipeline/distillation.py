@@ -1,0 +1,200 @@
+"""Sequence-level distillation: source text, translated by a finished run, becomes a corpus whose target a student
+learns (Kim and Rush, arXiv:1606.07947). Its dev and test sets are the teacher's, which people translated."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pipeline.config import ROOT, compose_tree
+from pipeline.corpus.funnel import funnel
+from pipeline.corpus.languages import LangPair
+from pipeline.corpus.manifest import SPLITS
+from pipeline.decode.config import DecodeConfig
+from pipeline.parallel.cluster import check_launcher
+from pipeline.parallel.config import RuntimeConfig
+from pipeline.schema import build
+from pipeline.stage import Artifact, Store, check_writable
+from pipeline.translated_corpus import (
+    UNNAMED,
+    check_ours,
+    copy_of,
+    entry,
+    lay_out,
+    lines_of,
+    made_by,
+    read_text,
+    translated,
+)
+from pipeline.translation import FinishedRun
+
+logger = logging.getLogger(__name__)
+
+MADE = "# Made by `make distill`, which may replace it.\n"
+REAL = "real"  # name of the source of the teacher's own pairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillationConfig:
+    """What configs/distillation.yaml says. Paths are absolute or relative to the root of the repository."""
+
+    run: str
+    pairs: list[str]
+    text: str
+    real: bool
+    licence: str
+    citation: str
+    out: str
+    name: str
+    decode: dict[str, Any]
+    runtime: RuntimeConfig
+
+    def __post_init__(self) -> None:
+        remedies = {
+            "run": "the name of a finished run, a directory below runs/",
+            "pairs": "the directions to translate, such as pairs=[de-en]",
+            "out": "the directory of the corpus to make",
+        }
+        if self.text:
+            remedies["licence"] = "that of the text, which its translations will have too, such as licence=CC0-1.0"
+        for name, remedy in remedies.items():
+            if not getattr(self, name):
+                raise ValueError(f"{name} is empty; give {remedy}")
+        if not self.text and (self.licence or self.citation):
+            raise ValueError("licence and citation are those of a text: give it, as text=mono.de, or leave them out")
+        if self.name and UNNAMED.search(self.name):
+            raise ValueError(f"name={self.name!r}: a source is named by letters, digits, dots, - and _ alone")
+
+
+def load_distillation(overrides: Sequence[str]) -> DistillationConfig:
+    """The configuration of `make distill`. Raises ValueError with what to change."""
+    return build(DistillationConfig, compose_tree("distillation", overrides))
+
+
+def distill(config: DistillationConfig) -> Path:
+    """Translate, and lay out the corpus in the directory `out`, which is returned."""
+    check_launcher(config.runtime)
+    store = Store(ROOT / config.runtime.artifacts)
+    run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store)
+    pairs = _pairs(config, run)
+    decode = run.decode_with(config.decode)
+    encoded = store.inputs(run.model)
+    cleaned = {pair: store.inputs(encoded[pair.name])["bitext"] for pair in pairs}
+    texts = {pair: _text(config, pair, cleaned[pair]) for pair in pairs}
+    out = ROOT / config.out
+    check_writable(out.parent, "out")
+    check_ours(out, MADE)
+    tables = {
+        pair: translated(
+            store,
+            run,
+            decode,
+            pair,
+            texts[pair].lines,
+            what=texts[pair].name,
+            stage="distill",
+            identity=texts[pair].identity,
+            inputs=texts[pair].inputs,
+            runtime=config.runtime,
+        )
+        for pair in pairs
+    }
+    lay_out(out, MADE, partial(_fill, config, run, decode, tables, cleaned))
+    if not store.ran:
+        logger.info("nothing to translate: all is as it was")
+    logger.info("corpus: %s; to train a student on it: corpus.path=%s", config.out, config.out)
+    return out
+
+
+def _pairs(config: DistillationConfig, run: FinishedRun) -> list[LangPair]:
+    pairs = [run.pair(text) for text in config.pairs]
+    if len(set(pairs)) < len(pairs):
+        raise ValueError(f"pairs={', '.join(config.pairs)}: name each once")
+    if config.text and len({pair.src for pair in pairs}) > 1:
+        raise ValueError(f"pairs={', '.join(config.pairs)}: a text is in one language; translate each by itself")
+    return pairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Text:
+    """Source text of a pair. identity, inputs: what a key says of it."""
+
+    name: str
+    lines: Callable[[], Iterator[str]]
+    identity: Mapping[str, Any]
+    inputs: Mapping[str, Artifact]
+
+
+def _text(config: DistillationConfig, pair: LangPair, cleaned: Artifact) -> _Text:
+    if config.text:
+        path, sha256 = lines_of(pair, config.text)
+        return _Text(name=str(path), lines=partial(read_text, path), identity={"text": sha256}, inputs={})
+    name = f"the training pairs of {pair}"
+    return _Text(name=name, lines=partial(_sources, cleaned), identity={"text": ""}, inputs={"bitext": cleaned})
+
+
+def _sources(cleaned: Artifact) -> Iterator[str]:
+    for batch in _real_rows(cleaned):
+        yield from batch.column("src").to_pylist()
+
+
+def _real_rows(cleaned: Artifact) -> Iterator[Any]:
+    """Batches of the training rows that people wrote on both sides: those of sources without a tag."""
+    from pipeline.corpus.bitext import iter_bitext
+
+    start = 0
+    for source in funnel(cleaned.path)["sources"]:
+        if not source["tag"]:
+            yield from iter_bitext(cleaned.path, "train", start, start + source["kept"])
+        start += source["kept"]
+
+
+def _fill(
+    config: DistillationConfig,
+    run: FinishedRun,
+    decode: DecodeConfig,
+    tables: Mapping[LangPair, Artifact],
+    cleaned: Mapping[LangPair, Artifact],
+    directory: Path,
+) -> dict[str, Any]:
+    """Files of the corpus, and its manifest."""
+    from pipeline.corpus.bitext import iter_bitext
+
+    files = []
+    for pair, table in tables.items():
+        own = {"licence": config.licence or _licence(cleaned[pair])}
+        files.append(entry(pair, "train", directory, copy_of(table), **own))
+        if config.real:
+            real = _writer(pair, partial(_real_rows, cleaned[pair]))
+            files.append(entry(pair, "train", directory, real, name=REAL, licence=_licence(cleaned[pair])))
+        for split in SPLITS[1:]:
+            files.append(entry(pair, split, directory, _writer(pair, partial(iter_bitext, cleaned[pair].path, split))))
+    about = run.record()["corpus"]
+    names = ", ".join(pair.name for pair in tables)
+    text = f"{config.citation or Path(config.text).name}; " if config.text else ""
+    return {
+        "name": config.name or UNNAMED.sub("-", f"distilled-{run.name}"),
+        "title": f"{Path(config.text).name if config.text else about['title']}, translated for a student: {names}",
+        "licence": about["licence"],
+        "citation": f"{text}{about['citation']}; the targets of its training rows are by {made_by(run, decode)}",
+        "files": files,
+    }
+
+
+def _licence(cleaned: Artifact) -> str:
+    """Of the training rows that people wrote."""
+    return " AND ".join(sorted({of["licence"] for of in funnel(cleaned.path)["sources"] if not of["tag"]}))
+
+
+def _writer(pair: LangPair, batches: Callable[[], Iterator[Any]]) -> Callable[[Path], None]:
+    """Writes a table of batches (src, tgt)."""
+
+    def write(path: Path) -> None:
+        from pipeline.corpus.tables import Table, write_table
+
+        columns = (pair.src, pair.tgt)
+        write_table(Table(columns=columns, batches=(b.rename_columns(list(columns)) for b in batches())), path)
+
+    return write
