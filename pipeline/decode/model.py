@@ -15,9 +15,9 @@ from pipeline.model.conditional import Conditional
 from pipeline.model.config import ModelConfig
 from pipeline.model.routers import Router
 from pipeline.model.transformer import FIRST_POSITION, Transformer, sinusoids
-from pipeline.parallel.checkpoint import load_weights, read_state, shapes_of
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import cut_experts
+from pipeline.parallel.weights import load_weights, read_state, shapes_of
 from pipeline.schema import build
 from pipeline.vocab.tokenizer import Vocabulary
 

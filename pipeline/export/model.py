@@ -8,7 +8,7 @@ from pipeline.decode.config import DecodeConfig
 from pipeline.decode.model import choose, load_model
 from pipeline.model.config import ModelConfig
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.checkpoint import read_state
+from pipeline.parallel.weights import read_state
 from pipeline.schema import build
 from pipeline.translation import FinishedRun
 from pipeline.vocab.tokenizer import Vocabulary

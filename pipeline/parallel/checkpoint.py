@@ -11,8 +11,7 @@ import logging
 import os
 import re
 import shutil
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,18 +21,12 @@ from torch import Tensor
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-from torch.distributed.tensor import DTensor, Shard
 
-from pipeline.model.transformer import Transformer
-from pipeline.parallel.mesh import Mesh
-from pipeline.parallel.partition import expert_parameters
 from pipeline.parallel.shard_writer import ShardWriter
+from pipeline.parallel.weights import FORMAT, STATE, verify
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
-STATE = "state.json"
 PARTIAL = ".partial"  # ends the name of a checkpoint that is being written
 NAME = re.compile(r"step-(\d+)")
 
@@ -73,93 +66,6 @@ def save(
 def load(directory: Path, tensors: dict[str, Tensor]) -> None:
     """Fill `tensors` (plain or DTensors, this topology's own cut) in place. A collective."""
     state_dict_loader.load(tensors, storage_reader=HuggingFaceStorageReader(str(directory)))
-
-
-def load_weights(
-    directories: Sequence[Path], model: Transformer, mesh: Mesh | None = None, kept: Mapping[str, Tensor] | None = None
-) -> None:
-    """Fill a model with a checkpoint's weights, or with the mean of several; no collective.
-
-    mesh: over which its experts are cut; of them, only this process's are read. kept: rows of the checkpoint that a
-    parameter consists of, by its name, where it has not all of them. Raises ValueError if damaged: of a cut model, on
-    the process that finds it.
-    """
-    kept = kept or {}
-    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    experts = expert_parameters(model) if mesh is not None else set()
-    for count, directory in enumerate(directories, start=1):
-        verify(directory, mesh)
-        into = parameters if count == 1 else {name: torch.empty_like(p) for name, p in parameters.items()}
-        whole = {name: t for name, t in into.items() if name not in kept}
-        _read(directory, {name: _part(t, mesh) if mesh and name in experts else t for name, t in whole.items()})
-        for name, rows in kept.items():  # one at a time: together they would need what a pruning saves
-            _read_rows(directory, name, rows, into[name])
-        if count > 1:
-            for name, mean in parameters.items():
-                mean += into[name].sub_(mean).div_(count)
-
-
-def read_weights(directory: Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
-    """Whole weights by parameter's name: the moving average where training kept one. Raises ValueError if damaged."""
-    verify(directory)
-    tensors = {name: torch.empty(tuple(shape)) for name, shape in shapes.items()}
-    _read(directory, tensors)
-    return tensors
-
-
-def _read(directory: Path, into: Mapping[str, Tensor]) -> None:
-    """Fill tensors in place by parameter's name."""
-    prefix = _prefix(directory)
-    tensors = {prefix + name: tensor for name, tensor in into.items()}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # that is meant
-        state_dict_loader.load(tensors, storage_reader=HuggingFaceStorageReader(str(directory)), no_dist=True)
-
-
-def _read_rows(directory: Path, name: str, rows: Tensor, into: Tensor) -> None:
-    every = torch.empty(shapes_of(directory)[name])
-    _read(directory, {name: every})
-    into.copy_(every.index_select(0, rows))
-
-
-def _part(local: Tensor, mesh: Mesh) -> Tensor:
-    """Memory of this process's experts, as a part of the tensor of all."""
-    return DTensor.from_local(local, mesh.devices["expert"], [Shard(0)], run_check=False)
-
-
-def shapes_of(directory: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of a checkpoint's weights by parameter's name."""
-    prefix = _prefix(directory)
-    found = HuggingFaceStorageReader(str(directory)).read_metadata().state_dict_metadata
-    return {
-        name.removeprefix(prefix): tuple(cast(TensorStorageMetadata, of).size)
-        for name, of in found.items()
-        if name.startswith(prefix)
-    }
-
-
-def _prefix(directory: Path) -> str:
-    return "ema." if read_state(directory).get("ema") else "model."
-
-
-def read_state(directory: Path) -> dict[str, Any]:
-    """What a checkpoint holds beside tensors. Raises ValueError on a format of another version, or if damaged."""
-    try:
-        state: dict[str, Any] = json.loads((directory / STATE).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"checkpoint {directory} is damaged: {STATE} cannot be read: {error}") from error
-    if state["format"] != FORMAT:
-        raise ValueError(f"{directory} has checkpoint format {state['format']}; this version reads {FORMAT}")
-    return state
-
-
-def verify(directory: Path, mesh: Mesh | None = None) -> None:
-    """Raise ValueError where a shard is missing or not what was written. mesh: its processes share the shards out."""
-    shards = sorted(read_state(directory)["shards"].items())
-    for name, expected in shards if mesh is None else shards[dist.get_rank() :: dist.get_world_size()]:
-        shard = directory / name
-        if not shard.exists() or _sha256(shard) != expected:
-            raise ValueError(f"checkpoint {directory} is damaged: {name} is missing or differs from what was written")
 
 
 def newest(root: Path) -> Path | None:
@@ -204,8 +110,3 @@ def first_decides(choose: Callable[[], Path | None]) -> Path | None:
     if answer[1] is not None:
         raise ValueError(answer[1])
     return cast("Path | None", answer[0])
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -10,8 +10,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pipeline.parallel.background_save import BackgroundSave
-from pipeline.parallel.checkpoint import code_version, first_decides, load, newest, read_state
+from pipeline.parallel.checkpoint import code_version, first_decides, load, newest
 from pipeline.parallel.deepspeed import Engine
+from pipeline.parallel.weights import read_state
 from pipeline.train import retention
 from pipeline.train.config import CheckpointConfig
 from pipeline.train.records import Records

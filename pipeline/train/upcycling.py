@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.checkpoint import read_state, read_weights, shapes_of
+from pipeline.parallel.weights import read_state, read_weights, shapes_of
 from pipeline.train.retention import resolve
 
 logger = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from torch.distributed.checkpoint.metadata import MetadataIndex
 
 from pipeline.model.initialization import initialize
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.checkpoint import FORMAT, STATE
 from pipeline.parallel.partition import expert_parameters
 from pipeline.parallel.shard_writer import write_shard
+from pipeline.parallel.weights import FORMAT, STATE
 from pipeline.vocab.tokenizer import Vocabulary
 
 FILES = 2

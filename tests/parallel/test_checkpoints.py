@@ -14,8 +14,9 @@ from safetensors.numpy import load_file
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.model import choose, load_model
 from pipeline.parallel import background_save
-from pipeline.parallel.checkpoint import newest, save, verify
+from pipeline.parallel.checkpoint import newest, save
 from pipeline.parallel.launch import JobFailed
+from pipeline.parallel.weights import verify
 from pipeline.train.config import CheckpointConfig
 from pipeline.vocab.tokenizer import Vocabulary
 from tests.parallel.conftest import Outcome

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from pipeline.model.config import MoEConfig
-from pipeline.parallel.checkpoint import newest, read_state, verify
+from pipeline.parallel.checkpoint import newest
 from pipeline.parallel.launch import JobFailed, process_environment
+from pipeline.parallel.weights import read_state, verify
 
 
 def test_resuming_is_bitwise(run_job, straight):

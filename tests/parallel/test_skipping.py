@@ -12,8 +12,8 @@ from pipeline.batch.mixture import Mixture
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.checkpoint import read_state
 from pipeline.parallel.launch import JobFailed
+from pipeline.parallel.weights import read_state
 from pipeline.train.config import CheckpointConfig
 from pipeline.train.spikes import SpikeConfig
 from pipeline.vocab.encoded import EncodedSplit

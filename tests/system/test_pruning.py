@@ -11,7 +11,7 @@ from pipeline.decode.model import load_model
 from pipeline.decode.pruned import cut
 from pipeline.decode.pruning import Pruning
 from pipeline.decode.ranking import choose, score
-from pipeline.parallel.checkpoint import load_weights
+from pipeline.parallel.weights import load_weights
 from pipeline.pruning import load_pruning, prune
 from pipeline.stage import Store
 from pipeline.translate import load_translate, translate

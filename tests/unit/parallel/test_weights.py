@@ -1,0 +1,69 @@
+"""Weights that lie in parts in several files, read whole or in other parts."""
+
+import hashlib
+import json
+
+import pytest
+import torch
+from torch.distributed.checkpoint.metadata import MetadataIndex
+
+from pipeline.parallel.shard_writer import write_shard
+from pipeline.parallel.weights import _read, read_weights, shapes_of
+
+WEIGHTS = {"experts": torch.arange(60.0).view(6, 5, 2), "norm": torch.arange(3.0)}
+
+
+@pytest.fixture(params=["model", "ema"])
+def checkpoint(tmp_path, request):
+    """As three processes with two of six experts each leave it."""
+    shards = {}
+    for file in range(3):
+        parts = {
+            MetadataIndex(f"{request.param}.experts", torch.Size([2 * file, 0, 0])): WEIGHTS["experts"].chunk(3)[file]
+        }
+        if file == 1:
+            parts[MetadataIndex(f"{request.param}.norm", torch.Size([0]))] = WEIGHTS["norm"]
+            parts[MetadataIndex("moment.norm", torch.Size([0]))] = -WEIGHTS["norm"]
+        name = f"shard-{file + 1:05}.safetensors"
+        shards[name] = write_shard(tmp_path / name, parts)
+    state = {"format": 1, "ema": request.param == "ema", "shards": shards}
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    return tmp_path
+
+
+def test_whole_weights_are_put_together(checkpoint):
+    shapes = shapes_of(checkpoint)
+    assert shapes == {name: tuple(tensor.shape) for name, tensor in WEIGHTS.items()}
+    found = read_weights(checkpoint, shapes)
+    assert found.keys() == WEIGHTS.keys()
+    assert all(torch.equal(found[name], WEIGHTS[name]) for name in WEIGHTS)
+
+
+@pytest.mark.parametrize(("first", "size"), [(0, 2), (1, 4), (3, 3), (5, 1)])
+def test_a_part_is_read_by_itself(checkpoint, first, size):
+    part = torch.full((size, 5, 2), torch.nan)
+    _read(checkpoint, {"experts": part}, {"experts": first})
+    assert torch.equal(part, WEIGHTS["experts"][first : first + size])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"experts": (7, 5, 2)}, "does not hold experts as the model has it"),
+        ({"bias": (3,)}, "does not hold bias as"),
+        ({"norm": (3, 1)}, "norm has 1 dimensions, the model's 2"),
+    ],
+)
+def test_a_model_that_it_does_not_fill_is_refused(checkpoint, shapes, message):
+    with pytest.raises(ValueError, match=message):
+        read_weights(checkpoint, shapes)
+
+
+def test_a_damaged_file_is_refused(checkpoint):
+    shard = checkpoint / "shard-00002.safetensors"
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    assert hashlib.sha256(content).hexdigest() not in (checkpoint / "state.json").read_text()
+    with pytest.raises(ValueError, match=r"is damaged: shard-00002.safetensors is missing or differs"):
+        read_weights(checkpoint, {"norm": (3,)})
