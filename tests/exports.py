@@ -16,6 +16,7 @@ from pipeline.model.initialization import initialize
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.shard_writer import write_shard
 from pipeline.stage import Stage, Store
+from pipeline.vocab.symbols import BOS, EOS, PAD
 from pipeline.vocab.tokenizer import Vocabulary
 
 DECODE = DecodeConfig(beam=4, length_penalty=1.0, length_norm="power", max_length_ratio=0.0, max_length_extra=14)
@@ -47,7 +48,9 @@ def random_model(config: ModelConfig, vocabulary: Vocabulary, seed: int = 1) -> 
             else:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 2 / config.dim**0.5)
         model.decoder.norm.weight.mul_(5)  # sharp
-        model.target_embedding_VM[2].mul_(1.7)  # translations end
+        # as after training, which no target has them in: CTranslate2 takes them out before a softmax, we after it
+        model.target_embedding_VM[[BOS, PAD]] = 0
+        model.target_embedding_VM[EOS].mul_(1.7)  # translations end
     return model.eval()
 
 
