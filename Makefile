@@ -117,7 +117,7 @@ config: $(READY) ## print the resolved configuration of a run
 verify: $(READY) ## the same batches on 1, 2 and 4 processes against plain torch (minutes)
 	@$(BIN)/python -m pipeline verify $(ARGS)
 
-bench: $(READY) ## measure against other implementations: BENCH=moe, train or data, ARGS="--quick"
+bench: $(READY) ## measure against other implementations: BENCH=moe, train, data or decode, ARGS="--quick"
 	@bench/setup.sh $(BENCH)
 	@.venv-bench/bin/python -m bench.$(BENCH) $(ARGS)
 

@@ -13,15 +13,16 @@ from pipeline.vocab.tokenizer import Vocabulary
 
 
 def test_two_memories_translate_the_same(place, results, tmp_path):
-    """Two processes of each; a peer without its export says so."""
+    """By two processes and by one; a peer without its export says so."""
     run = FinishedRun.open("smoke", runs=results.parent, store=Store(place.root / "artifacts"))
     text = (results / "translations" / "moe" / "de-en.jsonl").read_text(encoding="utf-8").split("\n")[:6]
     lines = [json.loads(line)["source"] for line in text]
     sources = Vocabulary.load(run.vocabulary.path).encode_source(lines, "en")
     material = Material(run=run, exports={TRANSFORMERS: "not exportable"}, sources=sources)
-    way = Way(processes=2, threads=1, batch_tokens=200)
-    ours = [replace(each, ways=(way,)) for each in systems("moe") if each.precision == "fp32" and each.name == OURS]
-    planned = [*ours, System(name=TRANSFORMERS, precision="fp32", ways=(way,))]
+    ways = [Way(processes=processes, threads=1, batch_tokens=200) for processes in (2, 1)]
+    ours = [each for each in systems("moe") if each.precision == "fp32" and each.name == OURS]
+    planned = [replace(each, ways=(way,)) for each, way in zip(ours, ways, strict=True)]
+    planned.append(System(name=TRANSFORMERS, precision="fp32", ways=tuple(ways)))
     rows = list(run_contest("moe", planned, material, QUICK, tmp_path / "systems"))
     assert [row["note"] for row in rows] == ["not exportable", "", ""]
     judged = {row["system"]: row for row in judge(rows, "cpu")}
