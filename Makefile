@@ -132,7 +132,8 @@ format: $(READY) ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 
 test: $(READY) ## unit, golden, parallel and system tests
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 tests/unit tests/golden
+	$(BIN)/python -m pytest tests/parallel tests/system
 
 test-full: $(READY) ## all tests, the long ones too
 	$(BIN)/python -m pytest -m "long or not long"
