@@ -185,7 +185,7 @@ def translate_lines(
 
 
 def _decode_settings(record: dict[str, Any]) -> dict[str, Any]:
-    """Without what versions before 0.3 counted a batch by."""
+    """Without what versions before 0.2.1 counted a batch by."""
     return {key: value for key, value in record["config"]["decode"].items() if key != "batch_sentences"}
 
 
