@@ -95,6 +95,7 @@ def test_averaging_more_than_was_kept_is_an_error(kept_three):
         choose(kept_three.checkpoint().parent, decoding(average=4))
 
 
+@pytest.mark.long
 def test_resuming_keeps_what_was_kept(run_job):
     keep = CheckpointConfig(best_k=1, last_n=2, every_n=2)
     first = run_job(processes=1, ep=1, max_steps=3, checkpoints=keep)

@@ -41,6 +41,7 @@ def test_resuming_on_another_topology_keeps_the_optimizer(run_job, straight):
             torch.testing.assert_close(resumed.tensors()[name], tensor, atol=1e-6, rtol=1e-2)
 
 
+@pytest.mark.long
 def test_a_crash_between_the_last_save_and_its_mark_loses_nothing(run_job):
     outcome = run_job(processes=1, ep=1, max_steps=2)
     mark = outcome.directory / "checkpoints" / "best.json"
@@ -129,6 +130,7 @@ def test_a_state_that_is_cut_off_is_damage_too(tmp_path, caplog):
     assert "taking step-00000001 instead" in caplog.text
 
 
+@pytest.mark.long
 def test_early_stopping_goes_on_counting(run_job):
     """A learning rate that changes no weight: every validation after the first is as good as the one before."""
     settings = {"learning_rate": 1e-30, "validate_every": 1, "patience": 4}

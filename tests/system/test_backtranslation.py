@@ -131,7 +131,7 @@ def test_interrupted_and_resumed_by_other_processes_equals_uninterrupted(place, 
             checkpoints=str(finished.model.path / "checkpoints"),
             out=str(tmp_path / name),
             decode=replace(finished.decode, beam=1, batch_tokens=60),
-            runtime=replace(load_config([]).runtime, device="cpu"),
+            runtime=replace(load_config([]).runtime, device="cpu", decode_experts="replicated"),
         )
 
     shards, whole = job("whole")

@@ -16,6 +16,7 @@ from tests.system.data_worker import STAGES
 SAMPLE = ROOT / "data" / "sample"
 MOST_MEMORY = 1.5 * (1 << 30)
 LINEAR = 1.1  # processor time a row, of many rows over few
+LINEAR_BESIDE = 1.25  # the same while another process shares the caches
 SMALL = 20_000  # what every process takes to begin with is measured on so many rows
 MANIFEST = """
 name: many
@@ -68,7 +69,7 @@ class Run:
         self.costs[stage] = min(cost, self.costs.get(stage, cost), key=lambda each: each.seconds)
 
 
-def check_linear(stages, start, few, many):
+def check_linear(stages, start, few, many, *, limit=LINEAR):
     """The processor time of a row does not grow from few to many; what a process takes to begin with is left out."""
     for stage in stages:
         for attempt in range(3):
@@ -78,7 +79,7 @@ def check_linear(stages, start, few, many):
             begun = start.costs[stage].seconds
             per_row = [(run.costs[stage].seconds - begun) / (run.rows - start.rows) for run in (few, many)]
             print(f"{stage}: {1e6 * per_row[0]:.2f} and {1e6 * per_row[1]:.2f} µs a pair")
-            if per_row[1] <= LINEAR * per_row[0]:
+            if per_row[1] <= limit * per_row[0]:
                 break
         else:
             pytest.fail(f"{stage} takes {per_row} seconds a pair of {few.rows} and {many.rows}")
@@ -91,7 +92,8 @@ def test_a_million_pairs_take_flat_memory_and_linear_time(tmp_path):
     with ThreadPoolExecutor(2) as pool:
         many = pool.submit(Run, 1_000_000, tmp_path / "many", fast)
         runs = [pool.submit(Run, rows, tmp_path / str(rows), fast, few) for rows in (SMALL, 300_000)]
-        check_linear([stage for stage in STAGES if stage != "vocab"], *(run.result() for run in [*runs, many]))
+        measured = [run.result() for run in [*runs, many]]
+    check_linear([stage for stage in STAGES if stage != "vocab"], *measured, limit=LINEAR_BESIDE)
 
 
 @pytest.mark.long

@@ -208,7 +208,7 @@ def test_english_to_many_and_between_others_in_one_run(tmp_path):
         "vocab.source_size=3000",
         "vocab.target_size=3000",
         "train.max_tokens=6000",
-        "baselines.tiers=[{up_to: 0, vocab: {source_size: 2000, target_size: 2000}, train: {max_tokens: 3000}}]",
+        "baselines=none",
         "decode.beam=1",
         "decode.max_length_ratio=0.5",
         "score.resamples=100",
