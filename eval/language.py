@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 # ISO 15924 scripts, and languages whose usual script is one of them, that are written from right to left.
 _RTL_SCRIPTS = frozenset({"adlm", "arab", "aran", "hebr", "mand", "nkoo", "rohg", "samr", "syrc", "thaa"})
@@ -28,7 +29,7 @@ def split_pair(pair: str) -> tuple[str, str]:
     return "-".join(subtags[: starts[0]]), "-".join(subtags[starts[0] :])
 
 
-def text_direction(code: str) -> str:
+def text_direction(code: str) -> Literal["ltr", "rtl"]:
     """`rtl` or `ltr` for a BCP-47 code, for the HTML attribute dir."""
     primary, *rest = code.lower().split("-")
     scripts = [subtag for subtag in rest if len(subtag) == 4 and subtag.isalpha()]

@@ -14,9 +14,11 @@ from starlette.routing import Mount
 from pipeline.corpus.languages import LangPair
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.text import Alternative, Translated
+from pipeline.decode.workers import GivenUp
 from pipeline.serve.app import Service, create_app
 from pipeline.serve.batching import Batcher
 from pipeline.serve.config import load_serve
+from pipeline.serve.hosts import for_its_hosts
 from pipeline.serve.server import address, listen, web_server
 from pipeline.stage import Artifact
 from pipeline.tasks.call import TaskFailed
@@ -32,15 +34,24 @@ class Capitals:
     def __init__(self, workers=1):
         self.threads = ThreadPoolExecutor(workers)
         self.calls = []
+        self.given_up = {}
         self.go = threading.Event()
         self.go.set()
 
     def submit(self, lines, config=None):
         self.calls.append(([line.text for line in lines], config))
-        return self.threads.submit(self._translate, lines, config)
+        given_up = threading.Event()
+        future = self.threads.submit(self._translate, lines, config, given_up)
+        self.given_up[future] = given_up
+        return future
 
-    def _translate(self, lines, config):
-        self.go.wait()
+    def give_up(self, future):
+        self.given_up[future].set()
+
+    def _translate(self, lines, config, given_up):
+        while not self.go.wait(0.005):
+            if given_up.is_set():
+                raise GivenUp
         if any(line.text == "lost" for line in lines):
             raise TaskFailed("translate: a process was killed by SIGKILL")
         return [self._translated(line, config.n_best) for line in lines]
@@ -90,8 +101,9 @@ def served(*, limits=None, workers=1, below=""):
     batcher = Batcher(pool, config.batching, workers=workers, waiting=limits.waiting)
     service = Service(run=run, decode=DECODE, limits=limits, batcher=batcher, loaded=True)
     app = create_app(service)
-    server = web_server(Starlette(routes=[Mount(below, app)]) if below else app, grace=1)
+    app = Starlette(routes=[Mount(below, app)]) if below else app
     with listen("127.0.0.1", 0) as listener:
+        server = web_server(for_its_hosts(app, listener), grace=1, limits=limits)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

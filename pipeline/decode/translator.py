@@ -1,6 +1,6 @@
 """Lines of text in, translations out: what is between a text and the search."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pipeline.decode.batches import plan_batches
@@ -69,8 +69,11 @@ class Translator:
             peers=self.peers,
         )
 
-    def translate(self, lines: Sequence[Line]) -> Iterator[tuple[int, Translated]]:
-        """Index and fate of each line, as they are known. Raises ValueError on a language without a tag."""
+    def translate(
+        self, lines: Sequence[Line], *, check: Callable[[], None] | None = None
+    ) -> Iterator[tuple[int, Translated]]:
+        """Index and fate of each line, as they are known. check: called before each batch, raises where nobody waits
+        any more. Raises ValueError on a language without a tag."""
         plan = self.plan(lines)
         yield from plan.fates.items()
         missing = {index: 0 for index in range(len(lines)) if index not in plan.fates}
@@ -79,6 +82,8 @@ class Translator:
                 missing[part.line] += 1
         found: dict[int, dict[int, list[Hypothesis]]] = {index: {} for index in missing}
         for batch in plan.batches:
+            if check is not None:
+                check()
             for part, hypotheses in zip(batch, self.search(batch), strict=True):
                 found[part.line][part.part] = hypotheses
                 missing[part.line] -= 1

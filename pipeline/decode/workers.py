@@ -1,7 +1,9 @@
 """Processes of this machine that hold a model and translate lines until they are closed. Free of torch, which they
 alone load."""
 
+import os
 import pickle
+import tempfile
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -21,7 +23,12 @@ from pipeline.tasks.pool import Worker, WorkerDied
 if TYPE_CHECKING:
     from pipeline.decode.translator import Translator
 
+_GIVEN_UP = b"\1"
 LOADED = ("precision", "average", "average_of")  # settings of decoding that a loaded model has for good
+
+
+class GivenUp(Exception):  # noqa: N818 - nobody is left whom it would tell of an error
+    """What became of a call that nobody waits for any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +46,13 @@ class TranslatorSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class _Call:
-    """What a worker is asked for; without lines it loads the model."""
+    """What a worker is asked for; without lines it loads the model. flags: descriptor of a file whose byte of this
+    worker says whether the call is given up."""
 
     spec: TranslatorSpec
     runtime: RuntimeConfig
     config: DecodeConfig
+    flags: int
     lines: Sequence[Line] = ()
 
 
@@ -58,6 +67,8 @@ class TranslatorPool:
         self._calls: SimpleQueue[tuple[Future[list[Translated]], bytes] | None] = SimpleQueue()
         self._closed = False
         self._lock = threading.Lock()
+        self._flags = tempfile.TemporaryFile()  # noqa: SIM115 - `close` does
+        self._current: list[Future[list[Translated]] | None] = [None] * runtime.processes
         self._workers: list[Worker] = [self._start(slot) for slot in range(runtime.processes)]
         self._loaded: list[Future[None]] = [Future() for _ in self._workers]
         self._threads = [
@@ -93,12 +104,17 @@ class TranslatorPool:
                     "; start again with the other"
                 )
         future: Future[list[Translated]] = Future()
-        call = self._pack(lines, config)
         with self._lock:
             if self._closed:
                 raise RuntimeError("the pool is closed")
-            self._calls.put((future, call))
+            self._calls.put((future, self._pack(lines, config)))
         return future
+
+    def give_up(self, future: "Future[list[Translated]]") -> None:
+        """Nobody waits for it: its call is not begun, or ends after the batch that is under way, with GivenUp."""
+        with self._lock:
+            if not self._closed and not future.cancel() and future in self._current:
+                os.pwrite(self._flags.fileno(), _GIVEN_UP, self._current.index(future))
 
     def close(self) -> None:
         """End the processes, in the middle of a call too; what has no result yet is cancelled or lost."""
@@ -114,14 +130,16 @@ class TranslatorPool:
             thread.join()
         for worker in self._workers:
             worker.close()
+        self._flags.close()
 
     def _pack(self, lines: Sequence[Line], config: DecodeConfig) -> bytes:
-        call = _Call(spec=self.spec, runtime=self.runtime, config=config, lines=lines)
+        call = _Call(spec=self.spec, runtime=self.runtime, config=config, lines=lines, flags=self._flags.fileno())
         return pack(_perform, call, "translate")
 
     def _start(self, slot: int) -> Worker:
         place = {"RANK": slot, "LOCAL_RANK": slot, "WORLD_SIZE": self.runtime.processes}
-        return Worker({**common_environment(self.runtime.threads), **{name: str(of) for name, of in place.items()}})
+        settings = {**common_environment(self.runtime.threads), **{name: str(of) for name, of in place.items()}}
+        return Worker(settings, descriptors=[self._flags.fileno()])
 
     def _serve(self, slot: int) -> None:
         """Make one call after another with the worker of this slot."""
@@ -130,6 +148,10 @@ class TranslatorPool:
             future, call = asked
             if self._closed:
                 future.cancel()
+            with self._lock:
+                self._current[slot] = future
+                if not self._closed:
+                    os.pwrite(self._flags.fileno(), b"\0", slot)
             if not future.set_running_or_notify_cancel():
                 continue
             if not self._workers[slot].alive():  # it was lost while it waited
@@ -181,7 +203,13 @@ def _perform(call: _Call) -> list[Translated]:
     """In the worker."""
     if call.spec not in _translators:
         _translators[call.spec] = _load(call.spec, call.runtime)
-    found = dict(_translators[call.spec].using(call.config).translate(call.lines))
+    slot = int(os.environ["LOCAL_RANK"])
+
+    def check() -> None:
+        if os.pread(call.flags, 1, slot) == _GIVEN_UP:
+            raise GivenUp("translate: nobody waits for it")
+
+    found = dict(_translators[call.spec].using(call.config).translate(call.lines, check=check))
     return [found[index] for index in range(len(call.lines))]
 
 

@@ -8,16 +8,15 @@ import time
 from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
-from fontTools.unicodedata import script_horizontal_direction
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from eval.language import text_direction
 from pipeline.corpus.languages import LangPair
-from pipeline.corpus.scripts import scripts_of
 from pipeline.decode.config import OF_SAMPLING, DecodeConfig
 from pipeline.decode.text import Line, Translated
 from pipeline.serve.batching import Batcher, Full
@@ -46,6 +45,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         408: "the body came too slowly",
         413: "the body is too large",
         415: "another Content-Type than application/json",
+        421: "another Host than this machine, where the server is for it alone",
         422: "a field that cannot be; `field`, `value` and `remedy` say which and what to do",
         503: "loading, too many requests, or a process was lost; Retry-After says when to come again",
         504: "not translated in time",
@@ -89,7 +89,12 @@ class Service:
         """200 if it translates. After a failure it tries."""
         self._check_loaded()
         if self.batcher.broken:
-            await self._translated([Line(text="1", target=self.run.pairs[0].tgt)], self.decode)
+            try:
+                async with asyncio.timeout(self.limits.seconds):
+                    await self._translated([Line(text="1", target=self.run.pairs[0].tgt)], self.decode)
+            except TimeoutError as error:
+                detail = f"nothing was translated within {self.limits.seconds:g} seconds"
+                raise Problem(503, detail, remedy="come again in some seconds", retry_after=_RETRY) from error
         return Health(status="ok")
 
     async def pairs(self) -> Pairs:
@@ -99,8 +104,8 @@ class Service:
                 pair=pair.name,
                 source=pair.src,
                 target=pair.tgt,
-                source_direction=_direction(pair.src),
-                target_direction=_direction(pair.tgt),
+                source_direction=text_direction(pair.src),
+                target_direction=text_direction(pair.tgt),
             )
             for pair in self.run.pairs
         ]
@@ -199,11 +204,11 @@ class Service:
             remedy = "give one for all, or one for each line"
             detail = f"{len(texts)} lines of text have {len(prefixes)} prefixes"
             raise Problem(422, detail, field="prefix", value=len(prefixes), remedy=remedy)
-        for field, of in (("text", texts), ("prefix", [*prefixes] if any(prefixes) else [])):
-            size = sum(map(len, of))
-            if size > limits.characters:
-                remedy = f"send at most {limits.characters} in a request"
-                raise Problem(422, f"{field} has {size} characters", field=field, value=size, remedy=remedy)
+        size = sum(map(len, texts)) + sum(map(len, prefixes))
+        if size > limits.characters:
+            field, have = ("text, prefix", "text and prefix have") if any(prefixes) else ("text", "text has")
+            remedy = f"send at most {limits.characters} in a request"
+            raise Problem(422, f"{have} {size} characters", field=field, value=size, remedy=remedy)
         return [
             Line(text=text, target=pair.tgt, prefix=prefix, number=number)
             for number, (text, prefix) in enumerate(zip(texts, prefixes, strict=True))
@@ -237,11 +242,6 @@ def _text(translated: Translated) -> TranslatedText:
         skipped=translated.skipped,
         cut=translated.cut,
     )
-
-
-def _direction(code: str) -> Literal["ltr", "rtl"]:
-    rtl = any(script_horizontal_direction(script, "LTR") == "RTL" for script in scripts_of(code))
-    return "rtl" if rtl else "ltr"
 
 
 async def _page() -> HTMLResponse:

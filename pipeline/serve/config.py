@@ -15,7 +15,8 @@ class LimitsConfig:
     """What one client may ask for.
 
     lines, characters: of a request, prefixes counted. bytes: of its body. beam: hypotheses of a sentence, kept or
-    drawn. waiting: requests that are translated or wait, of all clients. seconds: until a request is given up.
+    drawn. waiting: requests that are translated or wait, of all clients, which may have four times as many connections.
+    seconds: until a request is given up, and in which a connection must send one.
     """
 
     lines: int

@@ -94,7 +94,7 @@ class Pairs(BaseModel):
 
 
 class Health(BaseModel):
-    status: Literal["ok", "loading"]
+    status: Literal["ok"]
 
 
 async def read_request(request: Request, *, most: int) -> TranslateRequest:

@@ -13,7 +13,9 @@ from pipeline.config import ROOT
 from pipeline.decode.workers import TranslatorPool
 from pipeline.serve.app import Service, create_app
 from pipeline.serve.batching import Batcher
-from pipeline.serve.config import ServeConfig
+from pipeline.serve.config import LimitsConfig, ServeConfig
+from pipeline.serve.connection import connections
+from pipeline.serve.hosts import for_its_hosts
 from pipeline.stage import Store
 from pipeline.translation import FinishedRun
 
@@ -33,7 +35,8 @@ def serve(config: ServeConfig) -> None:
     with listener, TranslatorPool(run.spec(decode, long=config.long), config.runtime) as pool:
         batcher = Batcher(pool, config.batching, workers=config.runtime.processes, waiting=config.limits.waiting)
         service = Service(run=run, decode=decode, limits=config.limits, batcher=batcher)
-        server = web_server(create_app(service), grace=config.grace)
+        app = for_its_hosts(create_app(service), listener)
+        server = web_server(app, grace=config.grace, limits=config.limits)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # the same before and after uvicorn sets them
             signal.signal(number, server.handle_exit)
         failed: list[Exception] = []
@@ -46,12 +49,12 @@ def serve(config: ServeConfig) -> None:
         raise failed[0]
 
 
-def web_server(app: ASGIApp, *, grace: int) -> uvicorn.Server:
+def web_server(app: ASGIApp, *, grace: int, limits: LimitsConfig) -> uvicorn.Server:
     """What speaks HTTP. It logs errors alone, and no text of a request."""
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http="h11",
+            http=connections(limits),
             ws="none",
             lifespan="off",
             log_config=None,

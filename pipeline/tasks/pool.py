@@ -34,15 +34,15 @@ class WorkerDied(Exception):  # noqa: N818
 
 class Worker:
     """One process, in a session of its own: Ctrl-C at the terminal reaches only the process that started it. settings:
-    of its environment, beside those of every worker."""
+    of its environment, beside those of every worker. descriptors: of ours, which it has by the same numbers."""
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None, *, descriptors: Sequence[int] = ()) -> None:
         self._ours, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pipeline.tasks.worker", str(theirs.fileno())],
                 env={**os.environ, **environment(), **(settings or {})},
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *descriptors],
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # ours may be where results go
                 start_new_session=True,

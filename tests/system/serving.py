@@ -22,9 +22,9 @@ class Server:
     said: list[str]
     reader: threading.Thread
 
-    def ask(self, text, **body):
+    def ask(self, text, timeout=60, **body):
         given = {"pair": "de-en", "text": text, "beam": 1, **body}
-        return requests.post(f"{self.url}/v1/translate", json=given, timeout=60)
+        return requests.post(f"{self.url}/v1/translate", json=given, timeout=timeout)
 
     def translated(self, text, **body):
         answer = self.ask(text, **body)

@@ -14,7 +14,7 @@ import pytest
 from pipeline.config import load_config
 from pipeline.decode.text import Line
 from pipeline.decode.translator import Translator
-from pipeline.decode.workers import TranslatorPool
+from pipeline.decode.workers import GivenUp, TranslatorPool
 from pipeline.tasks import TaskFailed
 from tests.conftest import ROOT
 from tests.unit.decode.conftest import DECODE
@@ -83,6 +83,26 @@ def test_a_lost_process_is_an_error_of_its_calls_and_is_replaced(pool):
             future.result(30)
     assert later.result(60)[0].text
     assert not {each.pid for each in before} & {each.pid for each in workers()}
+
+
+def test_a_call_that_is_given_up_ends_and_its_process_goes_on(pool):
+    pool.wait()
+    before = workers()
+    begun = [pool.submit(lines(" ".join([LONG] * 200))) for _ in before]
+    waiting, later = pool.submit(lines(LONG)), pool.submit(lines(TURKISH[0]))
+    deadline = time.monotonic() + 20
+    while not all(future.running() for future in begun):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for future in (*begun, waiting):
+        pool.give_up(future)
+    assert waiting.cancelled()
+    for future in begun:
+        with pytest.raises(GivenUp):
+            future.result(20)
+        pool.give_up(future)  # too late, and so without effect
+    assert later.result(20)[0].text
+    assert {each.pid for each in workers()} == {each.pid for each in before}
 
 
 def test_what_keeps_the_model_from_being_loaded_is_said_to_all(spec, tmp_path):

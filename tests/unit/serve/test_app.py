@@ -77,7 +77,8 @@ WRONG = {
     "no such target": ({"pair": None, "source": "de", "target": "he"}, "source, target", "de:he", "de-en, en-ar"),
     "lines": ({"text": ["a"] * 6}, "text", 6, "at most 5"),
     "characters": ({"text": ["a" * 150, "b" * 51]}, "text", 201, "at most 200"),
-    "characters of a prefix": ({"prefix": "a" * 201}, "prefix", 201, "at most 200"),
+    "characters of a prefix": ({"prefix": "a" * 201}, "text, prefix", 203, "at most 200"),
+    "characters of both": ({"text": ["ja"] * 3, "prefix": "a" * 65}, "text, prefix", 201, "at most 200"),
     "prefixes": ({"text": ["a", "b", "c"], "prefix": ["a", "b"]}, "prefix", 2, "one for each line"),
     "nothing": ({"text": []}, "text", "[]", "give some text"),
     "empty": ({"text": "  \n"}, "text", "  \n", "give some text"),
@@ -254,6 +255,13 @@ def test_health_is_200_only_when_it_translates(server):
     assert requests.get(health, timeout=10).ok  # it has tried
     assert requests.get(health, timeout=10).ok  # and need not again
     assert len(server.pool.calls) == calls + 1
+
+
+def test_health_after_a_loss_does_not_wait_for_ever(held):
+    held.batcher.broken = True
+    answer = requests.get(f"{held.url}/health", timeout=5)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+    assert problem(answer)["detail"] == "nothing was translated within 0.6 seconds"
 
 
 def test_pairs_and_how_they_are_written(server):

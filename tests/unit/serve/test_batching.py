@@ -132,6 +132,59 @@ def test_a_request_that_is_given_up_leaves_the_queue():
     asyncio.run(work())
 
 
+async def until(true):
+    async with asyncio.timeout(5):
+        while not true():
+            await asyncio.sleep(0.001)
+
+
+def test_a_call_that_nobody_waits_for_ends():
+    async def work():
+        waiting = Waiting()
+        long = await waiting.held("x" * 5000)
+        small = waiting.ask("small")
+        await asyncio.sleep(0.02)
+        assert len(waiting.texts) == 1
+        long.cancel()
+        await until(lambda: len(waiting.texts) == 2)  # while the pool does not go on by itself
+        waiting.pool.go.set()
+        assert await outcome(small) == ["SMALL"]
+        assert not waiting.batcher.broken
+
+    asyncio.run(work())
+
+
+def test_a_call_goes_on_while_one_of_its_requests_waits():
+    async def work():
+        waiting = Waiting()
+        waiting.pool.go.clear()
+        gone, kept = waiting.ask("a"), waiting.ask("b")
+        await until(lambda: waiting.texts)
+        gone.cancel()
+        await asyncio.sleep(0.03)
+        waiting.pool.go.set()
+        assert await outcome(kept) == ["B"]
+        assert waiting.texts == [["a", "b"]]
+
+    asyncio.run(work())
+
+
+def test_one_of_several_workers_is_free_of_long_lines():
+    async def work():
+        waiting = Waiting(workers=2, characters=10)
+        waiting.pool.go.clear()
+        first, second = waiting.ask("x" * 11), waiting.ask("y" * 11, "b")
+        await until(lambda: waiting.texts)
+        await asyncio.sleep(0.02)
+        small = waiting.ask("a")
+        await until(lambda: len(waiting.texts) == 2)
+        waiting.pool.go.set()
+        assert await asyncio.gather(*map(outcome, (first, second, small))) == [["X" * 11], ["Y" * 11, "B"], ["A"]]
+        assert waiting.texts == [["x" * 11], ["a"], ["y" * 11], ["b"]]
+
+    asyncio.run(work())
+
+
 def test_no_more_than_so_many_requests_wait():
     async def work():
         waiting = Waiting(waiting=2)
