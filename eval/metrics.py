@@ -1,7 +1,6 @@
 """sacreBLEU's metrics as a target language needs them: BLEU, spBLEU, chrF, chrF++ and TER."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,15 +19,6 @@ _TOKENIZERS |= dict.fromkeys(("zho", "cmn", "yue", "wuu", "lzh"), "zh")
 # Written without spaces between words, and without a tokenizer in sacreBLEU.
 _UNSPACED = frozenset({"th", "tha", "lo", "lao", "km", "khm", "my", "mya", "shn", "bo", "bod", "dz", "dzo"})
 _SENTENCE_PIECE = {"spbleu": "flores200", "spbleu101": "flores101"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Score:
-    """A corpus score (0 to 100), the sacreBLEU signature that makes it comparable, and its n sentences."""
-
-    score: float
-    signature: str
-    n: int
 
 
 def tokenizer_for(tgt: str) -> str:
@@ -90,17 +80,6 @@ def sentence_statistics(scorer: Scorer, hypotheses: Sequence[str]) -> NDArray[np
 def score_from_sums(scorer: Scorer, sums: NDArray[np.float64]) -> float:
     """Corpus score (0 to 100) of summed sentence statistics."""
     return float(scorer._compute_score_from_stats(sums.tolist()).score)
-
-
-def score_corpus(hypotheses: Sequence[str], references: Sequence[str], tgt: str, metric: str) -> Score:
-    """Corpus score of detokenized hypotheses against one reference each.
-
-    Raises ValueError for lengths that differ, an empty set, or an unknown metric.
-    """
-    check_parallel(hypotheses, references)
-    scorer = scorer_for(metric, tgt, references=[references])
-    result = scorer.corpus_score(list(hypotheses), None)
-    return Score(score=float(result.score), signature=str(scorer.get_signature()), n=len(hypotheses))
 
 
 def _primary(tgt: str) -> str:

@@ -95,23 +95,12 @@ def _name(config: PruningConfig, pairs: Sequence[LangPair]) -> str:
     return config.name or _UNNAMED.sub("-", f"{'_'.join(pair.name for pair in pairs)}-{config.keep:g}")
 
 
-def _layers(model: ModelConfig) -> dict[str, bool]:
-    """MoE layers by name -> whether it is the decoder's, in the order of `Transformer.moe_layers`."""
-    sides = (("encoder", model.encoder_layers), ("decoder", model.decoder_layers))
-    return {
-        f"{side}.{index}": side == "decoder"
-        for side, num_layers in sides
-        for index in range(1, num_layers + 1)
-        if model.is_moe(index)
-    }
-
-
 def _at_least(config: PruningConfig, model: ModelConfig) -> dict[str, int]:
     """Experts that each layer keeps at least. Raises ValueError where `keep` leaves fewer."""
-    E, layers = model.moe.num_experts, _layers(model)
+    E, layers = model.moe.num_experts, model.moe_layers()
     if not layers:
         raise ValueError("the run has no MoE layer; there is nothing to prune")
-    found = {name: max(config.at_least, smallest(model.moe, decoder=decoder)) for name, decoder in layers.items()}
+    found = {name: max(config.at_least, smallest(model.moe, decoder=name.startswith("decoder"))) for name in layers}
     least, most = sum(found.values()), max(found.values())
     if most > E:
         raise ValueError(f"at_least={config.at_least}: a layer of the run has {E} experts; choose {E} or fewer")
@@ -191,8 +180,8 @@ def _pruning(
     """The experts to keep."""
     evidence = _evidence(config, run, pairs)
     scores = {}
-    for name, decoder in _layers(model).items():
-        speaking = [pair.name for pair, sides in evidence.items() if sides[decoder]]
+    for name in model.moe_layers():
+        speaking = [pair.name for pair, sides in evidence.items() if sides[name.startswith("decoder")]]
         scores[name] = score([statistics[name][pair] for pair in speaking], config.metric)
     return Pruning(
         run=run.name,
@@ -213,7 +202,8 @@ def _translations(
     encoded: Mapping[LangPair, Artifact],
     pruning: Pruning,
 ) -> tuple[Artifact, Artifact]:
-    """By the whole model, those of the run itself where they are still there, and by the pruned one."""
+    """By the whole model and by the pruned one; those of the run itself where they are still there, and what else was
+    in their batches does not matter."""
     cleaned = {pair: store.inputs(artifact)["bitext"] for pair, artifact in encoded.items()}
     of_pairs = {pair: cleaned[pair] for pair in pairs}
     common: dict[str, Any] = {
@@ -222,8 +212,9 @@ def _translations(
         "model": run.model,
         "runtime": config.runtime,
     }
-    own = store.published(translation(cleaned=cleaned, label=run.name, **common))
-    before = own or store.get(translation(cleaned=of_pairs, label=run.name, **common))
+    own = translation(cleaned=cleaned, label=run.name, **common)
+    published = None if run.decode.depends_on_batch else store.published(own)
+    before = published or store.get(translation(cleaned=of_pairs, label=run.name, **common))
     label = f"{run.name} pruned"
     return before, store.get(translation(cleaned=of_pairs, label=label, pruning=pruning, **common))
 

@@ -30,7 +30,7 @@ _SAID = {
     SPLIT: "{} of more than {limit} tokens, translated in parts",
     TRUNCATED: "{} of more than {limit} tokens, of which the rest is not translated",
     TOO_LONG: "{} of more than {limit} tokens, not translated",
-    PREFIX_TOO_LONG: "{} with a prefix that leaves no room for a translation, not translated",
+    PREFIX_TOO_LONG: "{} with a prefix of more than {limit} tokens, not translated",
     _REPLACED: "{} that are not UTF-8, read with U+FFFD in place of what is wrong",
 }
 

@@ -1,11 +1,13 @@
 """One process of a translation job: `python -m pipeline.decode job.json` with RANK and WORLD_SIZE set.
 
 Each process takes its own share of the sentences. Where it holds the whole model, no collective is needed and none can
-hang; where processes hold the experts between them, see `pipeline.decode.peers`.
+hang; where processes hold the experts between them, see `pipeline.decode.peers`. What is in a batch depends on the
+test sets alone, not on the number of processes or on what an interrupted attempt did.
 """
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from pipeline.corpus.bitext import read_column
 from pipeline.decode.job import TranslateJob
 from pipeline.decode.share import Batch, load_translator, report, share, translate_batches
 from pipeline.decode.text import Line
+from pipeline.decode.translator import Translator
 from pipeline.parallel.device import Place
 from pipeline.parallel.process import StopRequest, run_process
 from pipeline.schema import build
@@ -24,16 +27,21 @@ from pipeline.schema import build
 def translate(values: dict[str, Any], stop: StopRequest) -> None:
     job = build(TranslateJob, values)
     place = Place.take(job.runtime)
-    places: list[tuple[int, int]] = []  # pair and row of each line
-    lines: list[Line] = []
-    for index, (bitext, target, done) in enumerate(zip(job.bitexts, job.targets, map(set, job.done), strict=True)):
-        for row, text in enumerate(read_column(Path(bitext), "test", "src")):
-            if row not in done:
-                places.append((index, row))
-                lines.append(Line(text=text, target=target, number=row))
-    if not lines:  # an earlier attempt was interrupted after its last sentence
+    sources = [read_column(Path(bitext), "test", "src") for bitext in job.bitexts]
+    if sum(map(len, job.done)) == sum(map(len, sources)):  # an earlier attempt was interrupted after its last sentence
         return
-    translator = load_translator(job, place, stop, long="whole")
+    translate_rest(job, sources, load_translator(job, place, stop, long="whole"), place, stop)
+
+
+def translate_rest(
+    job: TranslateJob, sources: Sequence[Sequence[str]], translator: Translator, place: Place, stop: StopRequest
+) -> None:
+    """This process's share of the batches, without those that an earlier attempt translated. sources: by pair."""
+    lines, places = [], []  # places: pair and row of each line
+    for pair, (texts, target) in enumerate(zip(sources, job.targets, strict=True)):
+        lines += [Line(text=text, target=target, number=row) for row, text in enumerate(texts)]
+        places += [(pair, row) for row in range(len(texts))]
+    done = {(pair, row) for pair, rows in enumerate(job.done) for row in rows}
     plan = translator.plan(lines)
     with ExitStack() as opened:
         paths = [Path(job.out, f"{pair}.rank-{place.rank}.jsonl") for pair in job.pairs]
@@ -50,7 +58,10 @@ def translate(values: dict[str, Any], stop: StopRequest) -> None:
 
         for line in plan.fates if place.rank == 0 else ():  # what is empty has an empty translation
             record(line, "", 0.0)
-        mine = share(plan.batches, place, together=translator.peers is not None)
+        mine = [
+            [] if all(places[part.line] in done for part in batch) else batch
+            for batch in share(plan.batches, place, together=translator.peers is not None)
+        ]
         quiet = place.rank != 0 or not sys.stderr.isatty()
         bar = tqdm(mine, desc=job.title, position=job.slot, unit="batch", leave=False, disable=quiet)
         translate_batches(translator, bar, write, stop=stop, title=job.title)

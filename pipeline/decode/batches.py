@@ -1,4 +1,4 @@
-"""Which sentences are decoded together; it changes no translation."""
+"""Which sentences are decoded together; in float32 and without a capacity it changes no translation."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,8 @@ from pipeline.decode.config import DecodeConfig
 
 
 def plan_batches(lengths: Sequence[int], config: DecodeConfig) -> list[list[int]]:
-    """Numbers of the sentences of each batch, longest first. lengths: source tokens. A batch has at most
-    `batch_tokens` of padded sources times hypotheses, and at least one sentence."""
+    """Numbers of the sentences of each batch, longest first. lengths: tokens of the source, or of the prefix if
+    it has more. A batch has at most `batch_tokens` of padded sources times hypotheses, and at least one sentence."""
     order = sorted(range(len(lengths)), key=lambda number: (-lengths[number], number))
     batches: list[list[int]] = []
     for number in order:

@@ -4,13 +4,14 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
-SPEED_ONLY = ("batch_tokens", "beam_memory")  # fields that change no translation
+SPEED_ONLY = ("batch_tokens", "beam_memory")  # fields that change no translation, but in bf16 or with a capacity
 AT_LEAST = {
     **dict.fromkeys(("beam", "n_best", "max_length_extra", "batch_tokens", "average"), 1),
     **dict.fromkeys(("length_penalty", "coverage_penalty", "max_length_ratio", "min_length"), 0),
     **dict.fromkeys(("no_repeat_ngram", "top_k", "seed", "capacity_factor"), 0),
 }
 OF_SAMPLING = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+COLDEST = 1e-3  # temperature, by which logits are divided: they stay finite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,7 @@ class DecodeConfig:
     precision: fp32, bf16, or fp64. capacity_factor: of experts, 0 for no capacity, so that no token is dropped; with a
     capacity, what else is in a batch changes a translation.
     batch_tokens: of the padded sources decoded together, times beam. beam_memory: flattened (GShard, arXiv:2006.16668,
-    A.1) or reordered keys and values. Neither changes translations.
+    A.1) or reordered keys and values. Neither changes translations, unless by rounding in bf16.
     average: checkpoints whose weights are averaged, 1 takes the best alone; average_of: the last ones or the best ones
     that training kept (train.checkpoints.last_n, best_k).
     """
@@ -85,8 +86,11 @@ class DecodeConfig:
                         f"decode.{name}={getattr(self, name)} is of sampling; set decode.search=sample, or leave it "
                         f"{neutral}"
                     )
-        if self.temperature <= 0:
-            raise ValueError(f"decode.temperature={self.temperature} must be positive; for the best token take beam=1")
+        if self.temperature < COLDEST:
+            raise ValueError(
+                f"decode.temperature={self.temperature} must be at least {COLDEST}; for the likeliest token take "
+                "decode.top_k=1"
+            )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"decode.top_p={self.top_p} must lie in (0, 1]; 1 keeps all tokens")
 
@@ -95,9 +99,18 @@ class DecodeConfig:
         """Hypotheses of a sentence that are decoded side by side."""
         return self.beam if self.search == "beam" else self.n_best
 
+    @property
+    def depends_on_batch(self) -> bool:
+        """Whether a translation depends on what it is decoded with, by more than the last bits of a float32."""
+        return self.precision == "bf16" or self.capacity_factor > 0
+
     def decisive(self) -> dict[str, Any]:
-        """What can change a translation; with a capacity, also what is decoded together."""
-        without = SPEED_ONLY if not self.capacity_factor else ("beam_memory",)
+        """What can change a translation."""
+        without = set(SPEED_ONLY)
+        if self.depends_on_batch:
+            without.remove("batch_tokens")
+        if self.precision == "bf16":
+            without.remove("beam_memory")
         return {key: value for key, value in asdict(self).items() if key not in without}
 
     @property

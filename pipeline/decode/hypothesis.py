@@ -10,11 +10,13 @@ from pipeline.vocab.symbols import BOS, EOS, PAD
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """A sentence to translate. source: token ids with tag and `</s>`. prefix: target ids that the translation begins
-    with. number: of the sentence in its text, from 0, which sampling draws by."""
+    with. number, part: of the sentence in its text, from 0, and of this in a sentence that is split; sampling draws by
+    both."""
 
     source: Sequence[int]
     prefix: Sequence[int] = ()
     number: int = 0
+    part: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

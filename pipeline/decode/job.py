@@ -10,7 +10,7 @@ from pipeline.parallel.config import RuntimeConfig
 class TranslateJob:
     """pairs: names; bitexts: their cleaned directories in the same order, whose test split is translated.
 
-    done: rows of each pair that an interrupted attempt translated.
+    done: rows of each pair that an interrupted attempt translated, each once.
     checkpoints: a training run's directory of checkpoints, of which the best is taken. out: directory of
     `<pair>.rank-N.jsonl`. experts: path of a pruning (`pipeline.decode.pruned`), or empty for all experts.
     """

@@ -10,11 +10,11 @@ from pipeline.decode.shards import whole_lines
 
 def translated_rows(directory: Path, pair: str) -> list[int]:
     """Rows that an interrupted attempt translated; a line that it left half-written is cut off."""
-    rows = []
+    rows: set[int] = set()
     for part in _parts(directory, pair):
         lines = whole_lines(part)
         part.write_text("".join(lines), encoding="utf-8")
-        rows += [json.loads(line)["row"] for line in lines]
+        rows.update(json.loads(line)["row"] for line in lines)
     return sorted(rows)
 
 

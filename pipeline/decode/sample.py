@@ -15,6 +15,7 @@ from pipeline.model.choices import at_least_float32
 from pipeline.model.transformer import Transformer
 from pipeline.vocab.symbols import EOS
 
+_PART = 40  # bit at which the number of a part is added to that of its sentence
 _GAMMA = 0x9E3779B97F4A7C15 - (1 << 64)  # constants of SplitMix64, as signed numbers
 _FACTORS = (0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64))
 
@@ -27,7 +28,7 @@ class Sampling:
         self.config = config
         self.rows = Rows(model, requests, config)
         device = self.rows.score_nK.device
-        number_n = torch.tensor([request.number for request in requests], device=device)
+        number_n = torch.tensor([request.number + (request.part << _PART) for request in requests], device=device)
         self.draw_nK = torch.arange(config.n_best, device=device).expand(len(requests), -1)
         self.key_nK = keys(config.seed, number_n.unsqueeze(1), self.draw_nK)
 

@@ -21,7 +21,8 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Alternative:
-    """text: a translation. score: of `Hypothesis`; of a line that was split the mean of its parts', by tokens."""
+    """text: a translation. score: of `Hypothesis`; of a line that was split the mean of its parts', by the tokens of
+    their best ones."""
 
     text: str
     score: float
@@ -30,8 +31,8 @@ class Alternative:
 @dataclass(frozen=True, kw_only=True)
 class Translated:
     """What became of a line. alternatives: best first, `n_best` of them, none of a line that is skipped. skipped: why,
-    `empty`, `too_long` or `prefix_too_long` (it leaves no room), else empty. cut: `split` into parts or `truncated`
-    because it was too long, else empty."""
+    `empty`, `too_long` or `prefix_too_long` (more tokens than a source may have), else empty. cut: `split` into parts
+    or `truncated` because it was too long, else empty."""
 
     alternatives: tuple[Alternative, ...] = ()
     skipped: str = ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pipeline.decode.batches import plan_batches
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.long_lines import joiner, split_text
-from pipeline.decode.search import DropCount, Hypothesis, Peers, Request, max_length, search
+from pipeline.decode.search import DropCount, Hypothesis, Peers, Request, search
 from pipeline.decode.text import EMPTY, PREFIX_TOO_LONG, SPLIT, TOO_LONG, TRUNCATED, Alternative, Line, Long, Translated
 from pipeline.model.transformer import Transformer
 from pipeline.vocab.symbols import EOS
@@ -40,8 +40,9 @@ class Translator:
     """A model, its vocabulary and how it translates.
 
     max_source_tokens: of a line, tag and end counted. long: a line of more is split into parts that are translated
-    each by itself, truncated, skipped, or translated whole, whatever comes of it. peers: as of `search`. drops: what a
-    capacity of the experts has dropped so far.
+    each by itself, truncated, skipped, or translated whole, whatever comes of it. A line with a prefix of more is
+    skipped, unless it is translated whole. peers: as of `search`. drops: what a capacity of the experts has dropped so
+    far.
     """
 
     def __init__(
@@ -100,24 +101,22 @@ class Translator:
         for index, (line, tokens) in enumerate(zip(lines, self._encode(lines), strict=True)):
             sources, fate = self._sources(line, tokens)
             prefix = self.vocabulary.encode_target([line.prefix])[0][:-1] if line.prefix else []
-            if sources and prefix and len(prefix) >= max_length(len(sources[0]), self.config):
-                fate = Translated(skipped=PREFIX_TOO_LONG)
+            if len(prefix) > self.max_source_tokens and self.long != "whole" and not fate.skipped:
+                fate = Translated(skipped=PREFIX_TOO_LONG)  # each of its tokens costs a step
             if fate.skipped:
                 fates[index] = fate
                 continue
             if fate.cut:
                 cut[index] = fate.cut
             for number, source in enumerate(sources):
-                request = Request(source=source, prefix=[] if number else prefix, number=line.number)
+                request = Request(source=source, prefix=[] if number else prefix, number=line.number, part=number)
                 parts.append(Part(line=index, part=number, request=request))
-        numbers = plan_batches([len(part.request.source) for part in parts], self.config)
+        lengths = [max(len(part.request.source), len(part.request.prefix)) for part in parts]
+        numbers = plan_batches(lengths, self.config)
         return Plan(fates=fates, cut=cut, batches=[[parts[number] for number in batch] for batch in numbers])
 
     def search(self, batch: Sequence[Part]) -> list[list[Hypothesis]]:
         """Hypotheses of each part, best first; without parts it is idle with its peers."""
-        for part in batch:
-            source = len(part.request.source)
-            self.model.reach(max(source, max_length(source, self.config)))
         return search(self.model, [part.request for part in batch], self.config, self.peers, self.drops)
 
     def texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
@@ -155,10 +154,10 @@ class Translator:
 
     def _translated(self, parts: Sequence[Sequence[Hypothesis]], space: str, cut: str) -> Translated:
         """parts: hypotheses of each part of one line. An n-th best translation is made of the parts' n-th best."""
+        weights = [len(of[0].tokens) + 1 for of in parts]  # of all ranks, which keeps the scores falling
         alternatives = []
         for rank in range(max(map(len, parts))):
             chosen = [of[min(rank, len(of) - 1)] for of in parts]
-            lengths = [len(hypothesis.tokens) + 1 for hypothesis in chosen]
-            score = sum(h.score * length for h, length in zip(chosen, lengths, strict=True)) / sum(lengths)
+            score = sum(h.score * weight for h, weight in zip(chosen, weights, strict=True)) / sum(weights)
             alternatives.append(Alternative(text=space.join(filter(None, self.texts(chosen))), score=score))
         return Translated(alternatives=tuple(alternatives), cut=cut)

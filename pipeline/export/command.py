@@ -2,45 +2,41 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config import ROOT
 from pipeline.decode.config import DecodeConfig
 from pipeline.export.card import model_card
 from pipeline.export.config import ExportConfig
-from pipeline.schema import build
 from pipeline.stage import Store, check_writable, remove_tree
-from pipeline.translation import FinishedRun, record_path
+from pipeline.translation import FinishedRun
 
 logger = logging.getLogger(__name__)
+
+EXPORTED = {"search": "beam", "coverage_penalty": 0.0, "capacity_factor": 0.0}  # as which any export translates
 
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """What a format is made of. directory: of the run. decode: its settings with those of the command."""
+    """What a format is made of. decode: the run's settings with those of the command."""
 
     run: FinishedRun
-    directory: Path
     decode: DecodeConfig
     target: str
 
     def card(self, *, library: str, note: str = "") -> str:
         """The text of README.md. note: what is special about the weights."""
-        return model_card(self.run, self.directory, library=library, target=self.target, decode=self.decode, note=note)
+        return model_card(
+            self.run, self.run.directory, library=library, target=self.target, decode=self.decode, note=note
+        )
 
 
 def export_run(config: ExportConfig) -> Path:
     """Write the export to the directory `out`, which is returned. Raises ValueError on what cannot be exported."""
     runs, store = ROOT / config.runtime.runs, Store(ROOT / config.runtime.artifacts)
     run = FinishedRun.open(config.run, runs=runs, store=store)
-    given = {key: value for key, value in config.decode.items() if value is not None}
-    export = Export(
-        run=run,
-        directory=record_path(config.run, runs).parent,
-        decode=build(DecodeConfig, {**asdict(run.decode), **given}, "decode"),
-        target=_target(config.target, run),
-    )
+    export = Export(run=run, decode=run.decode_with(config.decode), target=_target(config.target, run))
     out = ROOT / config.out
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"out={out} exists and is not an empty directory; remove it or choose another")
@@ -55,6 +51,10 @@ def export_run(config: ExportConfig) -> Path:
         remove_tree(fresh)
         raise
     fresh.replace(out)
+    for name, value in EXPORTED.items():
+        if getattr(export.decode, name) != value:
+            given = getattr(export.decode, name)
+            logger.warning("decode.%s=%s is not in the export, which translates as with %s", name, given, value)
     logger.info("exported %s to %s; how to use it: %s", run.name, config.out, Path(config.out) / "README.md")
     return out
 

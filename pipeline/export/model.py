@@ -1,6 +1,7 @@
 """The model of a run, to export."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -21,5 +22,6 @@ def load(
     checkpoints, vocabulary = run.model.path / "checkpoints", Vocabulary.load(run.vocabulary.path)
     check(build(ModelConfig, read_state(choose(checkpoints, decode)[0])["model"]), vocabulary)
     longest = run.max_source_tokens
-    model = load_model(checkpoints, vocabulary, longest=longest, config=decode, device=torch.device("cpu"))
+    config = replace(decode, precision="fp32")
+    model = load_model(checkpoints, vocabulary, longest=longest, config=config, device=torch.device("cpu"))
     return model, vocabulary

@@ -135,3 +135,8 @@ class ModelConfig:
 
     def num_moe_layers(self, num_layers: int) -> int:
         return sum(self.is_moe(layer) for layer in range(1, num_layers + 1))
+
+    def moe_layers(self) -> list[str]:
+        """Names of the MoE layers, encoder first, layers counted from 1: `encoder.2`."""
+        sides = (("encoder", self.encoder_layers), ("decoder", self.decoder_layers))
+        return [f"{side}.{layer}" for side, layers in sides for layer in range(1, layers + 1) if self.is_moe(layer)]

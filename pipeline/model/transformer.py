@@ -243,10 +243,6 @@ class Transformer(nn.Module):
         self.recompute_logits = what != "none"
 
     def moe_layers(self) -> dict[str, MoE]:
-        """By name, encoder first, layers counted from 1: `encoder.2`."""
-        return {
-            f"{side}.{index}": layer.feed_forward
-            for side, stack in (("encoder", self.encoder), ("decoder", self.decoder))
-            for index, layer in enumerate(stack.layers, start=1)
-            if isinstance(layer.feed_forward, MoE)
-        }
+        """By name, in the order of `ModelConfig.moe_layers`."""
+        layers = [layer.feed_forward for stack in (self.encoder, self.decoder) for layer in stack.layers]
+        return dict(zip(self.config.moe_layers(), (each for each in layers if isinstance(each, MoE)), strict=True))

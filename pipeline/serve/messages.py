@@ -6,6 +6,7 @@ from typing import Any, Literal
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pipeline.decode.config import COLDEST
 from pipeline.schema import suggestion
 from pipeline.serve.problem import Problem
 
@@ -31,7 +32,7 @@ class TranslateRequest(BaseModel):
     length_penalty: float | None = Field(None, ge=0, le=10, description="more than 1 favours longer translations")
     coverage_penalty: float | None = Field(None, ge=0, le=10)
     no_repeat_ngram: int | None = Field(None, ge=0, le=100, description="no so many tokens in a row occur twice")
-    temperature: float | None = Field(None, gt=0, le=100, description="of sampling")
+    temperature: float | None = Field(None, ge=COLDEST, le=100, description="of sampling")
     top_k: int | None = Field(None, ge=0, description="sampling among so many tokens; 0: all")
     top_p: float | None = Field(None, gt=0, le=1, description="sampling among the most probable of this sum")
     seed: int | None = Field(None, ge=0, lt=2**31, description="of sampling")

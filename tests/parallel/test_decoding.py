@@ -3,13 +3,14 @@
 import json
 import re
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from pipeline.corpus.bitext import read_column
+from pipeline.corpus.bitext import SCHEMA, iter_bitext, read_column, write_bitext
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.job import LinesJob, TranslateJob
 from pipeline.decode.shards import LineShard, write_lines
@@ -59,8 +60,8 @@ def test_processes_that_share_experts_translate_as_one_does(prepared, tmp_path, 
         assert load["peak"] < 2 / ep + 0.3  # pages of the file, which can go at any time, beside what they fill
 
 
-def decoding_job(prepared, out, *, checkpoints, processes, ep, rows=range(300), decode=None, **runtime):
-    """Of the test sentences `rows` of both pairs."""
+def decoding_job(prepared, out, *, checkpoints, processes, ep, decode=None, **runtime):
+    """Of the test sentences of both pairs."""
     training = make_job(prepared, out, processes=processes, ep=ep, runtime=runtime)
     values = {"beam": 4, "length_penalty": 1.0, "max_length_ratio": 0.5, "max_length_extra": 4, **(decode or {})}
     return TranslateJob(
@@ -72,7 +73,7 @@ def decoding_job(prepared, out, *, checkpoints, processes, ep, rows=range(300), 
         vocabulary=prepared.vocabulary,
         checkpoints=str(checkpoints),
         out=str(out),
-        done=[sorted({*range(300)} - {*rows})] * 2,
+        done=[[], []],
         decode=DecodeConfig(**values),
         runtime=training.runtime,
     )
@@ -97,6 +98,14 @@ def run(job):
     return found
 
 
+def every_nth(bitext, out, n):
+    """A directory with every n-th of the test sentences."""
+    out.mkdir()
+    rows = pa.Table.from_batches(iter_bitext(Path(bitext), "test")).to_pylist()[::n]
+    write_bitext(out / "test.arrow", [pa.RecordBatch.from_pylist(rows, SCHEMA)])
+    return str(out)
+
+
 def disagreements(found, expected):
     """Sentences that are translated otherwise; that scores are as good is asserted."""
     assert found.keys() == expected.keys()
@@ -113,8 +122,10 @@ def checkpoints(prepared, tmp_path_factory):
 
 def test_a_job_with_cut_experts_ends_with_the_error_of_any_process(checkpoints, prepared, tmp_path, capfd):
     """And then, without what was in the way, it translates as processes with whole models do."""
-    rows = range(0, 300, 20)
-    job = partial(decoding_job, prepared, checkpoints=checkpoints, rows=rows, decode={"batch_tokens": 512})
+    few = replace(
+        prepared, bitexts=[every_nth(bitext, tmp_path / f"test-{n}", 20) for n, bitext in enumerate(prepared.bitexts)]
+    )
+    job = partial(decoding_job, few, checkpoints=checkpoints, decode={"batch_tokens": 512})
     cut = job(tmp_path / "cut", processes=2, ep=2, decode_experts="sharded")
     obstacle = tmp_path / "cut" / f"{prepared.pairs[0]}.rank-1.jsonl"
     obstacle.mkdir(parents=True)
@@ -127,8 +138,8 @@ def test_a_job_with_cut_experts_ends_with_the_error_of_any_process(checkpoints, 
     assert re.search(r"experts while decoding: cut over 2 processes; 2 x .* GB of weights .* GB free \(uncut ", said)
     expected = run(job(tmp_path / "whole", processes=2, ep=2))
     assert "experts while decoding: all in every process; 2 x " in capfd.readouterr().err
-    assert len(expected) == 2 * len(rows)
-    assert len({text for text, _ in expected.values()}) > len(rows)
+    assert len(expected) == 2 * 15
+    assert len({text for text, _ in expected.values()}) > 15
     assert disagreements(found, expected) == []
 
 

@@ -22,7 +22,11 @@ MISTAKES = [
     ({"min_length": -1}, "min_length=-1 must not be negative"),
     ({"max_length_ratio": 0.0, "min_length": 16}, "min_length=16 leaves no room for </s> within .*extra=16; lower"),
     ({"no_repeat_ngram": -1}, "no_repeat_ngram=-1 must not be negative"),
-    ({"search": "sample", "temperature": 0.0}, "temperature=0.0 must be positive; for the best token take beam=1"),
+    (
+        {"search": "sample", "temperature": 0.0},
+        "temperature=0.0 must be at least 0.001; for the likeliest token take decode.top_k=1",
+    ),
+    ({"search": "sample", "temperature": 1e-45}, "temperature=1e-45 must be at least 0.001"),
     ({"temperature": 0.5}, "temperature=0.5 is of sampling; set decode.search=sample, or leave it 1.0"),
     ({"search": "sample", "top_k": -1}, "top_k=-1 must not be negative"),
     ({"top_k": 5}, "top_k=5 is of sampling; set decode.search=sample, or leave it 0"),
@@ -56,10 +60,12 @@ def test_a_sample_needs_no_beam():
 
 
 def test_a_key_has_what_changes_translations():
-    """With a capacity, what is decoded together does."""
+    """With a capacity, what is decoded together does, and in bf16 everything by which sums are rounded."""
     names = {field.name for field in fields(DecodeConfig)}
     assert PLAIN.decisive().keys() == names - set(SPEED_ONLY)
     assert replace(PLAIN, capacity_factor=1.0).decisive().keys() == names - {"beam_memory"}
+    assert replace(PLAIN, precision="fp64").decisive().keys() == names - set(SPEED_ONLY)
+    assert replace(PLAIN, precision="bf16").decisive().keys() == names
 
 
 @pytest.mark.parametrize("gate", ["dropless", "balanced"])

@@ -91,6 +91,8 @@ def test_other_seeds_and_numbers_draw_something_else(model):
     assert drawn != [tuple(found[0].tokens) for found in search(model, requests(), sampling(seed=2))]
     same = [Request(source=SOURCES[0], number=number) for number in range(20)]
     assert len({tuple(found[0].tokens) for found in search(model, same, sampling())}) > 10
+    parts = [Request(source=SOURCES[0], number=3, part=part) for part in range(20)]
+    assert len({tuple(found[0].tokens) for found in search(model, parts, sampling())}) > 10
 
 
 def test_a_score_is_the_models_own_whatever_was_drawn_from(model):
@@ -104,7 +106,7 @@ def test_a_score_is_the_models_own_whatever_was_drawn_from(model):
         assert found[0].score >= found[1].score
 
 
-@pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-4}])
+@pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-3}])
 def test_with_one_token_to_draw_it_is_greedy(model, options):
     greedy = search(model, requests(prefix=[7]), config(beam=1))
     assert_same(search(model, requests(prefix=[7]), sampling(**options)), greedy)

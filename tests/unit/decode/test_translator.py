@@ -70,11 +70,36 @@ def test_a_prefix_is_given_to_the_search_as_target_tokens(translator, vocabulary
     assert not any(prefixes[part] for part in prefixes if part)  # what it begins with, not each of its parts
 
 
-def test_a_prefix_that_leaves_no_room_is_said_of_its_line_alone(translator):
-    asked = [Line(text=TURKISH[0], target="en", prefix="The file is " * 20), *lines(TURKISH[0])]
-    found = translate(translator(), asked)
-    assert [each.skipped for each in found] == ["prefix_too_long", ""]
-    assert [bool(each.text) for each in found] == [False, True]
+def test_a_prefix_may_be_as_long_as_a_line_and_leaves_room_whatever_the_source(translator, vocabulary):
+    """Limits of length are of what follows a prefix, so a short source may have a long one."""
+    short, words = TURKISH[0].split()[0], "The file is not open " * 20
+    pieces = vocabulary.encode_target([words])[0]
+    fitting, longer = (vocabulary.decode_target([pieces[:length]])[0] for length in (24, 28))
+    assert [len(vocabulary.encode_target([text])[0]) - 1 for text in (fitting, longer)] == [24, 28]
+    asked = [*lines(short), *(Line(text=short, target="en", prefix=prefix) for prefix in (fitting, longer))]
+    found = translate(translator(max_length_ratio=0.0), asked)
+    assert [each.skipped for each in found] == ["", "", "prefix_too_long"]
+    assert [bool(each.text) for each in found] == [True, True, False]
+    assert found[1].text.startswith(fitting)
+    (whole,) = translate(translator("whole", max_length_ratio=0.0), asked[2:])
+    assert whole.text.startswith(longer)
+
+
+def test_a_batch_counts_the_longer_of_source_and_prefix(translator):
+    """Keys and values of the past have room for prefixes in every row of a batch."""
+    short = [Line(text=TURKISH[0].split()[0], target="en") for _ in range(40)]
+    assert len(translator(batch_tokens=400).plan(short).batches) < 3
+    prefixed = [replace(line, prefix="The file is not open in") for line in short]
+    batches = translator(batch_tokens=400).plan(prefixed).batches
+    for batch in batches:
+        assert max(len(part.request.prefix) for part in batch) * len(batch) * DECODE.beam <= 400
+
+
+def test_parts_of_a_line_are_sampled_apart(translator):
+    plan = translator(search="sample").plan(lines(LONG))
+    parts = [part for batch in plan.batches for part in batch]
+    assert {part.request.part for part in parts} == set(range(len(parts)))
+    assert len(parts) > 2
 
 
 def test_what_a_capacity_drops_is_counted(translator):
@@ -116,6 +141,16 @@ def test_the_next_best_of_a_line_in_parts_is_the_next_best_of_each(translator, v
     ]
     assert found.alternatives[0].score == pytest.approx(-1.0)
     assert -3.0 < found.alternatives[2].score < -1.0
+
+
+def test_the_next_best_of_a_line_in_parts_are_no_better(translator, vocabulary):
+    """Whatever the lengths: here the second best of a bad part is long, and that of a good one short."""
+    long, short = vocabulary.encode_target(["The file is not open in the window."])[0][:-1], [4]
+    bad = [Hypothesis(tokens=short, score=-5.0), Hypothesis(tokens=short, score=-5.1)]
+    good = [Hypothesis(tokens=short, score=-0.1), Hypothesis(tokens=long, score=-0.2)]
+    scores = [each.score for each in translator()._translated([bad, good], " ", "split").alternatives]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] == pytest.approx(-2.55)
 
 
 def test_a_long_line_is_truncated_skipped_or_taken_whole(translator, vocabulary):

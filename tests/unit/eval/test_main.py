@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from eval.__main__ import main
-from eval.metrics import score_corpus
+from eval.metrics import scorer_for
 from eval.scoring import write_scores
 
 MakeRun = Callable[..., Path]
@@ -39,7 +39,7 @@ def test_score_prints_scores_and_signatures(tmp_path: Path, score: Score) -> Non
     (tmp_path / "hyp").write_text("\r\n".join(lines) + "\n", encoding="utf-8", newline="")
     (tmp_path / "gold").write_text("\n".join(lines), encoding="utf-8")
     code, out, _ = score("--hyp", "hyp", "--ref", "gold", "--tgt", "ja", "--metric", "bleu")
-    signature = score_corpus(lines, lines, "ja", "bleu").signature
+    signature = scorer_for("bleu", "ja", references=[lines]).get_signature()
     assert (code, out) == (0, f"system  bleu\nhyp     100.00\n\nbleu: {signature}\n")
 
 

@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from eval.metrics import caution, score_corpus, scorer_for, tokenizer_for
+from eval.metrics import caution, scorer_for, tokenizer_for
 from eval.scores import METRICS
+from eval.significance import resample
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ def test_tokenizer_follows_the_primary_subtag(tgt: str, tokenizer: str) -> None:
 
 
 def test_signature_names_tokenizer_and_version() -> None:
-    score = score_corpus(["猫が好き"], ["猫が好きです"], "ja", "bleu")
+    (score,) = resample([["猫が好き"]], ["猫が好きです"], "ja", "bleu", n_resamples=1)
     assert "tok:ja-mecab" in score.signature
     assert "version:2." in score.signature
     assert score.n == 1
@@ -34,7 +35,7 @@ def test_signature_names_tokenizer_and_version() -> None:
 
 def test_perfect_korean_is_100() -> None:
     line = "선택한 셀의 색을 고르는 대화 상자를 엽니다."
-    assert score_corpus([line], [line], "ko", "bleu").score == pytest.approx(100)
+    assert resample([[line]], [line], "ko", "bleu", n_resamples=1)[0].score == pytest.approx(100)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_perfect_korean_is_100() -> None:
 )
 def test_bad_input_is_named(hypotheses: list[str], references: list[str], tgt: str, metric: str, message: str) -> None:
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
-        score_corpus(hypotheses, references, tgt, metric)
+        resample([hypotheses], references, tgt, metric)
 
 
 def test_languages_without_spaces_and_tokenizer_have_a_caution() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.metrics import score_corpus
+from eval.metrics import scorer_for
 from eval.run_record import load_translations
 from eval.scores import load_scores, load_significance
 from eval.scoring import write_scores
@@ -27,7 +27,8 @@ def test_both_files_hold_every_pair_system_and_metric(make_run: MakeRun) -> None
         True
     }
     lines = load_translations(run_dir, "moe", "de-en")
-    alone = score_corpus([x.hypothesis for x in lines], [x.reference for x in lines], "en", "bleu")
+    scorer = scorer_for("bleu", "en", references=[[line.reference for line in lines]])
+    alone = scorer.corpus_score([line.hypothesis for line in lines], None)
     assert scores[2].score == pytest.approx(alone.score, abs=5e-5)  # the file keeps four decimals
     gains = load_significance(run_dir / "significance.csv")
     assert [(row.pair, row.metric) for row in gains][:2] == [("de-en", "bleu"), ("de-en", "chrf++")]

@@ -52,6 +52,18 @@ def test_the_best_checkpoint_or_the_mean_of_several_is_exported(runs, export):
         torch.testing.assert_close(mean[name], expected, atol=1e-6, rtol=1e-6)
 
 
+def test_an_export_is_in_float32_whatever_a_run_decodes_in(runs, export, caplog):
+    """And says which settings of decoding it does not have."""
+    plain = load_file(export("dense") / "model.safetensors")
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    for precision in ("bf16", "fp64"):
+        words = [f"decode.precision={precision}", "decode.coverage_penalty=0.2"]
+        found = load_file(export("dense", *words, out=precision) / "model.safetensors")
+        assert {tensor.dtype for tensor in found.values()} == {torch.float32}
+        assert all(torch.equal(found[name], plain[name]) for name in plain)
+    assert "decode.coverage_penalty=0.2 is not in the export, which translates as with 0.0" in caplog.text
+
+
 def test_an_export_is_complete_or_not_there(export, tmp_path):
     names = {path.name for path in export("moe").iterdir()}
     dense = {path.name for path in export("dense", out="dense").iterdir()}
