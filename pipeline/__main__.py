@@ -37,7 +37,7 @@ class Interrupted(BaseException):
 
 asked: list[int] = []  # the signal that asked this process to stop
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-SAVE_NOTHING = ("translate",)  # targets that just end
+SAVE_NOTHING = ("translate", "serve")  # targets that just end
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -143,7 +143,8 @@ def verify_topologies(arguments: list[str]) -> None:
 
 
 def _guarded(action: Callable[[], None], *, saves: bool = True) -> int:
-    """Run, and turn every way of ending into an exit code and one clear line. saves: what it was doing when stopped."""
+    """Run, and turn every way of ending into an exit code and one clear line. saves: whether the same command
+    goes on from what it has done."""
     from pipeline.parallel.launch import STOPPED, JobFailed, stop_all, unsaved
     from pipeline.stage import ReaderGone, Stopped
     from pipeline.tasks import TaskFailed
@@ -158,10 +159,9 @@ def _guarded(action: Callable[[], None], *, saves: bool = True) -> int:
         code = _failed(str(error))
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        code = _failed(
-            f"{error.strerror or error}{where}; published artifacts are untouched and the partial work is kept: "
-            "make room or fix permissions, then run the same command again"
-        )
+        kept = "published artifacts are untouched and the partial work is kept: " if saves else ""
+        remedy = "make room or fix permissions, then run the same command again"
+        code = _failed(f"{error.strerror or error}{where}; {kept}{remedy}")
     else:
         return 0
     stop_all()

@@ -195,6 +195,7 @@ def translation(
     pairs = list(cleaned)
 
     def run(out: Path) -> None:
+        from pipeline.decode.drops import say_drops
         from pipeline.decode.merge import merge_translations, translated_rows
 
         if pruning is not None:
@@ -214,6 +215,7 @@ def translation(
             experts=str(out / EXPERTS) if pruning is not None else "",
         )
         _launch("pipeline.decode", job, out)
+        say_drops(out / "log", job.title)
         for pair in pairs:
             merge_translations(out, pair.name, cleaned[pair].path)
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -92,12 +93,16 @@ def translate(config: TranslateConfig) -> None:
             source, parser.json if config.format == "json" else parser.text, write, pool, vocabulary.source_tokens
         )
         pool.wait()
+        if config.output and stat.S_ISREG(os.fstat(target).st_mode):  # only now that there is a model
+            os.ftruncate(target, 0)
         if os.isatty(source):
             logger.info("run %s is ready: a line and Enter translates, Ctrl-D ends", run.name)
         try:
             stream.run()
         finally:
             _say(counts, run)
+            if spec.decode.capacity_factor:
+                logger.info("capacity: %s", pool.drops)
 
 
 class _Parser:
@@ -115,9 +120,10 @@ class _Parser:
 
     def json(self, number: int, content: bytes) -> Line:
         where = f"{self._where}, line {number + 1}"
+        decoded = self._decoded(number, content)
         try:
-            values = json.loads(self._decoded(number, content))
-        except json.JSONDecodeError as error:
+            values = json.loads(decoded)
+        except (ValueError, RecursionError) as error:  # also of numbers of thousands of digits
             raise ValueError(f'{where} is no JSON ({error}); write {{"text": "…"}} on each') from error
         if not isinstance(values, dict):
             raise ValueError(f'{where} is no JSON object; write {{"text": "…"}}')
@@ -176,7 +182,7 @@ def _say(counts: "Counter[str]", run: FinishedRun) -> None:
 
 @contextmanager
 def _opened(config: TranslateConfig) -> Iterator[tuple[int, int]]:
-    """Descriptors to read from and to write to."""
+    """Descriptors to read from and to write to; a file that is there already keeps what it has."""
     opened: list[int] = []
 
     def descriptor(path: str, standard: int, flags: int) -> int:
@@ -187,7 +193,7 @@ def _opened(config: TranslateConfig) -> Iterator[tuple[int, int]]:
 
     try:
         source = descriptor(config.input, STDIN, os.O_RDONLY)
-        yield source, descriptor(config.output, STDOUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        yield source, descriptor(config.output, STDOUT, os.O_WRONLY | os.O_CREAT)
     finally:
         for each in opened:
             os.close(each)

@@ -149,6 +149,7 @@ def translate_lines(
     The translations do not depend on the number of processes. decode: by default the run's own.
     Raises Stopped or JobFailed.
     """
+    from pipeline.decode.drops import say_drops
     from pipeline.decode.shards import LineShard, num_lines, read_lines, write_lines
 
     source = work / "lines.parquet"
@@ -175,6 +176,7 @@ def translate_lines(
             experts=run.experts,
         )
         launch_job("pipeline.decode.lines", asdict(job), directory=work / "log", runtime=runtime, title=job.title)
+        say_drops(work / "log", job.title)
     for shard in shards:
         whole = shard.gather()
         assert whole, f"{shard} has {len(shard.records())} records"

@@ -65,7 +65,7 @@ def translate_rest(
         quiet = place.rank != 0 or not sys.stderr.isatty()
         bar = tqdm(mine, desc=job.title, position=job.slot, unit="batch", leave=False, disable=quiet)
         translate_batches(translator, bar, write, stop=stop, title=job.title)
-    report(translator, job.title)
+    report(translator, place, job.out)
 
 
 if __name__ == "__main__":

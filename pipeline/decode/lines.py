@@ -32,7 +32,7 @@ def translate(values: dict[str, Any], stop: StopRequest) -> None:
         for start, end in job.shards:
             _translate_shard(job, translator, LineShard(directory=Path(job.out), start=start, stop=end), place, stop)
             bar.update(end - start)
-    report(translator, job.title)
+    report(translator, place, job.out)
 
 
 def _translate_shard(job: LinesJob, translator: Translator, shard: LineShard, place: Place, stop: StopRequest) -> None:

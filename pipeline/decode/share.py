@@ -1,10 +1,10 @@
 """What the processes of both kinds of translation jobs have in common: a translator, and their share of the batches."""
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.decode.drops import leave_drops
 from pipeline.decode.job import LinesJob, TranslateJob
 from pipeline.decode.model import load_model, outline
 from pipeline.decode.placement import join_peers
@@ -15,8 +15,6 @@ from pipeline.parallel.device import Place
 from pipeline.parallel.process import StopRequest
 from pipeline.stage import Stopped
 from pipeline.vocab.tokenizer import Vocabulary
-
-logger = logging.getLogger(__name__)
 
 Batch = Sequence[Part]
 
@@ -77,7 +75,7 @@ def translate_batches(
         write(batch, [{"text": text, "score": round(found.score, 5)} for text, found in zip(texts, best, strict=True)])
 
 
-def report(translator: Translator, title: str) -> None:
-    """Say what a capacity dropped, where one was asked for; each process knows of its own share."""
+def report(translator: Translator, place: Place, out: str) -> None:
+    """Leave for the starter what a capacity dropped in this process's share, where one was asked for."""
     if translator.config.capacity_factor:
-        logger.info("%s: %s (of the first process)", title, translator.drops)
+        leave_drops(translator.drops, Path(out, "log"), place.rank)

@@ -12,8 +12,9 @@ from pipeline.decode.batches import plan_batches
 from pipeline.decode.text import Line, Translated
 from pipeline.decode.workers import TranslatorPool
 
-WINDOW_LINES, WINDOW_CHARS = 2000, 1 << 18  # of which batches are made; these depend on the lines alone
+WINDOW_LINES, WINDOW_CHARS = 2000, 1 << 18  # at most, of what has been read when a process is free, to make batches of
 OPEN_WINDOWS = 4  # at most, whose translations are not all written
+LINE_BYTES = 1 << 20  # at most: an endless line would fill the memory
 _READ_BYTES = 1 << 18
 
 
@@ -74,17 +75,26 @@ class LineReader:
 
 
 def _lines(descriptor: int) -> Iterator[bytes]:
-    """Lines without their line feeds, as they come; the last may lack one."""
-    begun: list[bytes] = []
+    """Lines without their line feeds, as they come; the last may lack one. Raises ValueError on one of more than
+    LINE_BYTES."""
+    begun, number = b"", 1
     while block := os.read(descriptor, _READ_BYTES):
-        first, *others = block.split(b"\n")
-        begun.append(first)
-        if others:
-            yield b"".join(begun)
-            yield from others[:-1]
-            begun = [others[-1]]
-    if rest := b"".join(begun):
-        yield rest
+        *ended, begun = (begun + block).split(b"\n")
+        for line in ended:
+            yield _checked(number, line)
+            number += 1
+        _checked(number, begun)
+    if begun:
+        yield begun
+
+
+def _checked(number: int, line: bytes) -> bytes:
+    if len(line) > LINE_BYTES:
+        raise ValueError(
+            f"line {number} of the input has more than {LINE_BYTES} bytes; the lines before are translated; put line "
+            "feeds between its sentences"
+        )
+    return line
 
 
 @dataclass(kw_only=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.text import Line, Long, Translated
+from pipeline.model.drops import DropCount
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.parallel.launch import common_environment
 from pipeline.tasks.call import TaskFailed, pack
@@ -56,14 +57,25 @@ class _Call:
     lines: Sequence[Line] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Done:
+    """What a call comes to. asked, kept: as of DropCount."""
+
+    found: list[Translated]
+    asked: int
+    kept: int
+
+
 class TranslatorPool:
     """`runtime.processes` processes with one device each, which begin to load the model at once.
 
-    A context that ends them. They are gone, too, when this process is, however it ends.
+    A context that ends them. They are gone, too, when this process is, however it ends. drops: what a capacity of the
+    experts has dropped so far.
     """
 
     def __init__(self, spec: TranslatorSpec, runtime: RuntimeConfig) -> None:
         self.spec, self.runtime = spec, runtime
+        self.drops = DropCount()
         self._calls: SimpleQueue[tuple[Future[list[Translated]], bytes] | None] = SimpleQueue()
         self._closed = False
         self._lock = threading.Lock()
@@ -157,7 +169,10 @@ class TranslatorPool:
             if not self._workers[slot].alive():  # it was lost while it waited
                 self._replace(slot)
             try:
-                future.set_result(pickle.loads(self._workers[slot].call(call)).value())
+                done: _Done = pickle.loads(self._workers[slot].call(call)).value()
+                with self._lock:
+                    self.drops.add(done)
+                future.set_result(done.found)
             except WorkerDied as death:
                 future.set_exception(_lost(death))
                 self._replace(slot)
@@ -191,7 +206,7 @@ class TranslatorPool:
 
 def _lost(death: WorkerDied) -> TaskFailed:
     return TaskFailed(
-        f"translate: a process {death}; another has taken its place: translate again, with fewer lines at once, "
+        f"translate: a process {death}; what it was given is not translated: give it again, with fewer lines at once, "
         "decode.batch_tokens or runtime.processes lowered if memory was short"
     )
 
@@ -199,7 +214,7 @@ def _lost(death: WorkerDied) -> TaskFailed:
 _translators: dict[TranslatorSpec, "Translator"] = {}  # of a worker
 
 
-def _perform(call: _Call) -> list[Translated]:
+def _perform(call: _Call) -> _Done:
     """In the worker."""
     if call.spec not in _translators:
         _translators[call.spec] = _load(call.spec, call.runtime)
@@ -209,8 +224,13 @@ def _perform(call: _Call) -> list[Translated]:
         if os.pread(call.flags, 1, slot) == _GIVEN_UP:
             raise GivenUp("translate: nobody waits for it")
 
-    found = dict(_translators[call.spec].using(call.config).translate(call.lines, check=check))
-    return [found[index] for index in range(len(call.lines))]
+    translator = _translators[call.spec].using(call.config)
+    found = dict(translator.translate(call.lines, check=check))
+    return _Done(
+        found=[found[index] for index in range(len(call.lines))],
+        asked=translator.drops.asked,
+        kept=translator.drops.kept,
+    )
 
 
 def _load(spec: TranslatorSpec, runtime: RuntimeConfig) -> "Translator":

@@ -63,8 +63,9 @@ def launch(module: str, job: dict[str, Any], *, directory: Path, processes: int,
 def write_job(job: dict[str, Any], directory: Path) -> Path:
     """The job's file, beside which an earlier attempt leaves no trace of how it ended."""
     directory.mkdir(parents=True, exist_ok=True)
-    for old in (*directory.glob("rank-*.error"), *directory.glob("rank-*.state")):
-        old.unlink()
+    for kind in ("error", "state", "drops"):
+        for old in directory.glob(f"rank-*.{kind}"):
+            old.unlink()
     job_file = directory / "job.json"
     job_file.write_text(json.dumps(job, ensure_ascii=False, indent=1), encoding="utf-8")
     return job_file

@@ -125,7 +125,7 @@ def test_a_job_with_cut_experts_ends_with_the_error_of_any_process(checkpoints, 
     few = replace(
         prepared, bitexts=[every_nth(bitext, tmp_path / f"test-{n}", 20) for n, bitext in enumerate(prepared.bitexts)]
     )
-    job = partial(decoding_job, few, checkpoints=checkpoints, decode={"batch_tokens": 512})
+    job = partial(decoding_job, few, checkpoints=checkpoints, decode={"batch_tokens": 512, "capacity_factor": 4})
     cut = job(tmp_path / "cut", processes=2, ep=2, decode_experts="sharded")
     obstacle = tmp_path / "cut" / f"{prepared.pairs[0]}.rank-1.jsonl"
     obstacle.mkdir(parents=True)
@@ -134,6 +134,8 @@ def test_a_job_with_cut_experts_ends_with_the_error_of_any_process(checkpoints, 
     assert time.time() - (tmp_path / "cut" / "log" / "rank-1.error").stat().st_mtime < 15
     obstacle.rmdir()
     found = run(cut)
+    counts = [json.loads((tmp_path / "cut" / "log" / f"rank-{rank}.drops").read_text()) for rank in range(2)]
+    assert all(count["asked"] == count["kept"] > 0 for count in counts)  # a capacity that has room for all
     said = capfd.readouterr().err
     assert re.search(r"experts while decoding: cut over 2 processes; 2 x .* GB of weights .* GB free \(uncut ", said)
     expected = run(job(tmp_path / "whole", processes=2, ep=2))

@@ -1,6 +1,7 @@
 """`make translate` with the smoke run: real processes, real pipes, real text."""
 
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -92,12 +93,20 @@ def test_lines_of_json_up_to_one_that_is_not_utf8(command, tmp_path):
     ]
     content = b"".join(json.dumps(each, ensure_ascii=False).encode() + b"\n" for each in asked)
     (tmp_path / "in").write_bytes(content + b'{"text": "gr\xfc\xdfe"}\n{"text": "a"}\n')
-    words = ["pair=de-en", "format=json", "long=truncate", "decode.beam=3", "decode.n_best=2"]
+    words = [
+        "pair=de-en",
+        "format=json",
+        "long=truncate",
+        "decode.beam=3",
+        "decode.n_best=2",
+        "decode.capacity_factor=1",
+    ]
     done = run(command(*words, f"input={tmp_path}/in", f"output={tmp_path}/out"), timeout=120)
     assert done.returncode == 1
     assert done.stdout == ""
-    notice, error = done.stderr.splitlines()
+    notice, dropped, error = done.stderr.splitlines()
     assert notice == "lines: 1 empty; 1 of more than 192 tokens, of which the rest is not translated"
+    assert re.fullmatch(r"capacity: [\d.]+ % of \d+ choices of experts dropped", dropped)
     assert error.startswith(f"error: {tmp_path}/in, line 6 is not UTF-8: byte 0xfc at byte 13; the lines before are")
     found = [json.loads(line) for line in (tmp_path / "out").read_text(encoding="utf-8").split("\n")[:-1]]
     assert [each["cut"] for each in found] == ["", "", "", "truncated", ""]
@@ -108,6 +117,15 @@ def test_lines_of_json_up_to_one_that_is_not_utf8(command, tmp_path):
         assert all(one.keys() == {"text", "score"} for one in each["alternatives"])
         assert each["alternatives"][:1] in ([], [{"text": each["text"], "score": each["score"]}])
         assert "\n" not in each["text"]
+
+
+def test_without_a_model_a_result_that_is_there_stays(place, results, tmp_path):
+    (tmp_path / "in").write_text(SENTENCE)
+    (tmp_path / "out").write_text("keep me\n")
+    words = ["run=smoke", "pair=de-en", f"input={tmp_path}/in", f"output={tmp_path}/out", "decode.average=9", *ONE]
+    with pytest.raises(ValueError, match=r"decode.average=9: of the last checkpoints "):
+        translate(load_translate([*words, *place.directories]))
+    assert (tmp_path / "out").read_text() == "keep me\n"
 
 
 def test_whoever_has_read_enough_ends_it_quietly(command):

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from queue import SimpleQueue
 
 import pytest
 
@@ -86,6 +87,21 @@ def test_a_line_that_cannot_be_read_ends_it_after_those_before(pool, vocabulary)
     with pytest.raises(UnicodeDecodeError):
         pipe.end()
     assert len(pipe.found) == 2
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_line_without_an_end_is_refused_after_those_before(monkeypatch, end):
+    monkeypatch.setattr(stream, "LINE_BYTES", 100)
+    source, ours = os.pipe()
+    changes = SimpleQueue()
+    reader = LineReader(source, parse, lambda: changes.put(None))
+    os.write(ours, b"\n" + b"a" * 100 + b"\n" + b"b" * 101 + end)  # and nothing closes it
+    assert all(changes.get(timeout=20) is None for _ in range(3))  # two lines, and that it cannot go on
+    assert [line.text for line in reader.take()] == ["", "a" * 100]
+    with pytest.raises(ValueError, match="line 3 of the input has more than 100 bytes"):
+        reader.take()
+    os.close(ours)
+    os.close(source)
 
 
 def test_no_more_is_read_than_has_room(monkeypatch):

@@ -15,6 +15,7 @@ from pipeline.config import load_config
 from pipeline.decode.text import Line
 from pipeline.decode.translator import Translator
 from pipeline.decode.workers import GivenUp, TranslatorPool
+from pipeline.model.drops import DropCount
 from pipeline.tasks import TaskFailed
 from tests.conftest import ROOT
 from tests.unit.decode.conftest import DECODE
@@ -49,6 +50,21 @@ def test_a_call_may_decode_otherwise_but_not_with_another_model(pool, model, voc
         pool.submit(lines("a"), replace(DECODE, precision="fp64"))
 
 
+def test_what_a_capacity_drops_is_counted_over_all_calls(pool, model, vocabulary):
+    tight = replace(DECODE, capacity_factor=0.5)
+    here = DropCount()
+    before = pool.drops.asked, pool.drops.kept
+    calls = [pool.submit(lines(*TURKISH[:4]), tight), pool.submit(lines(LONG), tight), pool.submit(lines(TURKISH[5]))]
+    for texts, call in zip([TURKISH[:4], [LONG]], calls, strict=False):
+        alone = Translator(model, vocabulary, tight, max_source_tokens=24)
+        list(alone.translate(lines(*texts)))
+        here.add(alone.drops)
+        call.result()
+    calls[-1].result()  # of which nothing is dropped
+    assert (pool.drops.asked - before[0], pool.drops.kept - before[1]) == (here.asked, here.kept)
+    assert 0 < here.kept < here.asked
+
+
 def test_each_process_has_one_thread_and_an_allocator_that_keeps_memory(pool):
     pool.wait()
     settings = [each.environ() for each in workers()]
@@ -78,7 +94,7 @@ def test_a_lost_process_is_an_error_of_its_calls_and_is_replaced(pool):
         each.kill()
     for future in lost:
         with pytest.raises(
-            TaskFailed, match=r"translate: a process was killed by SIGKILL \(out of memory\?\); another"
+            TaskFailed, match=r"translate: a process was killed by SIGKILL \(out of memory\?\); what it"
         ):
             future.result(30)
     assert later.result(60)[0].text
