@@ -26,7 +26,15 @@ def test_pairs_that_do_not_split_are_refused(pair: str) -> None:
 
 @pytest.mark.parametrize(
     ("code", "direction"),
-    [("ar", "rtl"), ("he-IL", "rtl"), ("az-Arab", "rtl"), ("sd-Deva", "ltr"), ("en", "ltr"), ("zh-Hans", "ltr")],
+    [
+        ("ar", "rtl"),
+        ("he-IL", "rtl"),
+        ("mzn", "rtl"),
+        ("az-Arab", "rtl"),
+        ("sd-Deva", "ltr"),
+        ("en", "ltr"),
+        ("zh-Hans", "ltr"),
+    ],
 )
 def test_direction_follows_script_then_language(code: str, direction: str) -> None:
     assert text_direction(code) == direction
