@@ -57,8 +57,9 @@ def test_an_export_is_in_float32_whatever_a_run_decodes_in(runs, export, caplog)
     plain = load_file(export("dense") / "model.safetensors")
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
     for precision in ("bf16", "fp64"):
-        words = [f"decode.precision={precision}", "decode.coverage_penalty=0.2"]
-        found = load_file(export("dense", *words, out=precision) / "model.safetensors")
+        of_run = {"precision": precision, "coverage_penalty": 0.2}
+        runs.add(precision, runs.models, runs.root / "vocabulary", PAIRS, **of_run)
+        found = load_file(export(precision, out=precision) / "model.safetensors")
         assert {tensor.dtype for tensor in found.values()} == {torch.float32}
         assert all(torch.equal(found[name], plain[name]) for name in plain)
     assert "decode.coverage_penalty=0.2 is not in the export, which translates as with 0.0" in caplog.text
