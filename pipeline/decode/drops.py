@@ -20,6 +20,7 @@ class _Count:
 
 
 def leave_drops(drops: DropCount, log: Path, rank: int) -> None:
+    log.mkdir(parents=True, exist_ok=True)
     write_atomically(log / f"rank-{rank}.drops", json.dumps({"asked": drops.asked, "kept": drops.kept}))
 
 
