@@ -30,7 +30,9 @@ def translate(values: dict[str, Any], stop: StopRequest) -> None:
     sources = [read_column(Path(bitext), "test", "src") for bitext in job.bitexts]
     if sum(map(len, job.done)) == sum(map(len, sources)):  # an earlier attempt was interrupted after its last sentence
         return
-    translate_rest(job, sources, load_translator(job, place, stop, long="whole"), place, stop)
+    translator = load_translator(job, place, stop, long="whole")
+    translate_rest(job, sources, translator, place, stop)
+    report(translator, place, job.out)
 
 
 def translate_rest(
@@ -65,7 +67,6 @@ def translate_rest(
         quiet = place.rank != 0 or not sys.stderr.isatty()
         bar = tqdm(mine, desc=job.title, position=job.slot, unit="batch", leave=False, disable=quiet)
         translate_batches(translator, bar, write, stop=stop, title=job.title)
-    report(translator, place, job.out)
 
 
 if __name__ == "__main__":
