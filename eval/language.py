@@ -10,7 +10,9 @@ _RTL_LANGUAGES = frozenset({"ar", "arz", "ary", "apc", "ckb", "dv", "fa", "he", 
 _RTL_LANGUAGES |= frozenset({"ps", "sd", "syr", "ug", "ur", "yi"})
 _RTL_LANGUAGES |= frozenset({"acm", "aeb", "afb", "ajp", "apd", "arb", "arq", "ars", "ayl", "shu"})  # of Arabic
 _RTL_LANGUAGES |= frozenset({"azb", "bal", "bej", "bqi", "brh", "glk", "haz", "hno", "khw", "lah", "lki", "lrc"})
-_RTL_LANGUAGES |= frozenset({"lad", "luz", "mzn", "ota", "pes", "rhg", "sdh", "skr", "trw", "uig", "urd", "heb"})
+_RTL_LANGUAGES |= frozenset(
+    {"lad", "luz", "mzn", "ota", "pes", "rhg", "sdh", "skr", "trw", "uig", "urd", "heb", "div", "kas", "snd", "ydd"}
+)
 _PRIMARY_SUBTAG = re.compile(r"[a-z]{2,3}")
 
 
