@@ -1,12 +1,12 @@
 """What a change of a model does to its translations: scores of the same test sets before and after, compared."""
 
-import csv
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from eval.number_format import signed
+from eval.run_record import read_translations
+from eval.scores import write_csv
 from eval.significance import NUM_RESAMPLES, SEED, compare, resample
 
 METRICS = ("bleu", "chrf++")
@@ -40,11 +40,11 @@ def changes(
     """Scores of `<pair>.jsonl` in two directories. targets: language code of the target by pair."""
     found = []
     for pair, tgt in targets.items():
-        files = [_read(directory / f"{pair}.jsonl") for directory in (before, after)]
-        references = [[line["reference"] for line in lines] for lines in files]
+        files = [read_translations(directory / f"{pair}.jsonl") for directory in (before, after)]
+        references = [[line.reference for line in lines] for lines in files]
         if references[0] != references[1]:
             raise ValueError(f"pair={pair!r}: {before} and {after} are of other references; translate one test set")
-        hypotheses = [[line["hypothesis"] for line in lines] for lines in files]
+        hypotheses = [[line.hypothesis for line in lines] for lines in files]
         for metric in METRICS:
             old, new = resample(hypotheses, references[0], tgt, metric, n_resamples=n_resamples, seed=seed)
             difference = compare(new, old)
@@ -73,15 +73,17 @@ def changes(
 
 def save_changes(path: Path, rows: Sequence[Change], constants: Mapping[str, int]) -> None:
     """One line a row, four decimals, six for the p-value. constants: further columns, the same in every line."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*(field.name for field in fields(Change)), *constants])
-        for row in rows:
-            cells = {
-                name: f"{value:.{6 if name == 'p_value' else 4}f}" if isinstance(value, float) else str(value)
+    cells = [
+        [
+            *(
+                f"{value:.{6 if name == 'p_value' else 4}f}" if isinstance(value, float) else str(value)
                 for name, value in asdict(row).items()
-            }
-            writer.writerow([*cells.values(), *constants.values()])
+            ),
+            *map(str, constants.values()),
+        ]
+        for row in rows
+    ]
+    write_csv(path, [*(field.name for field in fields(Change)), *constants], cells)
 
 
 def text_table(rows: Sequence[Change]) -> str:
@@ -105,8 +107,3 @@ def text_table(rows: Sequence[Change]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in [header, *lines]
     )
-
-
-def _read(path: Path) -> list[dict[str, str]]:
-    """Lines end in line feeds alone: a text may hold U+2028 and its like."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]

@@ -102,7 +102,11 @@ def load_run(run_dir: Path, name: str = "run.json") -> RunRecord:
 
 def load_translations(run_dir: Path, system: str, pair: str) -> list[Translation]:
     """Read translations/<system>/<pair>.jsonl in test-set order."""
-    path = run_dir / "translations" / system / f"{pair}.jsonl"
+    return read_translations(run_dir / "translations" / system / f"{pair}.jsonl")
+
+
+def read_translations(path: Path) -> list[Translation]:
+    """Read a pair's translations in test-set order. Raises ValueError naming the line that lacks a text."""
     translations = []
     for place, line in _json_lines(path):
         for key in ("source", "hypothesis", "reference"):

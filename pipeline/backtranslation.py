@@ -15,9 +15,10 @@ from pipeline.parallel.config import RuntimeConfig
 from pipeline.schema import build
 from pipeline.stage import Artifact, Store, check_writable
 from pipeline.translated_corpus import (
-    UNNAMED,
+    check_given,
     check_ours,
     copy_of,
+    corpus_name,
     entry,
     lay_out,
     lines_of,
@@ -55,11 +56,7 @@ class BacktranslationConfig:
             "licence": "that of the text, which the corpus will have too, such as licence=CC0-1.0",
             "out": "the directory of the corpus to make",
         }
-        for name, remedy in remedies.items():
-            if not getattr(self, name):
-                raise ValueError(f"{name} is empty; give {remedy}")
-        if self.name and UNNAMED.search(self.name):
-            raise ValueError(f"name={self.name!r}: a source is named by letters, digits, dots, - and _ alone")
+        check_given(self, remedies)
 
 
 def load_backtranslation(overrides: Sequence[str]) -> BacktranslationConfig:
@@ -125,7 +122,7 @@ def lay_out_tables(
         ]
         by = made_by(run, decode)
         return {
-            "name": config.name or UNNAMED.sub("-", f"backtranslated-{run.name}"),
+            "name": corpus_name(config, run, "backtranslated"),
             "title": f"Text in {source} ({Path(config.text).name}) with back-translations into {languages}",
             "licence": config.licence,
             "citation": f"{config.citation or Path(config.text).name}; its translations into {languages} are by {by}",

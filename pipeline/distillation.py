@@ -18,9 +18,10 @@ from pipeline.parallel.config import RuntimeConfig
 from pipeline.schema import build
 from pipeline.stage import Artifact, Store, check_writable
 from pipeline.translated_corpus import (
-    UNNAMED,
+    check_given,
     check_ours,
     copy_of,
+    corpus_name,
     entry,
     lay_out,
     lines_of,
@@ -59,13 +60,9 @@ class DistillationConfig:
         }
         if self.text:
             remedies["licence"] = "that of the text, which its translations will have too, such as licence=CC0-1.0"
-        for name, remedy in remedies.items():
-            if not getattr(self, name):
-                raise ValueError(f"{name} is empty; give {remedy}")
+        check_given(self, remedies)
         if not self.text and (self.licence or self.citation):
             raise ValueError("licence and citation are those of a text: give it, as text=mono.de, or leave them out")
-        if self.name and UNNAMED.search(self.name):
-            raise ValueError(f"name={self.name!r}: a source is named by letters, digits, dots, - and _ alone")
 
 
 def load_distillation(overrides: Sequence[str]) -> DistillationConfig:
@@ -175,7 +172,7 @@ def _fill(
     names = ", ".join(pair.name for pair in tables)
     text = f"{config.citation or Path(config.text).name}; " if config.text else ""
     return {
-        "name": config.name or UNNAMED.sub("-", f"distilled-{run.name}"),
+        "name": corpus_name(config, run, "distilled"),
         "title": f"{Path(config.text).name if config.text else about['title']}, translated for a student: {names}",
         "licence": about["licence"],
         "citation": f"{text}{about['citation']}; the targets of its training rows are by {made_by(run, decode)}",

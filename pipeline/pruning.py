@@ -3,7 +3,6 @@ and the scores of their test sets before and after (Koishekenov et al., arXiv:22
 
 import json
 import logging
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,6 +11,7 @@ from typing import Any, Literal
 
 from pipeline.config import ROOT, compose_tree
 from pipeline.corpus.languages import LangPair
+from pipeline.corpus.manifest import UNNAMED
 from pipeline.decode.job import RoutingJob
 from pipeline.decode.pruning import SMALLEST, Pruning, check_gates, smallest
 from pipeline.decode.ranking import Metric, choose, rounded, score
@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 SPLIT = "dev"
 BYTES = 4  # of a parameter in float32
 _ROUTING = "routing.json"
-_UNNAMED = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +53,7 @@ class PruningConfig:
             raise ValueError(
                 f"keep={self.keep} is no share of the experts; choose one above 0 and up to 1, such as 0.5"
             )
-        if self.name and _UNNAMED.search(self.name):
+        if self.name and UNNAMED.search(self.name):
             raise ValueError(f"name={self.name!r}: a pruning is named by letters, digits, dots, - and _ alone")
         if self.at_least < SMALLEST:
             raise ValueError(f"at_least={self.at_least}: a gate needs {SMALLEST} experts to choose from, or more")
@@ -83,7 +82,7 @@ def prune(config: PruningConfig) -> Path:
     encoded = _encoded(store, run)
     evidence = _evidence(config, run, pairs)
     statistics = _statistics(config, store, run, {pair: encoded[pair] for pair in run.pairs if pair in evidence})
-    pruning = _pruning(config, run, model, pairs, statistics, at_least)
+    pruning = _pruning(config, run, model, pairs, evidence, statistics, at_least)
     path = directory / f"{_name(config, pairs)}.json"
     before, after = _translations(config, store, run, pairs, encoded, pruning)
     write_atomically(path, pruning.to_json())
@@ -92,7 +91,7 @@ def prune(config: PruningConfig) -> Path:
 
 
 def _name(config: PruningConfig, pairs: Sequence[LangPair]) -> str:
-    return config.name or _UNNAMED.sub("-", f"{'_'.join(pair.name for pair in pairs)}-{config.keep:g}")
+    return config.name or UNNAMED.sub("-", f"{'_'.join(pair.name for pair in pairs)}-{config.keep:g}")
 
 
 def _at_least(config: PruningConfig, model: ModelConfig) -> dict[str, int]:
@@ -174,11 +173,11 @@ def _pruning(
     run: FinishedRun,
     model: ModelConfig,
     pairs: Sequence[LangPair],
+    evidence: Mapping[LangPair, tuple[bool, bool]],
     statistics: Mapping[str, Any],
     at_least: Mapping[str, int],
 ) -> Pruning:
     """The experts to keep."""
-    evidence = _evidence(config, run, pairs)
     scores = {}
     for name in model.moe_layers():
         speaking = [pair.name for pair, sides in evidence.items() if sides[name.startswith("decoder")]]

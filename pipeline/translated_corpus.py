@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ import yaml
 
 from pipeline.config import ROOT
 from pipeline.corpus.languages import LangPair
-from pipeline.corpus.manifest import MANIFEST, read_manifest
+from pipeline.corpus.manifest import MANIFEST, UNNAMED, read_manifest
 from pipeline.decode.config import DecodeConfig
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.stage import Artifact, Stage, Store, file_sha256, remove_tree, write_atomically
@@ -21,9 +20,22 @@ from pipeline.translation import FinishedRun, Translation, translate_lines
 
 logger = logging.getLogger(__name__)
 
-UNNAMED = re.compile(r"[^A-Za-z0-9._-]+")  # what no name of a source has
 _TABLE, _COUNTS = "table.parquet", "counts.json"
 _UNTRANSLATED = "no_translation"
+
+
+def check_given(config: Any, remedies: Mapping[str, str]) -> None:
+    """Raise ValueError where a command lacks a setting, with its remedy, or where `name` cannot be a source's."""
+    for field, remedy in remedies.items():
+        if not getattr(config, field):
+            raise ValueError(f"{field} is empty; give {remedy}")
+    if config.name and UNNAMED.search(config.name):
+        raise ValueError(f"name={config.name!r}: a source is named by letters, digits, dots, - and _ alone")
+
+
+def corpus_name(config: Any, run: FinishedRun, made: str) -> str:
+    """The name that the command is given, or one that says what was made of which run."""
+    return config.name or UNNAMED.sub("-", f"{made}-{run.name}")
 
 
 def translated(

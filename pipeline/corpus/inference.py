@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.corpus.languages import LangPair, normalize_code, split_pair
-from pipeline.corpus.manifest import MANIFEST, FileEntry, Manifest
+from pipeline.corpus.manifest import MANIFEST, UNNAMED, FileEntry, Manifest
 
 _IGNORED = re.compile(
     r"\..*|(NOTICE|README|LICEN[CS]E|COPYING|CITATION|SHA256SUMS|MD5SUMS).*|.*\.(xml|ids)(\.gz)?",  # alignments of OPUS
@@ -19,7 +19,6 @@ _TABLES = ("tsv", "tmx", "jsonl", "parquet")
 _COMPRESSIONS = (".gz", ".xz", ".zst")
 _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}(-[0-9a-f]{16})?$")  # train-00000-of-00002.parquet
 _USUAL_CASE = re.compile(r"[a-z]{2,3}([-_][A-Z][a-z]{3})?([-_]([A-Z]{2}|[0-9]{3}))?(@[a-z]+)?")  # of a code
-_UNNAMED = re.compile(r"[^A-Za-z0-9._-]+")  # what no name of a source has
 _DEPTH = 3  # directories below that of the corpus
 _ADVICE = (
     f"name files [<source>.][<split>.]<src>-<tgt>.<{'|'.join(_TABLES)}>, the two of a pair "
@@ -185,7 +184,7 @@ def _code(text: str) -> str | None:
 
 
 def _source(parts: Sequence[str]) -> str:
-    return _UNNAMED.sub("-", ".".join(parts)).strip("-")
+    return UNNAMED.sub("-", ".".join(parts)).strip("-")
 
 
 def _without(path: str, suffixes: tuple[str, ...]) -> str:

@@ -25,7 +25,7 @@ _ENTRY_FIELDS = (
     *("split", "format", "path", "source", "target", "pair", "columns", "name", "sha256", "rows", "streaming"),
     *_ENTRY_TEXTS,
 )
-_SOURCE = re.compile(r"[A-Za-z0-9._-]+")
+UNNAMED = re.compile(r"[^A-Za-z0-9._-]+")  # what no name of a source has
 _TAG = re.compile(r"[a-z0-9]+")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://")
 _SCHEMES = ("https", "http", "file")
@@ -72,7 +72,7 @@ class FileEntry:
             _check_path(where, path)
         if self.sha256 and len(self.sha256) != len(self.paths):
             raise ValueError(f"{where}: {len(self.sha256)} sha256 for {len(self.paths)} files; give a list of one each")
-        if self.source and not _SOURCE.fullmatch(self.source):
+        if self.source and UNNAMED.search(self.source):
             raise ValueError(f"{where}: name {self.source!r} is no word; use letters, digits, dots, - and _")
         if self.tag and not _TAG.fullmatch(self.tag):
             raise ValueError(f"{where}: tag {self.tag!r} is no marker; use lower-case letters and digits, as in bt")
@@ -149,7 +149,7 @@ def _manifest_from(content: Any) -> Manifest:
     texts = {key: _text(content[key], key) for key in _TEXT_FIELDS if content.get(key) is not None}
     if "name" not in texts:
         raise ValueError("field name is missing; give the corpus a short name")
-    if not _SOURCE.fullmatch(texts["name"]):
+    if not texts["name"] or UNNAMED.search(texts["name"]):
         raise ValueError(
             f"name {texts['name']!r} is no name; use letters, digits, dots, - and _, and title for the rest"
         )

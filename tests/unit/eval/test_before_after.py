@@ -14,7 +14,7 @@ WORSE = [line.replace("mat", "dog") if number % 3 else line for number, line in 
 
 def write(directory, hypotheses, references=REFERENCES):
     directory.mkdir()
-    rows = [{"hypothesis": h, "reference": r} for h, r in zip(hypotheses, references, strict=True)]
+    rows = [{"source": "", "hypothesis": h, "reference": r} for h, r in zip(hypotheses, references, strict=True)]
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     (directory / "de-en.jsonl").write_text(text, encoding="utf-8")
     return directory
