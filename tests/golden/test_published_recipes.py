@@ -1,33 +1,28 @@
 """Parameters of the recipes of published systems: the model itself, built without memory, against formulas by hand and
 the papers' tables (GShard, arXiv:2006.16668, Table 1; Mesh-TensorFlow, arXiv:1811.02084, Table 3)."""
 
+import csv
+
 import pytest
 import torch
 
-from pipeline.config import load_config
+from pipeline.config import ROOT, load_config
 from pipeline.model.config import ModelConfig
 from pipeline.model.flops import count_parameters
 from pipeline.model.transformer import Transformer
 
-# experts a layer, layers, weights as printed
-GSHARD = {
-    "moe_2048e_36l": (2048, 36, 600e9),
-    "moe_2048e_12l": (2048, 12, 200e9),
-    "moe_512e_36l": (512, 36, 150e9),
-    "moe_512e_12l": (512, 12, 50e9),
-    "moe_128e_36l": (128, 36, 37e9),
-    "moe_128e_12l": (128, 12, 12.5e9),
-    "moe_2048e_60l": (2048, 60, 1e12),
-}
-# feed-forward size: heads, weights as printed
-MESH_TF = {
-    2048: (4, 0.15e9),
-    4096: (8, 0.24e9),
-    8192: (16, 0.42e9),
-    16384: (32, 0.77e9),
-    32768: (64, 1.48e9),
-    65536: (128, 2.89e9),
-}
+
+def expected(group: str) -> list[dict[str, str]]:
+    """Rows of the table beside the recipes: what ours counts, and what was published."""
+    with (ROOT / "recipes" / group / "expected.csv").open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+GSHARD, MESH_TF = expected("gshard"), expected("mesh_tf")
+
+
+def recipe_of(row: dict[str, str]) -> str:
+    return row["recipe"]
 
 
 def built(model: ModelConfig, source: int, target: int) -> int:
@@ -56,28 +51,25 @@ def counted(recipe: str) -> int:
     return found
 
 
-@pytest.mark.parametrize("name", GSHARD)
-def test_gshard(name: str) -> None:
-    """The printed 37B of model 5 is below its experts alone, 2,304 of 2 · 1024 · 8192 = 38.7B; hence 7 %."""
-    experts, layers, printed = GSHARD[name]
-    found = counted(f"gshard/{name}")
-    assert found == by_hand(layers=layers, experts=experts, hidden=8192, keys=16 * 128, vocabularies=96_000)
-    assert found == pytest.approx(printed, rel=0.07)
+@pytest.mark.parametrize("row", GSHARD, ids=recipe_of)
+def test_gshard(row: dict[str, str]) -> None:
+    """The printed 37B of model 5 is below its experts alone, 2,304 of 2 · 1024 · 8192 = 38.7B; hence 7 %. T(96L) has
+    its 2.3B with keys of 64."""
+    layers, experts = int(row["layers"]), int(row["experts"])
+    keys = 16 * (128 if experts else 64)
+    found = counted(f"gshard/{row['recipe']}")
+    assert found == by_hand(layers=layers, experts=experts, hidden=8192, keys=keys, vocabularies=96_000)
+    assert found == int(row["parameters"])
+    assert found == pytest.approx(float(row["published_parameters"]), rel=0.07 if experts else 0.02)
 
 
-def test_gshard_dense() -> None:
-    """T(96L) has 2.3B weights with keys of 64."""
-    found = counted("gshard/t_96l")
-    assert found == by_hand(layers=96, experts=0, hidden=8192, keys=16 * 64, vocabularies=96_000)
-    assert found == pytest.approx(2.3e9, abs=0.05e9)
-
-
-@pytest.mark.parametrize("hidden", MESH_TF)
-def test_mesh_tensorflow(hidden: int) -> None:
-    heads, printed = MESH_TF[hidden]
-    found = counted(f"mesh_tf/ff_{hidden}")
-    assert found == by_hand(layers=12, experts=0, hidden=hidden, keys=heads * 128, vocabularies=2 * 32_768)
-    assert found == pytest.approx(printed, abs=0.01e9)
+@pytest.mark.parametrize("row", MESH_TF, ids=recipe_of)
+def test_mesh_tensorflow(row: dict[str, str]) -> None:
+    hidden, keys = int(row["ffn_dim"]), 128 * int(row["heads"])
+    found = counted(f"mesh_tf/{row['recipe']}")
+    assert found == by_hand(layers=12, experts=0, hidden=hidden, keys=keys, vocabularies=2 * 32_768)
+    assert found == int(row["parameters"])
+    assert found == pytest.approx(float(row["published_parameters"]), abs=0.01e9)
 
 
 def test_shazeer() -> None:
