@@ -46,12 +46,10 @@ def baselines(config: RunConfig, store: Store, cleaned: Cleaned, rows: Rows) -> 
     """Search if the configuration says so, then train and translate one model a pair."""
     if not config.baselines.tiers:
         return Baselines()
-    pairs, tiers, found = by_resource(rows), {pair: config.baselines.tier(rows[pair]) for pair in rows}, None
-    if config.baselines.search is not None:
-        found = search(config, config.baselines.search, store, cleaned, rows)
-        tiers = {pair: config.baselines.search.candidate(found.winner(pair)).of(tier) for pair, tier in tiers.items()}
+    asked = config.baselines.search
+    found = search(config, asked, store, cleaned, rows) if asked is not None else None
+    systems = chosen(config, rows, found)
     searched = {trial.pair for trial in found.trials} if found else set()  # their models are there already
-    systems = [bilingual(pair, tiers[pair], config.runtime) for pair in pairs]
     trained = _side_by_side(
         config,
         sorted(systems, key=lambda system: (system.pairs[0] not in searched, -_work(system))),
@@ -87,6 +85,17 @@ def search(config: RunConfig, asked: BaselineSearch, store: Store, cleaned: Clea
         losses = ", ".join(f"{trial.candidate} {trial.loss:.4f}" for trial in trials if trial.pair == pair)
         logger.info("search: %s takes %s; validation cross-entropy %s", pair.name, found.winner(pair), losses)
     return found
+
+
+def chosen(config: RunConfig, rows: Rows, found: Found | None) -> list[System]:
+    """The system of each pair, by falling resource: its tier, as the candidate that it takes."""
+    asked, systems = config.baselines.search, []
+    for pair in by_resource(rows):
+        tier = config.baselines.tier(rows[pair])
+        if asked is not None and found is not None:
+            tier = asked.candidate(found.winner(pair)).of(tier)
+        systems.append(bilingual(pair, tier, config.runtime))
+    return systems
 
 
 def text_table(result: Baselines, rows: Rows) -> str:

@@ -124,9 +124,9 @@ def compose_tree(primary: str, overrides: Sequence[str], root: Path = ROOT) -> d
     return {str(key): value for key, value in tree.items()}
 
 
-def _share(share: float, whole: int) -> int:
-    """`${share:0.05,${train.max_tokens}}`: what grows and shrinks with another setting."""
-    return round(share * whole)
+def _share(share: float, whole: Any) -> Any:
+    """`${share:0.05,${train.max_tokens}}`, which grows with another setting; that one's faults are named where it is."""
+    return round(share * whole) if isinstance(whole, int) else whole
 
 
 def _corpus_directory(overrides: Sequence[str], root: Path) -> tuple[list[str], Path | None]:
