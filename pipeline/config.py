@@ -125,7 +125,7 @@ def compose_tree(primary: str, overrides: Sequence[str], root: Path = ROOT) -> d
 
 
 def _share(share: float, whole: Any) -> Any:
-    """`${share:0.05,${train.max_tokens}}`, which grows with another setting; that one's faults are named where it is."""
+    """`${share:0.05,${train.max_tokens}}`, which grows with another setting; faults of that are named where it is."""
     return round(share * whole) if isinstance(whole, int) else whole
 
 
