@@ -1,10 +1,10 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train data backtranslate translate serve prune distill export score config verify bench check format test \
-	test-full clean
+.PHONY: help setup train data baselines backtranslate translate serve prune distill export score config verify bench check \
+	format test test-full clean
 
-# Settings of `make train`, `data` and `config`; what is empty is left to the recipe.
+# Settings of `make train`, `data`, `baselines` and `config`; what is empty is left to the recipe.
 # CORPUS: a directory (then all of its pairs, unless LANG_PAIRS names some) or a name in configs/corpus, whose files
 # CORPUS_PATH says where to find if they are not in the repository. CORPUS_ADD: directories of further corpora.
 RECIPE      ?= demo
@@ -63,7 +63,7 @@ PRUNE := $(if $(NAME),'run="$(NAME)"') $(if $(PAIR),'pairs=[$(call list,$(PAIR))
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 	@echo
-	@echo '  settings of train, data and config:'
+	@echo '  settings of train, data, baselines and config:'
 	@echo '    RECIPE=demo LANG_PAIRS="de-en tr-en" (or all) NAME=mine RUNTIME=gpu ARGS="train.seed=2 ..."'
 	@echo '    CORPUS=path/to/dir (files named by pair: data/README.md) or a name in configs/corpus, with CORPUS_PATH=dir'
 	@echo '  of backtranslate:'
@@ -89,6 +89,9 @@ train: $(READY) ## corpus to report: the main job, or what RECIPE and LANG_PAIRS
 
 data: $(READY) ## corpus to encoded rows, before any training: what was read, removed by each rule, and kept
 	@$(BIN)/python -m pipeline data $(RUN)
+
+baselines: $(READY) ## the bilingual models of `make train` alone, and the search for them (docs/experiment.md)
+	@$(BIN)/python -m pipeline baselines $(RUN)
 
 backtranslate: $(READY) ## translate TEXT by the finished run NAME into a corpus OUT (docs/backtranslation.md)
 	@$(BIN)/python -m pipeline backtranslate $(BACK)

@@ -11,6 +11,7 @@ USAGE = """usage: python -m pipeline <target> [key=value ...]
 targets:
   train          corpus to report: fetch, clean, vocab, encode, train, translate, baselines, score, report
   data           the stages before training alone, and what they did to the data as a table, a plot and a page
+  baselines      the bilingual models of a run alone, with their search and translations; the run finds them done
   backtranslate  monolingual text, translated by a finished run, as a corpus; its keys: docs/backtranslation.md
   translate      lines from standard input to standard output, by a finished run; its keys: docs/translate.md
   serve          a finished run behind HTTP, with a page to try it in a browser; its keys: docs/serve.md
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     targets: dict[str, Callable[[list[str]], None]] = {
         "train": train,
         "data": show_data,
+        "baselines": train_baselines,
         "backtranslate": back_translate,
         "translate": translate,
         "serve": serve,
@@ -86,6 +88,14 @@ def show_data(overrides: list[str]) -> None:
 
     directory = data_run(load_config(overrides))
     print(text_table(load_funnels(directory / "data.json")))
+
+
+def train_baselines(overrides: list[str]) -> None:
+    from pipeline.baselines import text_table
+    from pipeline.config import load_config
+    from pipeline.stages import baselines_run
+
+    print(text_table(*baselines_run(load_config(overrides))))
 
 
 def back_translate(overrides: list[str]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.scores import METRICS
+from pipeline.baseline_config import BaselinesConfig, complete
 from pipeline.batch.config import BatchConfig
 from pipeline.corpus.config import CorpusConfig
 from pipeline.decode.config import DecodeConfig
@@ -50,20 +51,8 @@ class ScoreConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaselineTier:
-    """The bilingual model of pairs with at most `up_to` training rows (0: any number)."""
-
-    up_to: int
-    vocab: VocabConfig
-    batch: BatchConfig
-    model: ModelConfig
-    train: TrainConfig
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Everything a run depends on. pairs: as the user wrote them, parsed against the corpus when it is read. baselines:
-    none where nothing is to be compared."""
+    """Everything a run depends on. pairs: as the user wrote them, parsed against the corpus when it is read."""
 
     name: str
     recipe: str
@@ -75,7 +64,7 @@ class RunConfig:
     train: TrainConfig
     decode: DecodeConfig
     score: ScoreConfig
-    baselines: list[BaselineTier]
+    baselines: BaselinesConfig
     runtime: RuntimeConfig
 
     def __post_init__(self) -> None:
@@ -87,21 +76,13 @@ class RunConfig:
         check_divisible(num_experts=num_experts, groups_per_step=groups, runtime=self.runtime)
         self.model.moe.check_evaluation_capacity(self.decode.capacity_factor)
         rule = self.decode.averaged_rule
-        for train in (self.train, *(tier.train for tier in self.baselines)):
+        for train in (self.train, *(tier.train for tier in self.baselines.variants())):
             kept = getattr(train.checkpoints, rule)
             if self.decode.average > max(kept, 1):
                 raise ValueError(
                     f"decode.average={self.decode.average} of the {self.decode.average_of} checkpoints needs as many: "
                     f"set train.checkpoints.{rule}={self.decode.average} (it is {kept})"
                 )
-        if self.baselines and self.baselines[-1].up_to != 0:
-            raise ValueError("baselines: the last tier must have up_to: 0, so that every pair has a baseline")
-        if any(tier.up_to == 0 for tier in self.baselines[:-1]):
-            raise ValueError("baselines: only the last tier may have up_to: 0")
-
-    def tier(self, train_rows: int) -> BaselineTier:
-        """The baseline for a pair with so many training rows."""
-        return next(tier for tier in self.baselines if tier.up_to == 0 or train_rows <= tier.up_to)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -116,7 +97,7 @@ def load_config(overrides: Sequence[str], root: Path = ROOT) -> RunConfig:
     tree = compose_tree("config", overrides, root)
     if directory is not None:
         tree = _of_directory(tree, directory, overrides)
-    config = build(RunConfig, {**tree, "baselines": _tiers(tree)})
+    config = build(RunConfig, {**tree, "baselines": complete(tree)})
     for caution in config.model.moe.cautions():
         logger.warning("warning: %s", caution)
     return config
@@ -129,6 +110,7 @@ def compose_tree(primary: str, overrides: Sequence[str], root: Path = ROOT) -> d
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    OmegaConf.register_new_resolver("share", _share, replace=True)
     try:
         with (
             contextlib.redirect_stderr(io.StringIO()),
@@ -140,6 +122,11 @@ def compose_tree(primary: str, overrides: Sequence[str], root: Path = ROOT) -> d
         raise ValueError(_explain(error, primary, overrides, root)) from error
     assert isinstance(tree, dict)
     return {str(key): value for key, value in tree.items()}
+
+
+def _share(share: float, whole: Any) -> Any:
+    """`${share:0.05,${train.max_tokens}}`, which grows with another setting; faults of that are named where it is."""
+    return round(share * whole) if isinstance(whole, int) else whole
 
 
 def _corpus_directory(overrides: Sequence[str], root: Path) -> tuple[list[str], Path | None]:
@@ -174,35 +161,6 @@ def _recipes(root: Path) -> str:
     """The override that lets Hydra find `recipes/`, quoted for any path."""
     escaped = str(root).replace("\\", "\\\\").replace("'", "\\'")
     return f"hydra.searchpath=['file://{escaped}']"
-
-
-def _tiers(tree: dict[Any, Any]) -> list[dict[str, Any]]:
-    """Each tier completed from the run's own sections, without experts."""
-    tiers = tree.get("baselines", {}).get("tiers", [])
-    complete = []
-    for index, tier in enumerate(tiers):
-        parts = ("vocab", "batch", "model", "train")
-        for key in tier:
-            if key not in ("up_to", *parts):
-                raise ValueError(f"baselines.tiers[{index}].{key} does not exist{suggestion(key, ('up_to', *parts))}")
-        merged = {part: _merge(tree[part], tier.get(part, {})) for part in parts}
-        merged["model"]["moe"] = {"num_experts": 0}
-        # the main model's own
-        merged["train"]["initialize_from"] = tier.get("train", {}).get("initialize_from", "")
-        merged["batch"]["mixture"] = tier.get("batch", {}).get("mixture", {})
-        sizes = [size for key, size in tier.get("vocab", {}).items() if key.endswith("_size")]
-        if merged["vocab"].get("shared") and len(sizes) == 1:  # one model has one size, whichever side names it
-            merged["vocab"].update(source_size=sizes[0], target_size=sizes[0])
-        complete.append({"up_to": tier.get("up_to", 0), **merged})
-    return complete
-
-
-def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in over.items():
-        nested = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if nested else value
-    return merged
 
 
 def _explain(error: Exception, primary: str, overrides: Sequence[str], root: Path) -> str:

@@ -7,20 +7,18 @@ stage really runs, so a run that has nothing to do says so at once.
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 
+from pipeline.baselines import Baselines, baselines, prepare_baselines
 from pipeline.config import ROOT, RunConfig
 from pipeline.corpora import Corpus, clean, prepare_corpus
 from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.parallel.cluster import check_launcher
-from pipeline.parallel.launch import stop_all
 from pipeline.run_record import data_record, lay_out, publish_run, run_record
 from pipeline.stage import Artifact, Stage, Store, check_writable
-from pipeline.systems import System, Trained, bilingual, prepare, train_and_translate
+from pipeline.systems import System, Trained, prepare, train_and_translate
 from pipeline.tasks import end_workers, side_by_side
 
 logger = logging.getLogger(__name__)
@@ -30,18 +28,15 @@ def train_run(config: RunConfig) -> Path:
     """The main job; its results are in the returned directory, `runs/<name>`."""
     check_launcher(config.runtime)
     store, corpus, cleaned = _cleaned(config)
-    rows = {pair: _train_rows(artifact) for pair, artifact in cleaned.items()}
-    moe, pairs = _multilingual(config, corpus.pairs), corpus.pairs
-    bilinguals = [bilingual(pair, config.tier(rows[pair]), config.runtime) for pair in pairs if config.baselines]
+    rows = _train_rows(cleaned)
+    moe = _multilingual(config, corpus.pairs)
     _, encoded = prepare(store, cleaned, moe)
-    for system in bilinguals:  # every fault of the data shows before anything is trained
-        prepare(store, cleaned, system)
+    prepare_baselines(config, store, cleaned, rows)
     end_workers()  # training needs their memory
-    trained = {"moe": [train_and_translate(config, store, cleaned, moe)]}
-    if bilinguals:
-        trained["bilingual"] = baselines(config, store, cleaned, sorted(bilinguals, key=lambda s: -rows[s.pairs[0]]))
-    scores = score(config, store, corpus, cleaned, encoded, trained)
-    report = write_report(config, store, scores, trained["moe"][0].model)
+    model = train_and_translate(config, store, cleaned, moe)
+    compared = baselines(config, store, cleaned, rows)
+    scores = score(config, store, corpus, cleaned, encoded, model, compared)
+    report = write_report(config, store, scores, model.model)
     directory = publish_run(report, ROOT / config.runtime.runs / config.name)
     if not store.ran:
         logger.info("nothing to do: all %d stages are up to date", len(store.reused))
@@ -64,6 +59,22 @@ def data_run(config: RunConfig) -> Path:
         for pair, artifact in cleaned.items():
             logger.info("removed rows of %s: %s", pair.name, _shown(artifact.path / REMOVED))
     return directory
+
+
+def baselines_run(config: RunConfig) -> tuple[Baselines, dict[LangPair, int]]:
+    """The bilingual models of the main job alone, translated, and the training rows of their pairs: the same stages
+    without the multilingual model."""
+    if not config.baselines.tiers:
+        raise ValueError("baselines.tiers is empty, so there is nothing to train; choose baselines=tiered")
+    check_launcher(config.runtime)
+    store, _, cleaned = _cleaned(config)
+    rows = _train_rows(cleaned)
+    prepare_baselines(config, store, cleaned, rows)
+    end_workers()
+    trained = baselines(config, store, cleaned, rows)
+    if not store.ran:
+        logger.info("nothing to do: all %d stages are up to date", len(store.reused))
+    return trained, rows
 
 
 def _cleaned(config: RunConfig) -> tuple[Store, Corpus, dict[LangPair, Artifact]]:
@@ -114,34 +125,19 @@ def write_data(
     return store.get(Stage(name="data", version=1, config=settings, inputs=inputs, run=run, label=config.name))
 
 
-def baselines(
-    config: RunConfig, store: Store, cleaned: Mapping[LangPair, Artifact], systems: Sequence[System]
-) -> list[Trained]:
-    """The bilingual models, `runtime.parallel_baselines` side by side in the order given."""
-    free: SimpleQueue[int] = SimpleQueue()
-    for slot in range(config.runtime.parallel_baselines):
-        free.put(slot)
-
-    def one(system: System) -> Trained:
-        slot = free.get()
-        try:
-            return train_and_translate(config, store, cleaned, replace(system, slot=slot))
-        finally:
-            free.put(slot)
-
-    actions = [partial(one, system) for system in systems]
-    return side_by_side(actions, at_once=config.runtime.parallel_baselines, stop=stop_all)
-
-
 def score(
     config: RunConfig,
     store: Store,
     corpus: Corpus,
     cleaned: Mapping[LangPair, Artifact],
     encoded: Mapping[LangPair, Artifact],
-    trained: Mapping[str, Sequence[Trained]],
+    model: Trained,
+    compared: Baselines,
 ) -> Artifact:
-    """scores.csv, significance.csv and macro.csv, with the translations and the run record that they rest on."""
+    """scores.csv, significance.csv and macro.csv, with the translations and the run record that they rest on;
+    search.csv where there was a search."""
+    trained = {"moe": [model], **({"bilingual": compared.trained} if compared.trained else {})}
+    found = compared.found
     record = run_record(
         config,
         corpus,
@@ -149,10 +145,14 @@ def score(
         encoded,
         {name: [(t.system.pairs, t.model) for t in ts] for name, ts in trained.items()},
     )
+    if found is not None:
+        record["baseline_search"] = found.to_json()
 
     def run(out: Path) -> None:
         from eval.scoring import write_scores
 
+        if found is not None:
+            found.save(out / "search.csv", _train_rows(cleaned))
         (out / "run.json").write_text(json.dumps(record, ensure_ascii=False, indent=1), encoding="utf-8")
         for system, models in trained.items():
             (out / "translations" / system).mkdir(parents=True)
@@ -163,6 +163,8 @@ def score(
         write_scores(out, metrics=config.score.metrics, n_resamples=config.score.resamples)
 
     inputs = {f"{name} {i}": t.translations for name, ts in trained.items() for i, t in enumerate(ts)}
+    if found is not None:
+        inputs |= {f"candidate {i}": trial.model for i, trial in enumerate(found.trials)}
     decisive = {key: value for key, value in config.to_json().items() if key != "runtime"}
     return store.get(Stage(name="score", version=4, config=decisive, inputs=inputs, run=run, label=config.name))
 
@@ -184,8 +186,8 @@ def write_report(config: RunConfig, store: Store, scores: Artifact, model: Artif
     return store.get(stage)
 
 
-def _train_rows(cleaned: Artifact) -> int:
-    return int(funnel(cleaned.path)["train"]["kept"])
+def _train_rows(cleaned: Mapping[LangPair, Artifact]) -> dict[LangPair, int]:
+    return {pair: int(funnel(artifact.path)["train"]["kept"]) for pair, artifact in cleaned.items()}
 
 
 def _shown(path: Path) -> str:

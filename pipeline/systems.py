@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipeline.baseline_config import BaselineTier
 from pipeline.batch.config import BatchConfig
-from pipeline.config import BaselineTier, RunConfig
+from pipeline.config import RunConfig
 from pipeline.corpus.languages import LangPair
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.job import TranslateJob

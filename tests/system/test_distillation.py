@@ -61,7 +61,7 @@ def test_the_commands_of_the_page_compose():
     }
     assert made.run == "export_moe"
     student = load_config(["recipes=distillation"])
-    assert (student.vocab.shared, student.model.moe.num_experts, student.baselines) == (True, 0, [])
+    assert (student.vocab.shared, student.model.moe.num_experts, student.baselines.tiers) == (True, 0, [])
     assert made.pairs == student.pairs
 
 

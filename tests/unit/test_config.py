@@ -62,7 +62,9 @@ def test_what_is_said_of_a_corpus_directory_wins(tmp_path, monkeypatch):
 
 def test_a_shared_vocabulary_has_one_size_in_every_baseline_too():
     config = load_config(["vocab=shared", "vocab.source_size=5000", "vocab.target_size=5000"])
-    assert all(tier.vocab.shared and tier.vocab.source_size == tier.vocab.target_size for tier in config.baselines)
+    assert all(
+        tier.vocab.shared and tier.vocab.source_size == tier.vocab.target_size for tier in config.baselines.tiers
+    )
 
 
 def test_null_and_false_switch_a_rule_off():
@@ -74,17 +76,17 @@ def test_null_and_false_switch_a_rule_off():
 
 def test_baselines_are_chosen_by_resource():
     config = load_config(["recipes=demo"])
-    poor, rich = config.tier(750), config.tier(6000)
+    poor, rich = config.baselines.tier(750), config.baselines.tier(6000)
     assert poor.model.dropout > rich.model.dropout
     assert poor.train.max_tokens < rich.train.max_tokens
 
 
 def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
     config = load_config(["recipes=demo"])
-    for tier in config.baselines:
+    for tier in config.baselines.tiers:
         assert tier.model.moe.num_experts == 0
-    assert config.tier(10**9) == config.baselines[-1]
-    assert config.tier(1) == config.baselines[0]
+    assert config.baselines.tier(10**9) == config.baselines.tiers[-1]
+    assert config.baselines.tier(1) == config.baselines.tiers[0]
 
 
 @pytest.mark.parametrize(
@@ -269,10 +271,10 @@ def test_what_decoding_averages_must_be_kept(of, rule):
     ):
         load_config(asked)
     config = load_config([*asked, f"train.checkpoints.{rule}=3"])
-    assert all(getattr(tier.train.checkpoints, rule) == 3 for tier in config.baselines)
+    assert all(getattr(tier.train.checkpoints, rule) == 3 for tier in config.baselines.tiers)
 
 
 def test_baselines_do_not_start_from_what_the_main_model_starts_from():
     config = load_config(["recipes=smoke", "train.initialize_from=somewhere"])
     assert config.train.initialize_from == "somewhere"
-    assert {tier.train.initialize_from for tier in config.baselines} == {""}
+    assert {tier.train.initialize_from for tier in config.baselines.tiers} == {""}

@@ -1,0 +1,140 @@
+"""Configuration of the bilingual baselines: one model by resource (a tier), and a search that varies it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from pipeline.batch.config import BatchConfig
+from pipeline.model.config import ModelConfig
+from pipeline.schema import build, suggestion
+from pipeline.train.config import TrainConfig
+from pipeline.vocab.config import VocabConfig
+
+PARTS = ("vocab", "batch", "model", "train")
+SAME_FOR_ALL = ("vocab", "batch")  # of a tier: what every candidate has, or their validation losses do not compare
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineTier:
+    """The bilingual model of pairs with at most `up_to` training rows (0: any number)."""
+
+    up_to: int
+    vocab: VocabConfig
+    batch: BatchConfig
+    model: ModelConfig
+    train: TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """What may become of every tier. model, train: the settings in which it differs from the tier of a pair."""
+
+    name: str
+    model: dict[str, Any] = field(default_factory=dict)
+    train: dict[str, Any] = field(default_factory=dict)
+
+    def of(self, tier: BaselineTier) -> BaselineTier:
+        """The tier with this candidate's settings."""
+        where = f"baselines.search.candidates: {self.name}"
+        return replace(
+            tier,
+            model=build(ModelConfig, merge(asdict(tier.model), self.model), f"{where}.model"),
+            train=build(TrainConfig, merge(asdict(tier.train), self.train), f"{where}.train"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineSearch:
+    """Every candidate is trained on so many pairs, which span the resources; the lowest validation loss wins a pair,
+    and every other pair takes the winner of the searched pair nearest in resource."""
+
+    pairs: int
+    candidates: list[Candidate]
+
+    def __post_init__(self) -> None:
+        if self.pairs < 2:
+            raise ValueError(
+                f"baselines.search.pairs={self.pairs} must be at least 2, the richest and the poorest pair; or set "
+                "baselines.search=null"
+            )
+        names = [candidate.name for candidate in self.candidates]
+        if not names or not all(names):
+            raise ValueError(
+                f"baselines.search.candidates: {names} must name at least one; or set baselines.search=null"
+            )
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"baselines.search.candidates: {', '.join(twice)} is named twice; give each its own name")
+
+    def candidate(self, name: str) -> Candidate:
+        return next(candidate for candidate in self.candidates if candidate.name == name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselinesConfig:
+    """tiers: none where nothing is to be compared. search: None takes the tiers as they are."""
+
+    tiers: list[BaselineTier]
+    search: BaselineSearch | None = None
+
+    def __post_init__(self) -> None:
+        if self.tiers and self.tiers[-1].up_to != 0:
+            raise ValueError("baselines: the last tier must have up_to: 0, so that every pair has a baseline")
+        if any(tier.up_to == 0 for tier in self.tiers[:-1]):
+            raise ValueError("baselines: only the last tier may have up_to: 0")
+        self.variants()  # a fault of any shows now
+
+    def tier(self, train_rows: int) -> BaselineTier:
+        """The baseline for a pair with so many training rows."""
+        return next(tier for tier in self.tiers if tier.up_to == 0 or train_rows <= tier.up_to)
+
+    def variants(self) -> list[BaselineTier]:
+        """Every tier, as it is and as every candidate."""
+        candidates = self.search.candidates if self.search else []
+        return [*self.tiers, *(candidate.of(tier) for tier in self.tiers for candidate in candidates)]
+
+
+def complete(tree: dict[str, Any]) -> dict[str, Any]:
+    """The section `baselines` of a composed configuration: each tier completed from the run's own sections, without
+    experts; no search where there are no tiers."""
+    section = tree["baselines"]
+    tiers = [
+        _complete_tier(tree, tier, f"baselines.tiers[{index}]") for index, tier in enumerate(section.get("tiers") or [])
+    ]
+    search = section.get("search") if tiers else None
+    if isinstance(search, dict):
+        _check_parts(search.get("candidates") or [])
+    return {**section, "tiers": tiers, "search": search}
+
+
+def _complete_tier(tree: dict[str, Any], tier: dict[str, Any], place: str) -> dict[str, Any]:
+    for key in tier:
+        if key not in ("up_to", *PARTS):
+            raise ValueError(f"{place}.{key} does not exist{suggestion(key, ('up_to', *PARTS))}")
+    merged = {part: merge(tree[part], tier.get(part, {})) for part in PARTS}
+    merged["model"]["moe"] = {"num_experts": 0}
+    # the main model's own
+    merged["train"]["initialize_from"] = tier.get("train", {}).get("initialize_from", "")
+    merged["batch"]["mixture"] = tier.get("batch", {}).get("mixture", {})
+    sizes = [size for key, size in tier.get("vocab", {}).items() if key.endswith("_size")]
+    if merged["vocab"].get("shared") and len(sizes) == 1:  # one model has one size, whichever side names it
+        merged["vocab"].update(source_size=sizes[0], target_size=sizes[0])
+    return {"up_to": tier.get("up_to", 0), **merged}
+
+
+def _check_parts(candidates: Sequence[Any]) -> None:
+    for index, candidate in enumerate(candidates):
+        for part in SAME_FOR_ALL:
+            if isinstance(candidate, dict) and part in candidate:
+                raise ValueError(
+                    f"baselines.search.candidates[{index}].{part}: validation losses compare only with the same "
+                    f"vocabulary and batch; move it to baselines.tiers"
+                )
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Nested mappings are merged, anything else is replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        nested = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = merge(merged[key], value) if nested else value
+    return merged

@@ -1,0 +1,45 @@
+"""The search for bilingual models: `make baselines`, and the run that finds its work done."""
+
+import csv
+import json
+
+from tests.system.place import run
+
+# The second is the tier of the smoke run, whose models are there already.
+SEARCH = "baselines.search={pairs: 2, candidates: [{name: brief, train: {max_steps: 3}}, {name: as_it_is}]}"
+
+
+def test_the_better_candidate_is_found_once_and_its_models_are_those_of_the_run(place, smoke):
+    asked = (f"'{SEARCH}'", "name=searched", "score.resamples=100")
+    found = run([*place.command(*asked, target="baselines"), "LANG_PAIRS=de-en tr-en"], timeout=120)
+    assert found.returncode == 0, found.stderr
+    ran = [line.removesuffix(": running") for line in found.stderr.splitlines() if line.endswith(": running")]
+    assert sorted(ran) == ["train candidate brief de-en", "train candidate brief tr-en"]
+    assert "search: brief, as_it_is on de-en, tr-en" in found.stderr
+    assert "3 of 4 candidates trained, ETA " in found.stderr
+    assert "search: tr-en takes as_it_is; validation cross-entropy brief " in found.stderr
+    header, *lines = [line.split() for line in found.stdout.splitlines()]
+    assert header[:3] == ["pair", "rows", "candidate"]
+    assert [(line[0], line[2]) for line in lines] == [("de-en", "as_it_is"), ("tr-en", "as_it_is")]
+
+    done = run([*place.command(*asked), "LANG_PAIRS=de-en tr-en"], timeout=120)
+    assert done.returncode == 0, done.stderr
+    ran = [line.removesuffix(": running") for line in done.stderr.splitlines() if line.endswith(": running")]
+    assert ran == ["score searched", "report searched"]
+    results = place.root / "runs" / "searched"
+    with (results / "search.csv").open(newline="") as stream:
+        trials = list(csv.DictReader(stream))
+    assert [(trial["pair"], trial["candidate"], trial["chosen"]) for trial in trials] == [
+        ("de-en", "brief", "0"),
+        ("de-en", "as_it_is", "1"),
+        ("tr-en", "brief", "0"),
+        ("tr-en", "as_it_is", "1"),
+    ]
+    assert float(trials[0]["validation_loss"]) > float(trials[1]["validation_loss"])
+    record = json.loads((results / "run.json").read_text(encoding="utf-8"))
+    assert record["baseline_search"]["tr-en"] == {"candidate": "as_it_is", "carried_over_from": None}
+    with (results / "scores.csv").open(newline="") as stream:
+        scores = {(r["pair"], r["system"], r["metric"]): float(r["score"]) for r in csv.DictReader(stream)}
+    assert {line[0]: line[-1] for line in lines} == {
+        pair: f"{scores[pair, 'bilingual', 'bleu']:.2f}" for pair in ("de-en", "tr-en")
+    }

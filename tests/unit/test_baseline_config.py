@@ -1,0 +1,109 @@
+"""Tiers and candidates of the bilingual baselines: what they inherit, and which mistakes are named."""
+
+import pytest
+
+from pipeline.baseline_config import BaselinesConfig, complete
+from pipeline.config import compose_tree, load_config
+from pipeline.schema import build
+
+SEARCH = "baselines.search={pairs: 2, candidates: [%s]}"
+FREESOFT38 = ["recipes=freesoft38/dense", "corpus.path=somewhere"]
+
+
+@pytest.fixture(scope="module")
+def smoke():
+    return compose_tree("config", ["recipes=smoke"])
+
+
+def test_a_candidate_is_the_tier_with_its_settings():
+    config = load_config(
+        [
+            "recipes=demo",
+            SEARCH
+            % "{name: wide, model: {ffn_dim: 640}, train: {schedule: {kind: cosine, floor: 1e-5}, max_steps: 999}}",
+        ]
+    )
+    search = config.baselines.search
+    assert search is not None
+    for tier in config.baselines.tiers:
+        wide = search.candidate("wide").of(tier)
+        assert (wide.model.ffn_dim, wide.model.dropout) == (640, tier.model.dropout)
+        assert (wide.train.schedule.kind, wide.train.max_tokens) == ("cosine", tier.train.max_tokens)
+        assert (wide.up_to, wide.vocab, wide.batch) == (tier.up_to, tier.vocab, tier.batch)
+        assert wide.model.moe.num_experts == 0
+
+
+def test_a_candidate_without_settings_is_the_tier():
+    config = load_config(["recipes=smoke", SEARCH % "{name: as_it_is}"])
+    assert load_config(["recipes=smoke"]).baselines.search is None
+    assert [config.baselines.search.candidates[0].of(tier) for tier in config.baselines.tiers] == config.baselines.tiers
+
+
+def test_without_tiers_there_is_no_search():
+    baselines = load_config([*FREESOFT38, "baselines.tiers=[]"]).baselines
+    assert (baselines.tiers, baselines.search) == ([], None)
+
+
+def test_all_runs_of_the_experiment_share_their_baselines():
+    config = load_config([*FREESOFT38, "train.max_tokens=2000000"])
+    assert config.baselines.search is not None
+    assert [tier.train.max_tokens for tier in config.baselines.tiers] == [100_000, 200_000, 300_000]
+    for change in (
+        ["recipes=freesoft38/moe_8e_12l", "train.seed=2"],
+        ["recipes=freesoft38/moe_32e", "train.learning_rate=1e-4", "train.validate_every=7", "model.dropout=0.2"],
+    ):
+        other = load_config([*FREESOFT38, *change, "train.max_tokens=2000000"])
+        assert other.baselines == config.baselines
+    full = load_config(FREESOFT38)
+    assert [tier.train.max_tokens for tier in full.baselines.tiers] == [1_000_000, 2_000_000, 3_000_000]
+    longest = (full.batch.max_source, full.batch.max_target)  # the same sentences are too long for all
+    assert {(tier.batch.max_source, tier.batch.max_target) for tier in full.baselines.tiers} == {longest}
+
+
+def searching(*candidates, pairs=2):
+    return {"search": {"pairs": pairs, "candidates": list(candidates)}}
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (searching({"name": "a"}, {"name": "b"}, {"name": "a"}), r"candidates: a is named twice; give each its own"),
+        (searching(), r"search\.candidates: \[\] must name at least one; or set baselines.search=null"),
+        (searching({"name": ""}), r"search\.candidates: \[''\] must name"),
+        (searching({"model": {"dim": 64}}), r"search\.candidates\[0\]\.name is not set"),
+        (
+            searching({"name": "a", "vocab": {"source_size": 9}}),
+            r"candidates\[0\]\.vocab: validation losses compare only .*; move it to baselines\.tiers",
+        ),
+        (searching({"name": "a"}, {"name": "b", "batch": {}}), r"candidates\[1\]\.batch: validation losses compare"),
+        (searching({"name": "a", "model": {"dimm": 64}}), r"candidates: a\.model\.dimm does not exist; did you mean"),
+        (
+            searching({"name": "a", "train": {"patience": "x"}}),
+            r"candidates: a\.train\.patience='x' must be of type int",
+        ),
+        (searching({"name": "a", "modell": {}}), r"candidates\[0\]\.modell does not exist; did you mean model\?"),
+        (
+            searching({"name": "a"}, pairs=1),
+            r"baselines\.search\.pairs=1 must be at least 2, .* set baselines.search=null",
+        ),
+        ({"search": {"candidates": [{"name": "a"}]}}, r"baselines\.search\.pairs is not set"),
+        ({"search": 3}, r"baselines\.search=3 must be a mapping"),
+        ({"tiers": [{"up_to": 0}, {"up_to": 0}]}, r"only the last tier may have up_to: 0"),
+        ({"serach": None}, r"baselines\.serach does not exist; did you mean search\?"),
+    ],
+)
+def test_mistakes_are_named_with_their_remedy(smoke, section, message):
+    with pytest.raises(ValueError, match=message):
+        build(BaselinesConfig, complete({**smoke, "baselines": {**smoke["baselines"], **section}}), "baselines")
+
+
+def test_what_decoding_averages_must_be_kept_of_candidates_too():
+    asked = ["recipes=smoke", "decode.average=3", "train.checkpoints.last_n=3"]
+    load_config(asked)
+    with pytest.raises(ValueError, match=r"set train.checkpoints.last_n=3 \(it is 2\)"):
+        load_config([*asked, SEARCH % "{name: a, train: {checkpoints: {last_n: 2}}}"])
+
+
+def test_a_share_of_what_is_no_number_is_named_where_it_stands():
+    with pytest.raises(ValueError, match=r"^train.max_tokens='many' must be of type int"):
+        load_config([*FREESOFT38, "train.max_tokens=many"])
