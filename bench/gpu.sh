@@ -8,11 +8,12 @@
 #           parameters: with gradients, AdamW's moments and ZeRO's copies 60 GB.
 #           The CSV of both goes to the folder $OUT if that is set, else to bench/results.
 #   experiment [key=value ...]
-#           a piece of the sweep experiment=freesoft38 (or $EXPERIMENT), as corpus.path=path/to/corpora; all requirements
-#           needed. It is asked to stop after 8 min 30 s ($PIECE seconds), saves what is under way, and the same command
-#           goes on from there; exits 0 when it ended so or all is done. Artifacts and runs are in those of the checkout
-#           or in $PLACE, which is to be kept between pieces. Results so far go to $OUT too, if that is set, as
-#           freesoft38.tar.gz.aa, .ab, ... of at most 15 MiB. RUNTIME=cpu tries it without a device.
+#           a piece of the sweep experiment=freesoft38 (or $EXPERIMENT; then key=value, as corpus.path=path/to/corpora),
+#           all requirements needed. It is asked to stop after 8 min 30 s ($PIECE seconds), saves what is under way, and
+#           the same command goes on from there: exit code 0 when it ended so, or all is done. Eight baselines train at
+#           a time, for one is too small for a device. Artifacts and runs are in the places of the checkout or in
+#           $PLACE, to be kept between pieces. Results so far also go to $OUT, if that is set, as freesoft38.tar.gz.aa,
+#           .ab, ... of 15 MiB at most. RUNTIME=cpu tries it without a device.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -21,17 +22,21 @@ case ${1:-} in moe | train | experiment) bench=$1 && shift ;; esac
 
 experiment() { # key=value ...
   local code=0 experiment=${EXPERIMENT-freesoft38} runs=${PLACE:+$PLACE/}runs began=$SECONDS
-  local name=${NAME:-${experiment:?is empty: set NAME}}
+  local name=${NAME:-$experiment}
+  if [[ -z $name ]]; then echo "error: EXPERIMENT is empty; set NAME, of the sweep" >&2 && return 1; fi
   timeout --preserve-status --signal=TERM --kill-after=25 "${PIECE:-510}" "$python" -m pipeline sweep \
     ${experiment:+"experiment=$experiment"} "name=$name" "runtime=${RUNTIME:-gpu}" "runtime.runs=$runs" \
-    "runtime.artifacts=${PLACE:-data}/artifacts" "$@" || code=$?
+    "runtime.artifacts=${PLACE:-data}/artifacts" runtime.parallel_baselines=8 "$@" || code=$?
   if [[ -n ${OUT:-} && -d $runs/$name ]]; then
     rm -f "$OUT/$name".tar.gz.*
     tar --create --gzip --directory "$runs" "$name" | split --bytes=15M - "$OUT/$name.tar.gz."
   fi
   case $code in
     0) echo "all is done, in $runs/$name" ;;
-    75) echo "this piece ended in order after $((SECONDS - began)) s; what is left is in the table above, and the same command goes on" ;;
+    75)
+      echo "this piece ended in order after $((SECONDS - began)) s; the table above says what is done and what is left," \
+        "and the same command goes on"
+      ;;
     *) echo "error: this piece ended with exit code $code after $((SECONDS - began)) s" >&2 && return "$code" ;;
   esac
 }

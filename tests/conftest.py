@@ -4,6 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy machine")
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAINED = {"smoke": "smoke", **dict.fromkeys(("straight", "alone", "dense", "spiky", "kept_three"), "trained")}

@@ -86,7 +86,7 @@ def test_clients_that_go_hold_up_nobody(server, text):
         list(clients.map(ask, range(2)))
     began = time.monotonic()
     server.translated("Guten Tag.")
-    assert time.monotonic() - began < 10  # and not the minute that either takes
+    assert time.monotonic() - began < 30  # and not the minute that either takes
 
 
 def test_a_port_in_use_is_told_before_the_model_is_loaded(place, server):
