@@ -135,8 +135,9 @@ format: $(READY) ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 
 test: $(READY) ## unit, golden, parallel and system tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 tests/unit tests/golden
-	$(BIN)/python -m pytest tests/parallel tests/system
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder \
+		-m "not long and not quiet" tests/system tests/parallel tests/golden tests/unit
+	$(BIN)/python -m pytest -m "quiet and not long" tests/parallel tests/system
 
 test-full: $(READY) ## all tests, the long ones too
 	$(BIN)/python -m pytest -m "long or not long"

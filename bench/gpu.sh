@@ -1,25 +1,61 @@
 #!/usr/bin/env bash
-# A benchmark on one CUDA device, in under 8 minutes, with whatever `python3` has there: bench/gpu.sh [moe|train] [options].
-# The CSV goes to the folder $OUT if that is set, else to bench/results. Wheels in a folder `wheels/` are used from there.
+# Work for one CUDA device in pieces of under 9 minutes, with whatever `python3` has there:
+# bench/gpu.sh [moe|train|experiment] [options]. Nothing is fetched: wheels in the folder $WHEELS (wheels/) are used.
 #   moe     the table of bench.moe (torch is enough; peers that cannot be imported say so). At M=1024, H=8192, E=128 a
 #           layer has 2.15 G parameters, 8.6 GB in float32; all variants together with one's gradients, casts and
 #           activations stay under 80 GB. bf16-weights: stored in bfloat16; bf16: cast from float32 in every pass.
 #   train   tokens/s and MFU of training GShard's MoE(16E, 12L), all requirements of the pipeline needed. About 2 G
 #           parameters: with gradients, AdamW's moments and ZeRO's copies 60 GB.
+#           The CSV of both goes to the folder $OUT if that is set, else to bench/results.
+#   experiment [key=value ...]
+#           a piece of the sweep experiment=freesoft38 (or $EXPERIMENT; then key=value, as corpus.path=path/to/corpora),
+#           all requirements needed. It is asked to stop after 8 min 30 s ($PIECE seconds), saves what is under way, and
+#           the same command goes on from there: exit code 0 when it ended so, or all is done. Eight baselines train at
+#           a time, for one is too small for a device. Artifacts and runs are in the places of the checkout or in
+#           $PLACE, to be kept between pieces. Results so far also go to $OUT, if that is set, as freesoft38.tar.gz.aa,
+#           .ab, ... of 15 MiB at most. RUNTIME=cpu tries it without a device.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 bench=moe
-case ${1:-} in moe | train) bench=$1 && shift ;; esac
-if ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
-  echo "error: $python finds no torch with a CUDA device; nothing was measured"
+case ${1:-} in moe | train | experiment) bench=$1 && shift ;; esac
+
+experiment() { # key=value ...
+  local code=0 experiment=${EXPERIMENT-freesoft38} runs=${PLACE:+$PLACE/}runs began=$SECONDS
+  local name=${NAME:-$experiment}
+  if [[ -z $name ]]; then echo "error: EXPERIMENT is empty; set NAME, of the sweep" >&2 && return 1; fi
+  timeout --preserve-status --signal=TERM --kill-after=25 "${PIECE:-510}" "$python" -m pipeline sweep \
+    ${experiment:+"experiment=$experiment"} "name=$name" "runtime=${RUNTIME:-gpu}" "runtime.runs=$runs" \
+    "runtime.artifacts=${PLACE:-data}/artifacts" runtime.parallel_baselines=8 "$@" || code=$?
+  if [[ -n ${OUT:-} && -d $runs/$name ]]; then
+    rm -f "$OUT/$name".tar.gz.*
+    tar --create --gzip --directory "$runs" "$name" | split --bytes=15M - "$OUT/$name.tar.gz."
+  fi
+  case $code in
+    0) echo "all is done, in $runs/$name" ;;
+    75)
+      echo "this piece ended in order after $((SECONDS - began)) s; the table above says what is done and what is left," \
+        "and the same command goes on"
+      ;;
+    *) echo "error: this piece ended with exit code $code after $((SECONDS - began)) s" >&2 && return "$code" ;;
+  esac
+}
+
+if [[ ${RUNTIME:-gpu} = gpu ]] &&
+  ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+  echo "error: $python finds no torch with a CUDA device; nothing was done"
   exit 1
 fi
-if [[ -d wheels ]]; then
+wheels=${WHEELS:-wheels}
+if [[ -d $wheels ]]; then
   site=$(mktemp -d)
   trap 'rm -rf "$site"' EXIT
-  "$python" -m pip install --quiet --no-index --no-deps --target "$site" wheels/*.whl
+  "$python" -m pip install --quiet --no-index --no-deps --target "$site" "$wheels"/*.whl
   export PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
+fi
+if [[ $bench == experiment ]]; then
+  experiment "$@"
+  exit
 fi
 options=(--device cuda --out "${OUT:-bench/results}")
 if [[ $bench == moe ]]; then options+=(--dtype bf16-weights bf16); fi

@@ -4,8 +4,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy machine")
 
 ROOT = Path(__file__).resolve().parent.parent
+TRAINED = {"smoke": "smoke", **dict.fromkeys(("straight", "alone", "dense", "spiky", "kept_three"), "trained")}
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Which tests `make test` runs in the same one of its processes: those that use what was trained for several of
+    them, by the names of fixtures, and else those of a file."""
+    for item in items:
+        shared = [TRAINED[name] for name in getattr(item, "fixturenames", ()) if name in TRAINED]
+        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else item.path.relative_to(ROOT).as_posix()))
 
 
 @dataclass(frozen=True)

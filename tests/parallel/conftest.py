@@ -20,6 +20,7 @@ from pipeline.parallel.launch import launch, process_environment
 from pipeline.tasks import DataConfig
 from pipeline.train.config import CheckpointConfig, TrainConfig
 from pipeline.train.job import TrainJob
+from pipeline.train.retention import apply, forget_after
 from pipeline.train.schedule import ScheduleConfig
 from pipeline.train.spikes import SpikeConfig
 
@@ -42,9 +43,8 @@ class Outcome:
         """A copy as it was after a step, every one of which was kept."""
         kept = Outcome(directory / f"until-{step}")
         shutil.copytree(self.directory, kept.directory)
-        for checkpoint in (kept.directory / "checkpoints").glob("step-*"):
-            if checkpoint.name > step_name(step):
-                shutil.rmtree(checkpoint)
+        forget_after(kept.directory / "checkpoints", step)
+        apply(kept.directory / "checkpoints", CheckpointConfig(every_n=1))
         return kept
 
     def tensors(self, name: str = "") -> dict[str, Tensor]:
@@ -177,10 +177,32 @@ def run_job(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> RunJob:
     return run
 
 
+EVERY = CheckpointConfig(every_n=1)
+
+
 @pytest.fixture(scope="session")
 def straight(run_job: RunJob) -> Outcome:
-    """A run that nothing interrupts."""
-    return run_job(processes=2, ep=2, max_steps=6)
+    """A run that nothing interrupts, with a checkpoint of every step."""
+    return run_job(processes=2, ep=2, max_steps=6, checkpoints=EVERY)
+
+
+@pytest.fixture(scope="session")
+def alone(run_job: RunJob) -> Outcome:
+    """The same on one process."""
+    return run_job(processes=1, ep=1, max_steps=6, checkpoints=EVERY)
+
+
+@pytest.fixture(scope="session")
+def dense(run_job: RunJob) -> Outcome:
+    """Without experts."""
+    return run_job(processes=1, ep=1, max_steps=3, moe=MoEConfig(), checkpoints=EVERY)
+
+
+@pytest.fixture(scope="session")
+def kept_three(run_job: RunJob) -> Outcome:
+    """Saved at steps 2, 3, 4, 6 and 8, all but the last while training went on."""
+    keep = CheckpointConfig(best_k=2, last_n=3, every_n=3, save_every=4)
+    return run_job(processes=2, ep=2, max_steps=8, validate_every=2, checkpoints=keep)
 
 
 @pytest.fixture(scope="session")

@@ -22,13 +22,6 @@ from pipeline.vocab.tokenizer import Vocabulary
 from tests.parallel.conftest import Outcome
 
 
-@pytest.fixture(scope="module")
-def kept_three(run_job):
-    """Saved at steps 2, 3, 4, 6 and 8, all but the last while training went on."""
-    keep = CheckpointConfig(best_k=2, last_n=3, every_n=3, save_every=4)
-    return run_job(processes=2, ep=2, max_steps=8, validate_every=2, checkpoints=keep)
-
-
 def test_a_checkpoint_written_beside_training_is_that_of_its_step(run_job, kept_three):
     """Against one written at the end of a run of three steps, with nothing going on beside it; that run's last
     validation has taken what the window had summed."""

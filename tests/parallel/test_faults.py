@@ -125,6 +125,7 @@ def test_an_error_reaches_processes_of_other_launchers(start):
     assert others == ["process 1 of 3 failed: an error of its own"] * 2
 
 
+@pytest.mark.quiet
 def test_a_process_that_never_comes_is_named(start, tmp_path):
     job = start(store=f"file://{tmp_path}/store", ranks=[0], timeout=2)
     assert job.errors_of(0, within=60) == ["processes 1, 2 of 3 did not join the job within 2 s"]
@@ -158,6 +159,7 @@ def hosts():
         yield both
 
 
+@pytest.mark.quiet
 def test_a_host_that_is_cut_off_is_named_on_both_sides(start, hosts):
     """Processes 1 and 2 are on the host whose cable is pulled; process 0 and the store are not."""
     inside = {rank: hosts[0 if rank == 0 else 1].command([]) for rank in range(3)}
@@ -204,6 +206,7 @@ def a_stopped_process_ends_the_job_which_resumes(straight, prepared, tmp_path, m
         assert torch.equal(tensors[name], tensor), name
 
 
+@pytest.mark.quiet
 def test_a_stopped_process_ends_the_job_which_resumes(straight, prepared, tmp_path, monkeypatch):
     a_stopped_process_ends_the_job_which_resumes(straight, prepared, tmp_path, monkeypatch, limit=4, within=15)
 

@@ -103,6 +103,7 @@ def hosts_are_cut_apart_and_resume(prepared, run_job, hosts, start, out, *, hear
         assert torch.equal(mine[name], tensor), name
 
 
+@pytest.mark.quiet
 def test_hosts_are_cut_apart_and_resume(prepared, run_job, hosts, start, tmp_path):
     hosts_are_cut_apart_and_resume(prepared, run_job, hosts, start, tmp_path, heartbeat=4, within=60)
 

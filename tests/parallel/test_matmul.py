@@ -53,6 +53,6 @@ def test_the_probe_sees_products_of_bfloat16():
     assert float((rounded - a.double() @ b.double()).abs().max()) > 10 * matmul.PROBE_ERROR
 
 
-def test_processes_of_a_job_choose(run_job):
-    ledger = run_job(processes=1, ep=1, max_steps=1).directory / "log" / "ledger.json"
+def test_processes_of_a_job_choose(alone):
+    ledger = alone.directory / "log" / "ledger.json"
     assert json.loads(ledger.read_text())["matmul_library"] == choose_matmul()

@@ -2,11 +2,11 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -16,10 +16,11 @@ from pipeline.model.config import MoEConfig
 from pipeline.parallel.checkpoint import newest
 from pipeline.parallel.launch import JobFailed, process_environment
 from pipeline.parallel.weights import read_state, verify
+from tests.parallel.conftest import make_job
 
 
-def test_resuming_is_bitwise(run_job, straight):
-    first = run_job(processes=2, ep=2, max_steps=3)
+def test_resuming_is_bitwise(run_job, straight, tmp_path):
+    first = straight.until(3, tmp_path)
     assert first.checkpoint().name == "step-00000003"
     resumed = run_job(processes=2, ep=2, max_steps=6, into=first)
     assert [r["step"] for r in resumed.records("train")] == [1, 2, 3, 4, 5, 6]
@@ -30,9 +31,9 @@ def test_resuming_is_bitwise(run_job, straight):
         assert torch.equal(mine[name], tensor), name
 
 
-def test_resuming_on_another_topology_keeps_the_optimizer(run_job, straight):
+def test_resuming_on_another_topology_keeps_the_optimizer(run_job, straight, tmp_path):
     """Saved with experts cut over two processes, resumed on one: the same losses up to rounding."""
-    first = run_job(processes=2, ep=2, max_steps=3)
+    first = straight.until(3, tmp_path)
     resumed = run_job(processes=1, ep=1, max_steps=6, into=first, runtime={"zero_stage": 2})
     for mine, theirs in zip(resumed.records("train"), straight.records("train"), strict=True):
         assert mine["cross_entropy"] == pytest.approx(theirs["cross_entropy"], rel=1e-4), mine["step"]
@@ -58,15 +59,10 @@ def damage(checkpoint):
     shard.write_bytes(content)
 
 
-def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_taken(run_job, straight, caplog):
-    outcome = run_job(processes=1, ep=1, max_steps=1)
-    first = outcome.checkpoint()
-    saved = first.with_name("kept")
-    shutil.copytree(first, saved)
-    run_job(processes=1, ep=1, max_steps=2, into=outcome)
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_taken(run_job, alone, tmp_path, caplog):
+    outcome = alone.until(2, tmp_path)
     second = outcome.checkpoint()
-    if not first.exists():  # only the best and the last stay: put the first back
-        saved.rename(first)
+    first = second.with_name("step-00000001")
     damage(second)
     with pytest.raises(ValueError, match="is damaged"):
         verify(second)
@@ -81,27 +77,28 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_taken(run_job, st
         run_job(processes=1, ep=1, max_steps=3, into=outcome)
 
 
-def run_with_small_files(outcome, tmp_path, **changes):
+def run_with_small_files(job, tmp_path):
     """A file-size limit of 64 kB stands in for the full disk: an OSError from the same write."""
     script = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536));"
         "sys.argv = ['train', sys.argv[1]]; import runpy; runpy.run_module('pipeline.train', run_name='__main__')"
     )
-    job_file = outcome.directory / "log" / "job.json"
-    job = json.loads(job_file.read_text())
-    job["train"] |= changes
-    job_file.write_text(json.dumps(job))
+    job_file = job.log / "job.json"
+    job_file.write_text(json.dumps(asdict(job)))
     environment = {**os.environ, **process_environment(0, 1, 1, tmp_path / "store"), "BABELSHARD_PARENT": "0"}
     return subprocess.run(
         [sys.executable, "-c", script, str(job_file)], env=environment, capture_output=True, text=True
     )
 
 
-def test_a_full_disk_during_a_save_does_not_end_training_but_at_the_end_it_is_one_clear_error(run_job, tmp_path):
-    outcome = run_job(processes=1, ep=1, max_steps=1)
+def test_a_full_disk_during_a_save_does_not_end_training_but_at_the_end_it_is_one_clear_error(
+    prepared, alone, tmp_path
+):
+    outcome = alone.until(1, tmp_path)
     kept = outcome.checkpoint()
-    done = run_with_small_files(outcome, tmp_path, max_steps=5, validate_every=2)
+    job = make_job(prepared, outcome.directory, processes=1, ep=1, max_steps=5, validate_every=2)
+    done = run_with_small_files(job, tmp_path)
     assert done.returncode == 1  # for the last save
     assert "File too large" in (outcome.directory / "log" / "rank-0.error").read_text()
     assert [r["step"] for r in outcome.records("train")] == [1, 2, 3, 4, 5]
@@ -152,8 +149,8 @@ def test_early_stopping_goes_on_counting(run_job):
         (MoEConfig(num_experts=4, expert_dim=32), r"NaN or infinite router logits in layer encoder\.2, .*at step \d+"),
     ],
 )
-def test_divergence_stops_with_an_error_and_keeps_the_checkpoint(run_job, moe, message):
-    good = run_job(processes=1, ep=1, max_steps=2, moe=moe)
+def test_divergence_stops_with_an_error_and_keeps_the_checkpoint(run_job, alone, dense, tmp_path, moe, message):
+    good = (alone if moe.num_experts else dense).until(2, tmp_path)
     with pytest.raises(JobFailed, match=message):
         run_job(processes=1, ep=1, max_steps=40, into=good, learning_rate=1e30, warmup_steps=1, moe=moe)
     verify(good.checkpoint())

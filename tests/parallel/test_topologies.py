@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pipeline.parallel.launch import launch
-from tests.parallel.conftest import Outcome, make_job
+from tests.parallel.conftest import EVERY, Outcome, make_job
 
 BOUND = 1e-4  # of a loss, relative: float32's rounding over 20 steps, which may move a near-tie of a router
 
@@ -43,8 +43,9 @@ def state(outcome):
 
 def round_trip(run_job, prepared, tmp_path, begin, hops, steps, **settings):
     processes, ep, zero_stage = begin
-    first = run_job(processes=processes, ep=ep, max_steps=3, runtime={"zero_stage": zero_stage}, **settings)
-    last = first
+    keep = {"runtime": {"zero_stage": zero_stage}, "checkpoints": EVERY}
+    straight = run_job(processes=processes, ep=ep, max_steps=steps, **keep, **settings)
+    last = first = straight.until(3, tmp_path)
     for number, hop in enumerate((*hops, begin)):
         last = resave(prepared, last, tmp_path / str(number), *hop, max_steps=3, **settings)
         tensors = last.tensors()
@@ -52,7 +53,6 @@ def round_trip(run_job, prepared, tmp_path, begin, hops, steps, **settings):
             assert torch.equal(tensors.pop(name), tensor), f"{name} at {hop}"
         assert not tensors
         assert state(last) == state(first), hop
-    straight = run_job(processes=processes, ep=ep, max_steps=steps, into=first, **settings)
     processes, ep, zero_stage = hops[0]
     there = Outcome(tmp_path / "0")
     resumed = run_job(

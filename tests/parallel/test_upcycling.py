@@ -18,11 +18,6 @@ from pipeline.vocab.tokenizer import Vocabulary, vocabulary_sha256
 from tests.parallel.conftest import make_job
 
 
-@pytest.fixture(scope="module")
-def dense(run_job):
-    return run_job(processes=1, ep=1, max_steps=3, moe=MoEConfig())
-
-
 def build_model(prepared, moe):
     job = make_job(prepared, Path("-"), processes=1, ep=1, moe=moe)
     vocabulary = Vocabulary.load(Path(prepared.vocabulary))
@@ -69,24 +64,23 @@ def test_training_starts_from_the_dense_model_and_resumes_without_it(run_job, de
     run_job(processes=1, ep=1, max_steps=2, into=outcome, **settings)  # its path is gone
 
 
-def test_what_does_not_fit_is_an_error_before_training(run_job, dense, prepared):
+def test_what_does_not_fit_is_an_error_before_training(run_job, dense, alone, prepared):
     path = str(dense.directory)
     with pytest.raises(JobFailed, match=r"expert_dim=32, but .* ffn_dim=64, .* set model.moe.expert_dim=64"):
         run_job(processes=1, ep=1, initialize_from=path)
-    mixture = run_job(processes=1, ep=1, max_steps=1)
     vocabulary = vocabulary_sha256(Path(prepared.vocabulary))
     _, eight = build_model(prepared, MoEConfig(num_experts=8, expert_dim=32))
     with pytest.raises(ValueError, match=r"experts.wi_EMH is \[8, 32, 32\] here, .* is \[4, 32, 32\] there"):
-        initialize_from(mixture.directory, eight, vocabulary)
+        initialize_from(alone.directory, eight, vocabulary)
     _, plain = build_model(prepared, MoEConfig())
     with pytest.raises(ValueError, match=r"feed_forward.wi_MH is not there"):
-        initialize_from(mixture.directory, plain, vocabulary)
+        initialize_from(alone.directory, plain, vocabulary)
     with pytest.raises(ValueError, match="another vocabulary"):
         initialize_from(dense.directory, plain, "0" * 64)
     with pytest.raises(ValueError, match="is neither a checkpoint"):
         initialize_from(Path(prepared.vocabulary), plain, vocabulary)
     _, four = build_model(prepared, MoEConfig(num_experts=4, expert_dim=32))
-    initialize_from(mixture.directory, four, vocabulary)
+    initialize_from(alone.directory, four, vocabulary)
     assert torch.equal(
-        dict(four.named_parameters())["target_embedding_VM"], mixture.tensors()["model.target_embedding_VM"]
+        dict(four.named_parameters())["target_embedding_VM"], alone.tensors()["model.target_embedding_VM"]
     )

@@ -89,6 +89,7 @@ def check_linear(stages, start, few, many, *, limit=LINEAR):
             pytest.fail(f"{stage} takes {per_row} seconds a pair of {few.rows} and {many.rows}")
 
 
+@pytest.mark.quiet
 def test_a_million_pairs_take_flat_memory_and_linear_time(tmp_path):
     """The vocabulary of the million alone is trained on as much text as it ever is."""
     fast = "corpus.rules.language=null"  # the slowest rule, which looks at one row at a time

@@ -86,7 +86,7 @@ def test_clients_that_go_hold_up_nobody(server, text):
         list(clients.map(ask, range(2)))
     began = time.monotonic()
     server.translated("Guten Tag.")
-    assert time.monotonic() - began < 10  # and not the minute that either takes
+    assert time.monotonic() - began < 30  # and not the minute that either takes
 
 
 def test_a_port_in_use_is_told_before_the_model_is_loaded(place, server):
@@ -270,10 +270,10 @@ def test_without_its_model_it_ends_and_says_why(place, results):
 def test_asked_to_stop_it_does_not_load_to_the_end(place, results):
     with started(place, "runtime.processes=1") as loading:
         workers = loading.workers
-        began = time.monotonic()
         loading.process.send_signal(signal.SIGINT)
         assert loading.process.wait(timeout=20) == 0
-        assert time.monotonic() - began < 3
+        loading.reader.join()
+        assert not [line for line in loading.said if line.startswith("ready")]
         assert len(workers) == 1
         assert not [worker for worker in workers if worker.is_running()]
         assert "error" not in "".join(loading.said).lower()

@@ -44,7 +44,7 @@ def test_real_texts_of_fourteen_languages(sample: Path) -> None:
     check([*ODD, *sample_texts(sample / "dev.tsv")])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(texts)
 def test_any_texts(given_texts: list[str]) -> None:
     got = Texts.normalized(pa.array(given_texts, pa.string()))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.corpus.languages import LangPair
@@ -164,7 +164,6 @@ _NAMES = st.lists(st.sampled_from([*_PARTS, "", "ä b"]), min_size=1, max_size=4
 _FILES = st.tuples(st.sampled_from(_DIRECTORIES), _NAMES.filter(lambda n: n.strip(".") and n not in _DIRECTORIES))
 
 
-@settings(deadline=None)
 @given(st.lists(_FILES, min_size=1, max_size=4))
 def test_any_names_are_read_or_are_an_error_that_names_the_directory(paths: list[tuple[str, str]]) -> None:
     with tempfile.TemporaryDirectory() as directory:

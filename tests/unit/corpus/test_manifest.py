@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.corpus.formats import NEEDS
@@ -120,7 +120,6 @@ _FIELDS = ("split", "format", "path", "source", "target", "pair", "columns", "na
            "tag", "archive", "dataset", "revision")  # fmt: skip
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from(["codes", "title", "default_target"]), _ANY, max_size=1),
     st.fixed_dictionaries({"split": st.just("dev"), "format": st.sampled_from([*NEEDS, "elsewhere"])})

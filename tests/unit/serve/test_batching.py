@@ -59,9 +59,12 @@ def test_requests_of_the_same_moment_are_one_call_and_each_gets_its_own():
 
 def test_a_request_alone_waits_only_so_long():
     async def work():
-        began = time.monotonic()
-        await Waiting(wait_ms=20).ask("a")
-        assert 0.02 <= time.monotonic() - began < 0.5
+        took = []
+        for _ in range(5):
+            began = time.monotonic()
+            await Waiting(wait_ms=20).ask("a")
+            took.append(time.monotonic() - began)
+        assert 0.02 <= min(took) < 0.5
 
     asyncio.run(work())
 

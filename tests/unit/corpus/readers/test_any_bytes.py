@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.corpus.readers.written import COMPRESSIONS, FORMATS, rows_of
 
-QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # files of a busy machine
 # What a cell of every format can hold: no tab and no line end, nothing that XML leaves out, no byte order mark.
 _CELL = st.text(
     alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn"], exclude_characters="\ufeff\ufffe"),
@@ -64,7 +63,6 @@ def _check(paths: Sequence[Path], format_: str) -> None:
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-@QUICK
 @given(data=st.data())
 def test_any_bytes_give_rows_or_name_the_file(format_: str, data: st.DataObject) -> None:
     suffix = data.draw(st.sampled_from(["", "", *COMPRESSIONS])) if format_ != "parquet" else ""
@@ -77,7 +75,6 @@ def test_any_bytes_give_rows_or_name_the_file(format_: str, data: st.DataObject)
         _check([path], format_)
 
 
-@QUICK
 @given(source=_files("tsv"), target=_files("tsv"))
 def test_any_two_files_give_rows_or_name_one(source: bytes, target: bytes) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -88,7 +85,7 @@ def test_any_two_files_give_rows_or_name_one(source: bytes, target: bytes) -> No
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
-@settings(QUICK, max_examples=30)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_damaged_compression_gives_rows_or_names_the_file(suffix: str, data: st.DataObject) -> None:
     content = bytearray(COMPRESSIONS[suffix](FORMATS["tsv"](data.draw(_ROWS))))
@@ -101,7 +98,7 @@ def test_damaged_compression_gives_rows_or_names_the_file(suffix: str, data: st.
 
 
 @pytest.mark.parametrize("format_", [*FORMATS, "aligned"])
-@settings(QUICK, max_examples=40)
+@settings(max_examples=40)
 @given(rows=_ROWS, suffix=st.sampled_from(sorted(COMPRESSIONS)))
 def test_written_rows_are_read_back(format_: str, rows: list[tuple[str, str]], suffix: str) -> None:
     suffix = "" if format_ == "parquet" else suffix  # it is compressed inside

@@ -2,7 +2,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.corpus.readers.lines import MAX_LINE_BYTES, read_blocks
@@ -15,7 +15,6 @@ def lines_of(path: Path) -> list[str]:
     return [line for block in read_blocks(path) for line in block.texts().to_pylist()]
 
 
-@settings(deadline=None)  # files of a busy machine
 @given(st.lists(_LINE), st.sampled_from(["\n", "\r\n"]), st.booleans())
 def test_lines_are_given_back(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], end: str, closed: bool
@@ -27,7 +26,6 @@ def test_lines_are_given_back(
     assert lines_of(path) == expected
 
 
-@settings(deadline=None)  # files of a busy machine
 @given(st.binary(max_size=60))
 def test_bytes_that_are_no_text_are_named_by_line_and_byte(
     tmp_path_factory: pytest.TempPathFactory, data: bytes
