@@ -119,10 +119,10 @@ def _draw_layer(
 def plot_similarity(distance_PP: Array, labels: Sequence[str], order: Sequence[int]) -> Figure:
     """The matrix of distances in the order of the dendrogram beside it; dark is alike."""
     P = len(order)
-    size = min(max(2.2, 0.19 * P), 7.0)
+    size = min(max(2.6, 0.19 * P), 7.0)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(size + 2.9, size + 0.9), layout="constrained")
-        grid = figure.add_gridspec(1, 2, width_ratios=(1.3, size), wspace=0.0)
+        figure = Figure(figsize=(max(WIDTH, size + 2.9), size + 0.9), layout="constrained")
+        grid = figure.add_gridspec(1, 2, width_ratios=(min(max(1.3, WIDTH - size - 2.0), size), size), wspace=0.0)
         tree, axes = figure.add_subplot(grid[0]), figure.add_subplot(grid[1])
         image = axes.imshow(
             distance_PP[np.ix_(order, order)],
