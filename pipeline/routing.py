@@ -57,7 +57,8 @@ def read_layers(artifact: Artifact) -> dict[str, dict[str, Any]]:
 
 
 def _sum(parts: Sequence[Any]) -> Any:
-    """Numbers of the same place in nested mappings and lists, added up."""
+    """Numbers of the same place in nested mappings and lists, added up; rounded, and so the same for any number of
+    parts."""
     first = parts[0]
     if isinstance(first, dict):
         return {key: _sum([part[key] for part in parts]) for key in first}

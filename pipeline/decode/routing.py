@@ -80,10 +80,7 @@ class Recorder:
             name: {
                 pair: {
                     "tokens": int(self.tokens[name][index]),
-                    **{
-                        measure: [round(value, 4) for value in sum_E]  # the same for any number of processes
-                        for measure, sum_E in zip(MEASURES, sums_PXE[index].tolist(), strict=True)
-                    },
+                    **dict(zip(MEASURES, sums_PXE[index].tolist(), strict=True)),
                 }
                 for index, pair in enumerate(pairs)
             }

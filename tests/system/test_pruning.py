@@ -121,7 +121,9 @@ def test_routing_is_the_same_where_processes_share_the_experts(place, finished, 
     for name in ("train", "encode", "vocab", "clean"):
         (tmp_path / name).symlink_to(place.root / "artifacts" / name)
     found = routing(Store(tmp_path), finished.model, decode=finished.decode, runtime=runtime, label="sharded")
-    assert "experts while decoding: cut over 2 processes" in (found.path / "log" / "rank-0.log").read_text()
+    assert "experts while decoding: cut over 2 processes" in (found.path / "log" / "rank-0.out").read_text(
+        encoding="utf-8"
+    )
     recorded = json.loads((finished.directory / "routing.json").read_text(encoding="utf-8"))["layers"]
     for layer, pairs in read_layers(found).items():
         for pair, measures in pairs.items():
