@@ -22,7 +22,7 @@ class Merge:
 def average_linkage(distance_PP: NDArray[np.float64]) -> list[Merge]:
     """Merges in rising order of height (UPGMA): the distance of two clusters is the mean over the pairs across. Of two
     clusters that merge, each is turned so that the ends which meet are as close as can be; ties go to the earlier."""
-    clusters = [(place,) for place in range(len(distance_PP))]
+    clusters: list[tuple[int, ...]] = [(place,) for place in range(len(distance_PP))]
     between = distance_PP.astype(np.float64).copy()
     np.fill_diagonal(between, np.inf)
     merges: list[Merge] = []

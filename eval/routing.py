@@ -50,12 +50,13 @@ class LayerUse:
 
     @property
     def num_experts(self) -> int:
-        return self.chosen_PE.shape[1]
+        return int(self.chosen_PE.shape[1])
 
     @property
     def use_PE(self) -> Array:
         """Share of a pair's choices that go to each expert; rows sum to one, or are zero where nothing was chosen."""
-        return self.chosen_PE / np.maximum(self.chosen_PE.sum(axis=1, keepdims=True), 1.0)
+        sums_P1: Array = np.maximum(self.chosen_PE.sum(axis=1, keepdims=True), 1.0)
+        return self.chosen_PE / sums_P1
 
     @property
     def relative_PE(self) -> Array:
@@ -148,8 +149,9 @@ def _at_end(values: Sequence[float]) -> float:
 def distances(layers: Sequence[LayerUse]) -> Array:
     """Jensen-Shannon distance [P, P] of pairs by the experts that they use: the square root of the divergence (base 2)
     of their distributions over a layer's experts, mean over layers. 0 is the same use, 1 no expert in common."""
-    divergence_PP = np.mean([_divergence(layer.use_PE) for layer in layers], axis=0)
-    return np.sqrt(np.clip(divergence_PP, 0.0, 1.0))
+    divergence_PP: Array = np.mean([_divergence(layer.use_PE) for layer in layers], axis=0)
+    distance_PP: Array = np.sqrt(np.clip(divergence_PP, 0.0, 1.0))
+    return distance_PP
 
 
 def _divergence(use_PE: Array) -> Array:

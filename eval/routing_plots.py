@@ -146,25 +146,21 @@ def plot_similarity(distance_PP: Array, labels: Sequence[str], order: Sequence[i
 
 def _draw_tree(axes: Axes, distance_PP: Array, order: Sequence[int]) -> None:
     """Leaves on the right, level with the rows of the matrix; the height of a merge goes to the left."""
-    height = {(leaf,): 0.0 for leaf in order}
+    height = {frozenset((leaf,)): 0.0 for leaf in order}
     place = {leaf: float(index) for index, leaf in enumerate(order)}
     for merge in average_linkage(distance_PP):
         ends = [float(np.mean([place[leaf] for leaf in side])) for side in (merge.left, merge.right)]
-        starts = [_height_of(height, side) for side in (merge.left, merge.right)]
+        starts = [height[frozenset(side)] for side in (merge.left, merge.right)]
         axes.plot(
             [starts[0], merge.height, merge.height, starts[1]],
             [ends[0], ends[0], ends[1], ends[1]],
             color=MUTED,
             linewidth=1,
         )
-        height[merge.members] = merge.height
+        height[frozenset(merge.members)] = merge.height
     axes.set_ylim(len(order) - 0.5, -0.5)
     axes.invert_xaxis()
     axes.axis("off")
-
-
-def _height_of(height: Mapping[tuple[int, ...], float], members: tuple[int, ...]) -> float:
-    return height.get(members, height.get(members[::-1], 0.0))
 
 
 def plot_training(training: Mapping[str, LayerTraining], num_experts: int) -> Figure:
