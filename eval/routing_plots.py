@@ -21,7 +21,7 @@ from eval.routing import LayerTraining, LayerUse
 COLOURS = "viridis"  # even steps of lightness, so that it is read without colour too; dark is the end that counts
 WIDTH = 8.8  # inches
 _REACHES = (1.5, 2.0, 3.0, 5.0, 10.0)  # ends of the scale of use, above and below a uniform share
-_INSIDE = 0.98  # of the cells, by which it is chosen
+_INSIDE = 0.95  # of the cells, by which it is chosen
 _PAGE = 10.0  # inches that a figure may be high
 _NUMBERED = 48  # experts of a layer that can be named beside their rows
 _ALL = "all"
