@@ -147,6 +147,13 @@ def load_losses(run_dir: Path, event: str) -> list[LossPoint]:
     return [points[step] for step in sorted(points)]
 
 
+def load_events(run_dir: Path, event: str) -> list[Json]:
+    """Records of one event of metrics.jsonl as they are, by step, of a step the last."""
+    lines = [line for _, line in _json_lines(run_dir / "metrics.jsonl") if line.get("event") == event]
+    by_step = {int(line["step"]): line for line in lines}
+    return [by_step[step] for step in sorted(by_step)]
+
+
 def _read_text(path: Path) -> str:
     if not path.is_file():
         raise ValueError(f"{path} does not exist; it is required, check the run directory")

@@ -5,30 +5,28 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.config import ROOT, compose_tree
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import UNNAMED
-from pipeline.decode.job import RoutingJob
 from pipeline.decode.pruning import SMALLEST, Pruning, check_gates, smallest
 from pipeline.decode.ranking import Metric, choose, rounded, score
 from pipeline.model.config import ModelConfig
 from pipeline.model.flops import count_parameters
-from pipeline.parallel.cluster import check_launcher, launch_job
+from pipeline.parallel.cluster import check_launcher
 from pipeline.parallel.config import RuntimeConfig
+from pipeline.routing import read_layers, routing
 from pipeline.schema import build
-from pipeline.stage import Artifact, Stage, Store, check_writable, write_atomically
+from pipeline.stage import Artifact, Store, check_writable, write_atomically
 from pipeline.systems import translation
 from pipeline.translation import PRUNED, FinishedRun
 
 logger = logging.getLogger(__name__)
 
-SPLIT = "dev"
 BYTES = 4  # of a parameter in float32
-_ROUTING = "routing.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +79,11 @@ def prune(config: PruningConfig) -> Path:
     check_writable(directory, "runtime.runs")
     encoded = _encoded(store, run)
     evidence = _evidence(config, run, pairs)
-    statistics = _statistics(config, store, run, {pair: encoded[pair] for pair in run.pairs if pair in evidence})
+    recorded = routing(store, run.model, decode=run.decode, runtime=config.runtime, label=run.name)
+    statistics = {
+        name: {pair.name: of_pairs[pair.name] for pair in run.pairs if pair in evidence}
+        for name, of_pairs in read_layers(recorded).items()
+    }
     pruning = _pruning(config, run, model, pairs, evidence, statistics, at_least)
     path = directory / f"{_name(config, pairs)}.json"
     before, after = _translations(config, store, run, pairs, encoded, pruning)
@@ -124,48 +126,6 @@ def _evidence(config: PruningConfig, run: FinishedRun, pairs: Sequence[LangPair]
     sources, targets = {pair.src for pair in pairs}, {pair.tgt for pair in pairs}
     found = {pair: (pair.src in sources, pair.tgt in targets) for pair in run.pairs}
     return {pair: sides for pair, sides in found.items() if any(sides)}
-
-
-def _statistics(
-    config: PruningConfig, store: Store, run: FinishedRun, encoded: Mapping[LangPair, Artifact]
-) -> dict[str, Any]:
-    """What was recorded: layer -> pair -> measure (`pipeline.decode.routing`)."""
-
-    def fill(out: Path) -> None:
-        job = RoutingJob(
-            pairs=[pair.name for pair in encoded],
-            encoded=[str(artifact.path) for artifact in encoded.values()],
-            split=SPLIT,
-            vocabulary=str(run.vocabulary.path),
-            checkpoints=str(run.model.path / "checkpoints"),
-            out=str(out),
-            decode=replace(run.decode, precision="fp32"),
-            runtime=config.runtime,
-        )
-        label = f"routing of {', '.join(job.pairs)}"
-        launch_job("pipeline.decode.routing", asdict(job), directory=out / "log", runtime=job.runtime, title=label)
-        parts = [out / f"routing.rank-{rank}.json" for rank in range(job.runtime.processes)]
-        total = _sum([json.loads(part.read_text(encoding="utf-8")) for part in parts])
-        (out / _ROUTING).write_text(json.dumps(total, indent=1), encoding="utf-8")
-        for part in parts:
-            part.unlink()
-
-    average = [run.decode.average, run.decode.average_of]
-    slice_ = {"split": SPLIT, "pairs": [pair.name for pair in encoded], "average": average}
-    inputs = {"vocabulary": run.vocabulary, "model": run.model, **{p.name: a for p, a in encoded.items()}}
-    stage = Stage(name="routing", version=1, config=slice_, inputs=inputs, run=fill, label=run.name)
-    found: dict[str, Any] = json.loads((store.get(stage).path / _ROUTING).read_text(encoding="utf-8"))
-    return found
-
-
-def _sum(parts: Sequence[Any]) -> Any:
-    """Numbers of the same place in nested mappings and lists, added up."""
-    first = parts[0]
-    if isinstance(first, dict):
-        return {key: _sum([part[key] for part in parts]) for key in first}
-    if isinstance(first, list):
-        return [_sum(values) for values in zip(*parts, strict=True)]
-    return round(sum(parts), 4)
 
 
 def _pruning(

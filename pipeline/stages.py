@@ -1,4 +1,5 @@
-"""The whole DAG on one page: corpus (to clean) -> vocab -> encode -> train -> translate, then baselines, score, report.
+"""The whole DAG on one page: corpus (to clean) -> vocab -> encode -> train -> translate, routing, then baselines,
+score, report.
 
 Each function here returns the artifact of one stage; `train_run` strings them together. Heavy imports wait until a
 stage really runs, so a run that has nothing to do says so at once.
@@ -16,6 +17,7 @@ from pipeline.corpora import Corpus, clean, prepare_corpus
 from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.parallel.cluster import check_launcher
+from pipeline.routing import ROUTING, routing
 from pipeline.run_record import data_record, lay_out, publish_run, run_record
 from pipeline.stage import Artifact, Stage, Store, check_writable
 from pipeline.systems import System, Trained, prepare, train_and_translate
@@ -34,9 +36,10 @@ def train_run(config: RunConfig) -> Path:
     prepare_baselines(config, store, cleaned, rows)
     end_workers()  # training needs their memory
     model = train_and_translate(config, store, cleaned, moe)
+    routed = record_routing(config, store, model)
     compared = baselines(config, store, cleaned, rows)
     scores = score(config, store, corpus, cleaned, encoded, model, compared)
-    report = write_report(config, store, scores, model.model)
+    report = write_report(config, store, scores, model.model, routed)
     directory = publish_run(report, ROOT / config.runtime.runs / config.name)
     if not store.ran:
         logger.info("nothing to do: all %d stages are up to date", len(store.reused))
@@ -125,6 +128,13 @@ def write_data(
     return store.get(Stage(name="data", version=1, config=settings, inputs=inputs, run=run, label=config.name))
 
 
+def record_routing(config: RunConfig, store: Store, trained: Trained) -> Artifact | None:
+    """routing.json, of a model with experts."""
+    if not trained.system.model.moe_layers():
+        return None
+    return routing(store, trained.model, decode=config.decode, runtime=config.runtime, label=trained.system.label)
+
+
 def score(
     config: RunConfig,
     store: Store,
@@ -169,7 +179,9 @@ def score(
     return store.get(Stage(name="score", version=4, config=decisive, inputs=inputs, run=run, label=config.name))
 
 
-def write_report(config: RunConfig, store: Store, scores: Artifact, model: Artifact) -> Artifact:
+def write_report(
+    config: RunConfig, store: Store, scores: Artifact, model: Artifact, routed: Artifact | None
+) -> Artifact:
     def run(out: Path) -> None:
         from eval.report import write_report
 
@@ -180,9 +192,12 @@ def write_report(config: RunConfig, store: Store, scores: Artifact, model: Artif
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(source.read_bytes())
         (out / "metrics.jsonl").write_bytes((model.path / "log" / "metrics.jsonl").read_bytes())
+        if routed is not None:
+            (out / ROUTING).write_bytes((routed.path / ROUTING).read_bytes())
         write_report(out)
 
-    stage = Stage(name="report", version=3, config={}, inputs={"scores": scores}, run=run, label=config.name)
+    inputs = {"scores": scores, **({"routing": routed} if routed is not None else {})}
+    stage = Stage(name="report", version=4, config={}, inputs=inputs, run=run, label=config.name)
     return store.get(stage)
 
 

@@ -57,6 +57,7 @@ class RoutingJob:
     out: directory of `routing.rank-N.json`. The other fields as in TranslateJob.
     """
 
+    title: str
     pairs: list[str]
     encoded: list[str]
     split: str

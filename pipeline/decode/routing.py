@@ -5,7 +5,7 @@ G groups, S tokens of a group, K choices of a token, E experts, P language pairs
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from pipeline.batch.assembly import assemble
 from pipeline.batch.batch import Batch
 from pipeline.batch.config import GroupShape
 from pipeline.decode.job import RoutingJob
-from pipeline.decode.model import load_model
+from pipeline.decode.model import load_model, outline
+from pipeline.decode.placement import join_peers
 from pipeline.model.gating import Gating
 from pipeline.model.routers import Routing
+from pipeline.model.selection import Selection
 from pipeline.model.tokens import Tokens
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.device import Place
@@ -55,18 +57,17 @@ class Recorder:
 
     def _watch(self, name: str) -> Any:
         def note(_module: Any, arguments: tuple[Tensor, Tokens], routing: Routing) -> None:
-            decision, tokens = routing.decision, arguments[1]
-            assert isinstance(decision, Gating)
-            self._add(name, decision, tokens)
+            self._add(name, routing.decision, arguments[1])
 
         return note
 
-    def _add(self, name: str, decision: Gating, tokens: Tokens) -> None:
+    def _add(self, name: str, decision: Gating | Selection, tokens: Tokens) -> None:
         sums_PXE = self.sums[name]
         E, cells = decision.num_experts, tokens.num_pairs * decision.num_experts
-        cell_GSK = tokens.pair_GS.unsqueeze(-1) * E + decision.expert_GSK
-        asked_GSK = decision.asked_GSK.double()
-        weight_GSK = decision.weight_GSK.double() * asked_GSK
+        expert_GSK, asked_GSK, weight_GSK = choices(decision)
+        cell_GSK = tokens.pair_GS.unsqueeze(-1) * E + expert_GSK
+        asked_GSK = asked_GSK.double()
+        weight_GSK = weight_GSK.double() * asked_GSK
         for index, value_GSK in enumerate((asked_GSK, weight_GSK, asked_GSK[..., :1], weight_GSK[..., :1])):
             cell_N = cell_GSK[..., : value_GSK.shape[-1]].flatten()
             sum_N = torch.zeros(cells, dtype=torch.float64, device=cell_N.device)
@@ -79,15 +80,27 @@ class Recorder:
             name: {
                 pair: {
                     "tokens": int(self.tokens[name][index]),
-                    **{
-                        measure: [round(value, 4) for value in sum_E]  # the same for any number of processes
-                        for measure, sum_E in zip(MEASURES, sums_PXE[index].tolist(), strict=True)
-                    },
+                    **dict(zip(MEASURES, sums_PXE[index].tolist(), strict=True)),
                 }
                 for index, pair in enumerate(pairs)
             }
             for name, sums_PXE in self.sums.items()
         }
+
+
+def choices(decision: Gating | Selection) -> tuple[Tensor, Tensor, Tensor]:
+    """Experts of each token, best first, whether the token has them, and with what weight, each [G, S, K].
+
+    Where experts choose, K is E, and a token's best is the expert that takes it with the largest weight."""
+    if isinstance(decision, Gating):
+        return decision.expert_GSK, decision.asked_GSK, decision.weight_GSK
+    G, S = decision.valid_GS.shape
+    token_V, expert_V = decision.token_X[decision.filled_X], decision.expert_X[decision.filled_X]
+    weight_TE = decision.weight_X.new_full((G * S, decision.num_experts), -1.0)  # below that of any that is taken
+    weight_TE[token_V, expert_V] = decision.weight_X[decision.filled_X]
+    sorted_TE, expert_TE = weight_TE.sort(dim=-1, descending=True, stable=True)
+    asked_TE, size = sorted_TE >= 0, (G, S, decision.num_experts)
+    return expert_TE.view(size), asked_TE.view(size), sorted_TE.view(size)
 
 
 def batches(data: Sequence[EncodedSplit]) -> Iterator[Batch]:
@@ -114,12 +127,17 @@ def _batch(rows: Sequence[tuple[int, int, int]], data: Sequence[EncodedSplit]) -
 
 
 @torch.inference_mode()
-def record(model: Transformer, data: Sequence[EncodedSplit], pairs: Sequence[str], part: slice, stop: Any) -> Recorder:
-    """What the model's tokens choose in every `part`-th batch of the data."""
+def record(
+    model: Transformer,
+    data: Sequence[EncodedSplit],
+    pairs: Sequence[str],
+    rounds: Sequence[Batch],
+    check: Callable[[], None],
+) -> Recorder:
+    """What the model's tokens choose in these batches. check: called before each; raises where nobody waits."""
     with Recorder(model, len(pairs)) as recorder:
-        for batch in list(batches(data))[part]:
-            if stop:
-                raise Stopped("routing")
+        for batch in rounds:
+            check()
             model(batch.to(model.target_embedding_VM.device), label_smoothing=0.0)
     return recorder
 
@@ -129,10 +147,32 @@ def work(values: dict[str, Any], stop: StopRequest) -> None:
     place = Place.take(job.runtime)
     data = [EncodedSplit.open(Path(directory), job.split) for directory in job.encoded]
     longest = max(int(max(d.source_lengths.max(), d.target_lengths.max())) for d in data)
-    vocabulary = Vocabulary.load(Path(job.vocabulary))
-    model = load_model(Path(job.checkpoints), vocabulary, longest=longest, config=job.decode, device=place.device)
-    found = record(model, data, job.pairs, slice(place.rank, None, place.world), stop)
-    text = json.dumps(found.to_json(job.pairs), indent=1)
+    vocabulary, checkpoints = Vocabulary.load(Path(job.vocabulary)), Path(job.checkpoints)
+    peers = join_peers(
+        outline(checkpoints, vocabulary, job.decode),
+        job.decode,
+        job.runtime,
+        place,
+        longest=longest,
+        stop=stop,
+        title=job.title,
+    )
+    mesh = None if peers is None else peers.mesh
+    model = load_model(checkpoints, vocabulary, longest=longest, config=job.decode, device=place.device, mesh=mesh)
+    everything = list(batches(data))
+    rounds = everything[place.rank :: place.world]
+    if peers is not None:  # all of them come to every round
+        empty = assemble([], GroupShape(rows=1, source=1, target=1), data)
+        rounds += [empty] * (-(-len(everything) // place.world) - len(rounds))
+
+    def check() -> None:
+        if peers is not None:
+            peers.any(busy=True)
+        elif stop:
+            raise Stopped(job.title)
+
+    found = record(model, data, job.pairs, rounds, check)
+    text = json.dumps(found.to_json(job.pairs))
     write_atomically(Path(job.out, f"routing.rank-{place.rank}.json"), text)
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from pipeline.decode.pruning import Pruning
 from pipeline.decode.ranking import choose, score
 from pipeline.parallel.weights import load_weights
 from pipeline.pruning import load_pruning, prune
+from pipeline.routing import read_layers, routing
 from pipeline.stage import Store
 from pipeline.translate import load_translate, translate
 from pipeline.translation import FinishedRun
@@ -48,6 +50,8 @@ def test_the_run_says_which_experts_its_dev_set_uses(place, pruned, finished):
         assert sum(recorded["first"]) == counts[side]
         assert sum(recorded["chosen"]) == 2 * counts[side]
         assert sum(recorded["weight"]) == pytest.approx(counts[side], rel=1e-6)  # two weights that sum to one
+    routed = json.loads((finished.directory / "routing.json").read_text(encoding="utf-8"))
+    assert pruning.statistics == {name: {"de-en": of["de-en"]} for name, of in routed["layers"].items()}
     scores = {name: score([of["de-en"]], "importance") for name, of in pruning.statistics.items()}
     assert pruning.experts == choose(scores, keep=KEEP, per_layer=True, at_least=dict.fromkeys(scores, 2))
 
@@ -65,6 +69,7 @@ def test_scores_before_are_those_of_the_run(pruned, results):
         assert f"{float(row['before']):.2f}" in done.stdout
         assert f"{float(row['after']):.2f}" in done.stdout
     assert "translate smoke: running" not in done.stderr  # those of the run itself
+    assert "routing smoke: running" not in done.stderr  # the same stage, which training ran
     assert "experts 4 of 8, parameters " in done.stdout
 
 
@@ -106,6 +111,25 @@ def finished_model(finished):
         )
 
     return load
+
+
+@pytest.mark.long
+def test_routing_is_the_same_where_processes_share_the_experts(place, finished, tmp_path):
+    """Up to tokens whose experts were nearly equally good, which a matmul of other sizes may turn."""
+    runtime = load_pruning(["run=smoke", "pairs=[de-en]", *place.directories]).runtime
+    runtime = replace(runtime, processes=2, threads=1, ep=2, decode_experts="sharded")
+    for name in ("train", "encode", "vocab", "clean"):
+        (tmp_path / name).symlink_to(place.root / "artifacts" / name)
+    found = routing(Store(tmp_path), finished.model, decode=finished.decode, runtime=runtime, label="sharded")
+    assert "experts while decoding: cut over 2 processes" in (found.path / "log" / "rank-0.out").read_text(
+        encoding="utf-8"
+    )
+    recorded = json.loads((finished.directory / "routing.json").read_text(encoding="utf-8"))["layers"]
+    for layer, pairs in read_layers(found).items():
+        for pair, measures in pairs.items():
+            assert measures["tokens"] == recorded[layer][pair]["tokens"]
+            for measure in ("chosen", "weight", "first", "first_weight"):
+                assert measures[measure] == pytest.approx(recorded[layer][pair][measure], abs=2)
 
 
 @pytest.mark.long

@@ -7,10 +7,13 @@ import shutil
 import signal
 import subprocess
 import time
+from collections import Counter
 
 import pytest
 import sacrebleu
 
+from eval.results import load_results
+from eval.routing_section import routing_section
 from pipeline.config import ROOT
 from tests.clocks import childrens_seconds
 from tests.parallel.test_resume import children
@@ -33,6 +36,7 @@ def test_every_result_is_there(results):
         "report.html",
         "metrics.jsonl",
         "run.json",
+        "routing.json",
     }
     assert expected <= {path.name for path in results.iterdir()}
 
@@ -80,6 +84,22 @@ def test_the_ledger_says_what_it_cost(results):
     assert record["corpus"]["licence"] == "MPL-2.0"
     events = {json.loads(line)["event"] for line in (results / "metrics.jsonl").read_text().splitlines()}
     assert events == {"train", "validation"}
+
+
+def test_routing_is_recorded_and_drawn(results, tmp_path):
+    section = routing_section(tmp_path, load_results([("", results)]))
+    assert [cells[0] for cells in section["runs"][0]["rows"]] == ["encoder.2", "decoder.2"]
+    sums = Counter()
+    with (tmp_path / "routing.csv").open(encoding="utf-8") as stream:
+        for row in csv.DictReader(stream):
+            for measure in ("share", "weight"):
+                sums[row["layer"], row["pair"], measure] += float(row[measure])
+    assert len(sums) == 2 * 2 * 2
+    for (_, _, measure), total in sums.items():  # two experts a token, whose weights sum to one
+        assert total == pytest.approx(2 if measure == "share" else 1, abs=1e-4)
+    for name in ("experts", "similarity", "training"):
+        assert (tmp_path / f"routing_{name}.png").stat().st_size > 0
+        assert (tmp_path / f"routing_{name}.svg").stat().st_size > 0
 
 
 def test_wandb_recorded_offline_without_asking(place, results):
