@@ -27,7 +27,7 @@ def sentences_section(runs: Sequence[RunResults]) -> Mapping[str, Any] | None:
     metric = _metric(shown)
     train_pairs = {pair: count for run in reversed(shown) for pair, count in run.record.train_pairs.items()}
     pairs = sorted({pair for run in shown for pair in run.record.pairs}, key=lambda pair: (-train_pairs[pair], pair))
-    count = _FEW_SENTENCES if len(pairs) * (len(shown) + 1) > _MANY else _NUM_SENTENCES
+    count = num_sentences(len(pairs), len(shown))
     baselines = next((run for run in shown if BASELINE in _names(run)), None)
     return {
         "metric": METRIC_NAMES[metric],
@@ -38,6 +38,11 @@ def sentences_section(runs: Sequence[RunResults]) -> Mapping[str, Any] | None:
         "count": count,
         "pairs": [_pair(pair, shown, baselines, metric, count) for pair in pairs],
     }
+
+
+def num_sentences(num_pairs: int, num_systems: int) -> int:
+    """Of each kind and pair, so that a page of many stays below two megabytes."""
+    return _FEW_SENTENCES if num_pairs * (num_systems + 1) > _MANY else _NUM_SENTENCES
 
 
 def _names(run: RunResults, pair: str | None = None) -> set[str]:
