@@ -12,8 +12,6 @@ from eval.word_marks import mark_differences
 
 _PREFERRED = ("chrf++", "chrf", "bleu")  # a sentence's BLEU is mostly zero
 _NUM_SENTENCES = 3  # of each kind
-_MANY = 120  # boxes of one sentence over all pairs, from which on there are fewer sentences of each kind
-_FEW_SENTENCES = 2
 
 
 def sentences_section(runs: Sequence[RunResults]) -> Mapping[str, Any] | None:
@@ -27,7 +25,6 @@ def sentences_section(runs: Sequence[RunResults]) -> Mapping[str, Any] | None:
     metric = _metric(shown)
     train_pairs = {pair: count for run in reversed(shown) for pair, count in run.record.train_pairs.items()}
     pairs = sorted({pair for run in shown for pair in run.record.pairs}, key=lambda pair: (-train_pairs[pair], pair))
-    count = num_sentences(len(pairs), len(shown))
     baselines = next((run for run in shown if BASELINE in _names(run)), None)
     return {
         "metric": METRIC_NAMES[metric],
@@ -35,14 +32,9 @@ def sentences_section(runs: Sequence[RunResults]) -> Mapping[str, Any] | None:
         "seeds": len(shown) < len(runs),
         "baselines": baselines.label if baselines else None,
         "length": (LEGIBLE.start, LEGIBLE.stop - 1),
-        "count": count,
-        "pairs": [_pair(pair, shown, baselines, metric, count) for pair in pairs],
+        "count": _NUM_SENTENCES,
+        "pairs": [_pair(pair, shown, baselines, metric) for pair in pairs],
     }
-
-
-def num_sentences(num_pairs: int, num_systems: int) -> int:
-    """Of each kind and pair, so that a page of many stays below two megabytes."""
-    return _FEW_SENTENCES if num_pairs * (num_systems + 1) > _MANY else _NUM_SENTENCES
 
 
 def _names(run: RunResults, pair: str | None = None) -> set[str]:
@@ -55,9 +47,7 @@ def _metric(runs: Sequence[RunResults]) -> str:
     return next((metric for metric in _PREFERRED if all(metric in found for found in scored)), _PREFERRED[-1])
 
 
-def _pair(
-    pair: str, runs: Sequence[RunResults], baselines: RunResults | None, metric: str, count: int
-) -> dict[str, Any]:
+def _pair(pair: str, runs: Sequence[RunResults], baselines: RunResults | None, metric: str) -> dict[str, Any]:
     """The systems that translate the test set of the first that has the pair; others are named in left_out."""
     files = [(run.label, run, SYSTEM) for run in runs if pair in run.record.pairs]
     if baselines is not None and BASELINE in _names(baselines, pair):
@@ -66,7 +56,7 @@ def _pair(
     first = next(iter(translations.values()))
     same = {label: lines for label, lines in translations.items() if _texts(lines) == _texts(first)}
     source, target = files[0][1].record.languages[pair]
-    places = legible_places([line.reference for line in first], count)
+    places = legible_places([line.reference for line in first], _NUM_SENTENCES)
     references = [first[place].reference for place in places]
     hypotheses = [[lines[place].hypothesis for place in places] for lines in same.values()]
     scores = sentence_scores(hypotheses, references, target, metric)
@@ -78,7 +68,7 @@ def _pair(
         "left_out": [label for label in translations if label not in same],
         "groups": [
             (kind, [_sentence(same, place, scores[:, column[place]].tolist()) for place in chosen])
-            for kind, chosen in choose(places, scores, count).items()
+            for kind, chosen in choose(places, scores, _NUM_SENTENCES).items()
         ],
     }
 

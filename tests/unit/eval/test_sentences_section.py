@@ -9,7 +9,7 @@ from eval import number_format
 from eval.pages import environment
 from eval.results import load_results
 from eval.scoring import write_scores
-from eval.sentences_section import num_sentences, sentences_section
+from eval.sentences_section import sentences_section
 
 MakeRun = Callable[..., Path]
 
@@ -85,8 +85,3 @@ def test_all_pairs_but_the_first_are_folded(make_run: MakeRun) -> None:
         '<details class="examples" open>',
         '<details class="examples">',
     ]
-
-
-@pytest.mark.parametrize(("num_pairs", "num_systems", "count"), [(7, 1, 3), (38, 2, 3), (38, 6, 2), (300, 1, 2)])
-def test_many_pairs_of_many_systems_show_fewer_sentences(num_pairs: int, num_systems: int, count: int) -> None:
-    assert num_sentences(num_pairs, num_systems) == count
