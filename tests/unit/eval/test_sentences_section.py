@@ -3,8 +3,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from eval import number_format
 from eval.pages import environment
 from eval.results import load_results
