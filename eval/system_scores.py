@@ -19,8 +19,9 @@ class Score:
 
     @property
     def spread(self) -> float | None:
-        """Half the distance between the lowest and the highest seed; None for one."""
-        return (max(self.seeds) - min(self.seeds)) / 2 if len(self.seeds) > 1 else None
+        """Half the distance between the lowest and the highest seed; None for one, or for one counted twice, as
+        baselines that seeds share."""
+        return (max(self.seeds) - min(self.seeds)) / 2 if len(set(self.seeds)) > 1 else None
 
 
 class Paired(Protocol):
