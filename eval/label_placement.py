@@ -44,6 +44,69 @@ def spread(positions: Sequence[float], gap: float) -> list[float]:
     return placed
 
 
+def label_line_ends(
+    figure: Figure, axes: Axes, ends: Sequence[tuple[float, float, str, str]], ink: str, size: float = 10
+) -> None:
+    """Write each (x, y, text, colour) right of the axes beside the end of its line, moved apart where lines end close
+    together, with a thin line of its colour to the end. Call when limits are final."""
+    if not ends:
+        return
+    figure.draw_without_rendering()
+    bottom, top = axes.get_ylim()
+    points = axes.get_window_extent().height * 72 / figure.dpi
+    heights = spread([y for _, y, _, _ in ends], 1.25 * size * (top - bottom) / points)
+    for (x, y, text, colour), height in zip(ends, heights, strict=True):
+        axes.annotate(
+            text,
+            (x, y),
+            (1.02, height),
+            textcoords=axes.get_yaxis_transform(),
+            va="center",
+            fontsize=size,
+            color=ink,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 1.0,
+                "relpos": (0, 0.5),
+                "shrinkA": 1,
+                "shrinkB": 2,
+            },
+        )
+
+
+def label_columns(
+    figure: Figure, axes: Axes, columns: Sequence[tuple[float, str]], ink: str, line: str, size: float = 9.5
+) -> None:
+    """Write each (x, text) upright above the axes, moved apart where columns stand close together, with a thin line to
+    its place. Call when limits and scale are final."""
+    figure.draw_without_rendering()
+    frame = axes.get_window_extent()
+    starts = [float(axes.transData.transform((x, 0))[0] - frame.x0) / frame.width for x, _ in columns]
+    places = spread(starts, 1.25 * size * figure.dpi / 72 / frame.width)
+    for (_, text), start, place in zip(columns, starts, places, strict=True):
+        axes.annotate(
+            text,
+            (start, 1),
+            (place, 1.05),
+            xycoords="axes fraction",
+            textcoords="axes fraction",
+            rotation=90,
+            ha="center",
+            va="bottom",
+            fontsize=size,
+            color=ink,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": line,
+                "linewidth": 0.8,
+                "relpos": (0.5, 0),
+                "shrinkA": 1,
+                "shrinkB": 0,
+            },
+        )
+
+
 def label_ranges(
     figure: Figure,
     axes: Axes,

@@ -78,10 +78,10 @@ def _metrics(pairs: Sequence[str]) -> list[dict[str, Any]]:
     for step in range(1, 41):
         loss = 3 + 5 / step
         records.append(
-            {"event": "train", "step": step, "target_tokens": 1000 * step, "cross_entropy": loss, "lr": 1e-3}
+            {"event": "train", "step": step, "target_tokens": 1000 * step, "cross_entropy": loss, "seconds": 2.0 * step}
         )
         if step % 10 == 0:
-            validation = {"event": "validation", "step": step, "target_tokens": 1000 * step}
+            validation = {"event": "validation", "step": step, "target_tokens": 1000 * step, "seconds": 2.0 * step}
             validation |= {"cross_entropy": loss + 0.2, "pairs": dict.fromkeys(pairs, loss + 0.2)}
             records.append(validation)
     return records

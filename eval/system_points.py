@@ -1,0 +1,65 @@
+"""What the figures show of a system: its scores and gains by pair, of several seeds the mean."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from eval.language import pair_labels
+from eval.plots import ScorePoint
+from eval.results import RunResults
+from eval.scores import BASELINE, SYSTEM
+from eval.system_scores import SystemScores
+from eval.trendline import TrendPoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """What the figures of scores show, by system; baseline: of the first system that has baselines."""
+
+    gains: Mapping[str, Sequence[TrendPoint]]
+    scores: Mapping[str, Sequence[ScorePoint]]
+    baseline: Sequence[ScorePoint]
+
+    @property
+    def all_scores(self) -> dict[str, Sequence[ScorePoint]]:
+        """Of the systems, and of the baselines if there are any."""
+        return {**self.scores, **({BASELINE: self.baseline} if self.baseline else {})}
+
+
+def points_of(systems: Sequence[SystemScores], runs: Sequence[RunResults]) -> Points:
+    """Of systems and the runs that they are made of; labels of pairs are the shortest that tell them apart."""
+    languages = {pair: sides for run in runs for pair, sides in run.record.languages.items()}
+    labels = pair_labels(list(languages), languages)
+    baselines = (score_points(system, labels, BASELINE) for system in systems)
+    return Points(
+        gains={system.label: found for system in systems if (found := gain_points(system, labels))},
+        scores={system.label: score_points(system, labels) for system in systems},
+        baseline=next(filter(None, baselines), []),
+    )
+
+
+def gain_points(system: SystemScores, labels: Mapping[str, str]) -> list[TrendPoint]:
+    """ΔBLEU over the bilingual baseline of every pair that has one."""
+    return [
+        TrendPoint(
+            pair=pair,
+            label=labels[pair],
+            train_pairs=system.pairs[pair].train_pairs,
+            delta=gain.delta,
+            ci_low=gain.ci_low,
+            ci_high=gain.ci_high,
+        )
+        for pair, gain in system.gains.items()
+    ]
+
+
+def score_points(system: SystemScores, labels: Mapping[str, str], name: str = SYSTEM) -> list[ScorePoint]:
+    """BLEU of the multilingual model, or of the baselines by their name, of every pair that has it."""
+    points = []
+    for pair, row in system.pairs.items():
+        score = system.score(pair, "bleu", name)
+        if score is not None:
+            low, high = score.interval or (score.score, score.score)
+            points.append(
+                ScorePoint(label=labels[pair], train_pairs=row.train_pairs, score=score.score, ci_low=low, ci_high=high)
+            )
+    return points
