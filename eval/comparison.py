@@ -64,10 +64,12 @@ def settings(configs: Mapping[str, Json]) -> Settings:
 def headline_of(groups: Sequence[FlopsGroup], num_pairs: int) -> str:
     """What several systems come to: the best of them, and each against the dense one of equal FLOPs."""
     rows = [rows[0] for group in groups for rows in group.systems]
-    best = max(rows, key=lambda row: row.numbers["bleu"] or 0.0)
-    score, gain = best.numbers["bleu"], best.numbers["delta_bleu"]
+    highest = max(row.numbers["bleu"] or 0.0 for row in rows)
+    best = [row for row in rows if f"{row.numbers['bleu'] or 0.0:.1f}" == f"{highest:.1f}"]
+    gain = max(best, key=lambda row: row.numbers["bleu"] or 0.0).numbers["delta_bleu"]
     pairs = f"{num_pairs} language pairs" if num_pairs > 1 else "one language pair"
-    text = f"{best.id} has the highest mean BLEU of {len(rows)} systems over {pairs}, {score:.1f}"
+    names = " and ".join(row.id for row in best) + (" have" if len(best) > 1 else " has")
+    text = f"{names} the highest mean BLEU of {len(rows)} systems over {pairs}, {highest:.1f}"
     if gain is None:
         text += ", without bilingual baselines to compare with."
     else:

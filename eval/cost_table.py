@@ -138,7 +138,12 @@ def number_columns(levels: Sequence[float]) -> list[str]:
 
 def level_column(level: float) -> str:
     """tokens_to_2.5."""
-    return f"tokens_to_{level:g}"
+    return f"tokens_to_{level_name(level)}"
+
+
+def level_name(level: float) -> str:
+    """3.0, 2.25."""
+    return f"{level:.1f}" if level == round(level, 1) else f"{level:g}"
 
 
 def score_column(kind: str, resource: str) -> str:

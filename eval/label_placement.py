@@ -22,6 +22,8 @@ _CANDIDATES: tuple[tuple[float, float, str, str], ...] = (
     (0, -27, "center", "top"),
 )
 
+_BESIDE = 0.1  # of the width of the axes: lines that end so close together have their labels in one column
+
 
 def spread(positions: Sequence[float], gap: float) -> list[float]:
     """Positions moved as little as a stack allows so that neighbours are at least gap apart, order kept.
@@ -47,32 +49,45 @@ def spread(positions: Sequence[float], gap: float) -> list[float]:
 def label_line_ends(
     figure: Figure, axes: Axes, ends: Sequence[tuple[float, float, str, str]], ink: str, size: float = 10
 ) -> None:
-    """Write each (x, y, text, colour) right of the axes beside the end of its line, moved apart where lines end close
-    together, with a thin line of its colour to the end. Call when limits are final."""
+    """Write each (x, y, text, colour) right of the end of its line, moved apart where lines end close together, with a
+    thin line of its colour to the end. Call when limits are final.
+
+    Lines that end near the right edge are labelled beyond it, others where they end.
+    """
     if not ends:
         return
     figure.draw_without_rendering()
+    frame = axes.get_window_extent()
     bottom, top = axes.get_ylim()
-    points = axes.get_window_extent().height * 72 / figure.dpi
-    heights = spread([y for _, y, _, _ in ends], 1.25 * size * (top - bottom) / points)
-    for (x, y, text, colour), height in zip(ends, heights, strict=True):
-        axes.annotate(
-            text,
-            (x, y),
-            (1.02, height),
-            textcoords=axes.get_yaxis_transform(),
-            va="center",
-            fontsize=size,
-            color=ink,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": colour,
-                "linewidth": 1.0,
-                "relpos": (0, 0.5),
-                "shrinkA": 1,
-                "shrinkB": 2,
-            },
-        )
+    gap = 1.25 * size * (top - bottom) / (frame.height * 72 / figure.dpi)
+    groups: list[list[tuple[float, float, str, str]]] = []  # by place from left to right, as a share of the width
+    for x, *end in sorted(ends):
+        place = (float(axes.transData.transform((x, 0))[0]) - frame.x0) / frame.width
+        if not groups or place - groups[-1][0][0] > _BESIDE:
+            groups.append([])
+        groups[-1].append((place, *end))
+    for group in groups:
+        right = max(place for place, *_ in group)
+        column = max(right, 1.0) + 0.02 if right > 1 - _BESIDE else right + 0.02
+        for (place, y, text, colour), height in zip(group, spread([y for _, y, *_ in group], gap), strict=True):
+            axes.annotate(
+                text,
+                (place, y),
+                (column, height),
+                xycoords=axes.get_yaxis_transform(),
+                textcoords=axes.get_yaxis_transform(),
+                va="center",
+                fontsize=size,
+                color=ink,
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": colour,
+                    "linewidth": 1.0,
+                    "relpos": (0, 0.5),
+                    "shrinkA": 1,
+                    "shrinkB": 2,
+                },
+            )
 
 
 def label_columns(

@@ -47,8 +47,9 @@ class ScorePoint:
     ci_high: float
 
 
-def plot_trendline(systems: Mapping[str, Sequence[TrendPoint]]) -> Figure:
-    """ΔBLEU against bilingual baselines, pairs equidistant by decreasing resource, one trend and its band a system."""
+def plot_trendline(systems: Mapping[str, Sequence[TrendPoint]], over: str = "") -> Figure:
+    """ΔBLEU over bilingual baselines, or over the system `over`, pairs equidistant by decreasing resource; one trend
+    and its band a system. Systems without points are not drawn, and leave the others the styles of the other figures."""
     if not any(systems.values()):
         raise ValueError("systems={} has no points; a trendline needs at least one pair with a baseline")
     ranks = rank_pairs(systems)
@@ -57,12 +58,12 @@ def plot_trendline(systems: Mapping[str, Sequence[TrendPoint]]) -> Figure:
     with mpl.rc_context(STYLE):
         figure, axes = new_axes(max(7.6, 2.2 + 0.25 * len(ranks)), 4.4 if len(systems) <= _WITH_BARS else 6.0)
         axes.axhline(0, color=INK, linewidth=1.4)
-        ends = [(1.0 * len(ranks) - 0.4, 0.0, "bilingual", MUTED)]
+        ends = [(1.0 * len(ranks) - 0.4, 0.0, over or "bilingual", MUTED)]
         for number, (name, points) in enumerate(systems.items()):
             style = series_style(number)
             if points:
                 ends.append((*_draw_trend(axes, points, ranks, number, len(systems)), name, style.colour))
-            _key(axes, name, style)
+                _key(axes, name, style)
         join = "  " if crowded else "\n"
         axes.set_xticks(
             range(len(ranks)),
@@ -73,7 +74,7 @@ def plot_trendline(systems: Mapping[str, Sequence[TrendPoint]]) -> Figure:
         axes.grid(visible=False, axis="x")
         axes.set_xlabel("language and training pairs, most to fewest")
         axes.set_ylabel("ΔBLEU")
-        axes.set_title("BLEU gained over each language's bilingual baseline", pad=24)
+        axes.set_title(f"BLEU gained over {over or 'each language’s bilingual baseline'}", pad=24)
         bars = "points with 95 % intervals" if len(systems) <= _WITH_BARS else "points are single languages"
         _subtitle(axes, f"{bars}; the lines are smoothed over ranks, with their 95 % bands")
         _legend_below(figure, axes, min(len(systems), 4))

@@ -14,6 +14,7 @@ from eval.cost_table import (
     bilingual_rows,
     cost_groups,
     level_column,
+    level_name,
     save_sweep,
     score_column,
 )
@@ -68,6 +69,7 @@ def write_report(out: Path, runs: Sequence[RunResults], losses: Sequence[float] 
         "bilingual": bilingual,
         "levels": levels,
         "level_column": level_column,
+        "level_name": level_name,
         "score_column": score_column,
         "resources": _resources(runs),
         **_ledgers(runs),
@@ -78,8 +80,7 @@ def write_report(out: Path, runs: Sequence[RunResults], losses: Sequence[float] 
     out.mkdir(parents=True, exist_ok=True)
     save_sweep(out / "sweep.csv", groups, bilingual, levels)
     context["scores"] = scores_section(out, systems)
-    tables = [table.scores for table in context["scores"]["tables"]]
-    points = points_of(tables, runs)
+    points = points_of(context["scores"]["tables"], context["scores"]["reference"], runs)
     context["figures"] = _figures(out, _draw_scores(points) | _draw_losses(systems, train, validation))
     context["correlations"] = correlations(points.all_scores)
     context["routing"] = routing_section(out, runs)
@@ -124,7 +125,10 @@ def _trained(ledgers: Sequence[Json]) -> list[object]:
 
 
 def _provenance(runs: Sequence[RunResults]) -> Json:
-    configs = {run.label: {key: value for key, value in run.record.config.items() if key != "name"} for run in runs}
+    configs = {
+        run.label: {key: value for key, value in run.record.config.items() if key not in ("name", "recipe")}
+        for run in runs
+    }
     return {
         "config": settings(configs),
         "environment": settings({run.label: run.record.environment for run in runs}),
@@ -144,12 +148,14 @@ def _figures(out: Path, drawn: Drawn) -> dict[str, Markup]:
 def _draw_scores(points: Points) -> Drawn:
     n = number_format
     drawn: Drawn = {}
-    if points.gains:
-        said = [
-            f"{name}: {', '.join(f'{p.pair} {n.signed(p.delta)}' for p in of)}" for name, of in points.gains.items()
-        ]
-        description = f"BLEU gained over the bilingual baseline, by decreasing training data. {'; '.join(said)}"
-        drawn["trendline"] = (plot_trendline(points.gains), description)
+    for name, found, over in (
+        ("trendline", points.gains, ""),
+        ("trendline_over_reference", points.against, points.reference),
+    ):
+        if any(found.values()):
+            said = [f"{label}: {', '.join(f'{p.pair} {n.signed(p.delta)}' for p in of)}" for label, of in found.items()]
+            description = f"BLEU gained over {over or 'the bilingual baselines'}, by decreasing training data. "
+            drawn[name] = (plot_trendline(found, over), description + "; ".join(said))
     told = [
         f"{name}: {', '.join(f'{p.label} {n.decimal(p.score)} at {p.train_pairs:,}' for p in of)}"
         for name, of in points.all_scores.items()

@@ -4,18 +4,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eval.language import pair_labels
+from eval.pairwise import PairDifference
 from eval.plots import ScorePoint
 from eval.results import RunResults
 from eval.scores import BASELINE, SYSTEM
+from eval.scores_section import SystemTable
 from eval.system_scores import SystemScores
 from eval.trendline import TrendPoint
 
 
 @dataclass(frozen=True, kw_only=True)
 class Points:
-    """What the figures of scores show, by system; baseline: of the first system that has baselines."""
+    """What the figures of scores show, by system. gains: over the baselines; against: over the system `reference`, none
+    for itself. baseline: of the first system that has baselines."""
 
     gains: Mapping[str, Sequence[TrendPoint]]
+    against: Mapping[str, Sequence[TrendPoint]]
+    reference: str
     scores: Mapping[str, Sequence[ScorePoint]]
     baseline: Sequence[ScorePoint]
 
@@ -25,30 +30,33 @@ class Points:
         return {**self.scores, **({BASELINE: self.baseline} if self.baseline else {})}
 
 
-def points_of(systems: Sequence[SystemScores], runs: Sequence[RunResults]) -> Points:
+def points_of(tables: Sequence[SystemTable], reference: str | None, runs: Sequence[RunResults]) -> Points:
     """Of systems and the runs that they are made of; labels of pairs are the shortest that tell them apart."""
     languages = {pair: sides for run in runs for pair, sides in run.record.languages.items()}
     labels = pair_labels(list(languages), languages)
-    baselines = (score_points(system, labels, BASELINE) for system in systems)
+    baselines = (score_points(table.scores, labels, BASELINE) for table in tables)
     return Points(
-        gains={system.label: found for system in systems if (found := gain_points(system, labels))},
-        scores={system.label: score_points(system, labels) for system in systems},
+        gains={table.scores.label: _trend_points(table.scores, table.gains, labels) for table in tables},
+        against={table.scores.label: _trend_points(table.scores, table.against, labels) for table in tables},
+        reference=reference or "",
+        scores={table.scores.label: score_points(table.scores, labels) for table in tables},
         baseline=next(filter(None, baselines), []),
     )
 
 
-def gain_points(system: SystemScores, labels: Mapping[str, str]) -> list[TrendPoint]:
-    """ΔBLEU over the bilingual baseline of every pair that has one."""
+def _trend_points(
+    system: SystemScores, differences: Mapping[str, PairDifference], labels: Mapping[str, str]
+) -> list[TrendPoint]:
     return [
         TrendPoint(
             pair=pair,
             label=labels[pair],
             train_pairs=system.pairs[pair].train_pairs,
-            delta=gain.delta,
-            ci_low=gain.ci_low,
-            ci_high=gain.ci_high,
+            delta=row.delta,
+            ci_low=row.ci_low,
+            ci_high=row.ci_high,
         )
-        for pair, gain in system.gains.items()
+        for pair, row in differences.items()
     ]
 
 

@@ -62,7 +62,7 @@ def test_the_table_holds_every_run_the_means_of_seeds_and_the_baselines_once(tmp
     dense, mean, first, second, bilingual = rows
     assert [row["steps_per_second"] for row in (first, second, mean)] == ["2.0000", "0.5000", "1.2500"]
     assert [row["batch_tokens"] for row in (first, bilingual)] == ["20", ""]
-    assert [row["tokens_to_3"] for row in rows] == ["500", "500", "500", "500", ""]
+    assert [row["tokens_to_3.0"] for row in rows] == ["500", "500", "500", "500", ""]
     assert [mean[name] for name in ("experts", "layers", "gate")] == ["8", "6", "top2"]
     assert [dense[name] for name in ("experts", "layers", "gate")] == ["", "6", ""]
     # Of six pairs the smaller three have a point more: thirds of two pairs have 0, half a point and 1 more.
@@ -83,8 +83,8 @@ def test_a_level_that_one_seed_does_not_reach_has_no_mean() -> None:
     runs = [finished("moe_s1", experts=8, seed=1), finished("moe_s2", experts=8, seed=2)]
     losses = _losses(runs[:1]) | _losses(runs[1:], last=2.5)
     ((mean, first, second),) = cost_groups(group_seeds(runs), losses, LEVELS)[0].systems
-    assert [row.numbers["tokens_to_2"] for row in (mean, first, second)] == [None, 1000, None]
-    assert mean.numbers["tokens_to_3"] == 500
+    assert [row.numbers["tokens_to_2.0"] for row in (mean, first, second)] == [None, 1000, None]
+    assert mean.numbers["tokens_to_3.0"] == 500
 
 
 def test_different_baselines_have_a_row_each() -> None:
