@@ -49,7 +49,7 @@ class ScorePoint:
 
 def plot_trendline(systems: Mapping[str, Sequence[TrendPoint]], over: str = "") -> Figure:
     """ΔBLEU over bilingual baselines, or over the system `over`, pairs equidistant by decreasing resource; one trend
-    and its band a system. Systems without points are not drawn, and leave the others the styles of the other figures."""
+    and its band a system. Systems without points are not drawn; the others keep the styles of the other figures."""
     if not any(systems.values()):
         raise ValueError("systems={} has no points; a trendline needs at least one pair with a baseline")
     ranks = rank_pairs(systems)
