@@ -1,4 +1,4 @@
-"""Scores of a run arranged for reading: one row a pair, macro means, and a headline that can be negative."""
+"""Scores of one run as its headline needs them: one row a pair, and a sentence that can be bad news."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -225,3 +225,37 @@ def test_nothing_to_report_and_a_missing_score_are_errors(make_run: MakeRun, tmp
     write_scores(run_dir, metrics=["chrf"], n_resamples=10)
     with pytest.raises(ValueError, match=r"scores\.csv has no bleu of 'moe' for pair='de-en'"):
         _section(tmp_path, [("one", run_dir)])
+
+
+def test_seeds_gain_over_their_own_baselines_and_different_baselines_are_a_span(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    runs = [
+        _run(make_run, "moe_s1", {"moe": 0.1, "bilingual": 0.4}, ["de-en"], config=_config(8)),
+        _run(make_run, "moe_s2", {"moe": 0.2, "bilingual": 0.5}, ["de-en"], config=_config(8, 2)),
+        _run(make_run, "dense", {"moe": 0.3, "bilingual": 0.45}, ["de-en"], config=_config(0)),
+    ]
+    section = _section(tmp_path, runs)
+    gains = [load_significance(run_dir / "significance.csv")[0].delta for _, run_dir in runs]
+    assert section["tables"][0].gains["de-en"].delta == pytest.approx((gains[0] + gains[1]) / 2, abs=1e-4)
+    scores = [load_scores(run_dir / "scores.csv") for _, run_dir in runs]
+    baselines = [row.score for rows in scores for row in rows if (row.system, row.metric) == ("bilingual", "bleu")]
+    low, high = sorted([(baselines[0] + baselines[1]) / 2, baselines[2]])
+    assert Rows(section).rows[2][3] == f"{low:.1f}–{high:.1f}"
+    assert section["classes"][0].baseline is None
+
+
+def test_signatures_name_the_systems_where_they_do_not_hold_for_all(make_run: MakeRun, tmp_path: Path) -> None:
+    runs = [
+        _run(make_run, "dense", {"moe": 0.3}, ["de-en", "en-ja"], config=_config(0)),
+        _run(make_run, "moe", {"moe": 0.2}, ["de-en", "en-ja"], config=_config(8)),
+    ]
+    path = runs[1][1] / "scores.csv"
+    path.write_text(path.read_text(encoding="utf-8").replace("|nc:6", "|nc:5"), encoding="utf-8")
+    held = {(metric, held) for metric, _, held in _section(tmp_path, runs)["signatures"]}
+    assert held == {
+        ("BLEU", "de-en"),
+        ("BLEU", "en-ja"),
+        ("chrF", "all pairs of dense"),
+        ("chrF", "all pairs of moe"),
+    }
