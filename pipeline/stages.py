@@ -41,8 +41,7 @@ def train_run(config: RunConfig) -> Path:
     scores = score(config, store, corpus, cleaned, encoded, model, compared)
     report = write_report(config, store, scores, model.model, routed)
     directory = publish_run(report, ROOT / config.runtime.runs / config.name)
-    if not store.ran:
-        logger.info("nothing to do: all %d stages are up to date", len(store.reused))
+    _say_if_idle(store)
     logger.info("report: %s", _shown(directory / "report.html"))
     return directory
 
@@ -53,8 +52,7 @@ def data_run(config: RunConfig) -> Path:
     _, encoded = prepare(store, cleaned, _multilingual(config, corpus.pairs))
     page = write_data(config, store, corpus, cleaned, encoded)
     directory = lay_out(page, ROOT / config.runtime.runs / config.name)
-    if not store.ran:
-        logger.info("nothing to do: all %d stages are up to date", len(store.reused))
+    _say_if_idle(store)
     logger.info("data: %s", _shown(directory / "data.html"))
     if config.corpus.keep_removed:
         from pipeline.corpus.clean import REMOVED
@@ -75,8 +73,7 @@ def baselines_run(config: RunConfig) -> tuple[Baselines, dict[LangPair, int]]:
     prepare_baselines(config, store, cleaned, rows)
     end_workers()
     trained = baselines(config, store, cleaned, rows)
-    if not store.ran:
-        logger.info("nothing to do: all %d stages are up to date", len(store.reused))
+    _say_if_idle(store)
     return trained, rows
 
 
@@ -203,6 +200,11 @@ def write_report(
 
 def _train_rows(cleaned: Mapping[LangPair, Artifact]) -> dict[LangPair, int]:
     return {pair: int(funnel(artifact.path)["train"]["kept"]) for pair, artifact in cleaned.items()}
+
+
+def _say_if_idle(store: Store) -> None:
+    if not store.ran:
+        logger.info("nothing to do: all %d stages are up to date", len(store.reused))
 
 
 def _shown(path: Path) -> str:
