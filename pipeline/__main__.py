@@ -12,6 +12,7 @@ targets:
   train          corpus to report: fetch, clean, vocab, encode, train, translate, baselines, score, report
   data           the stages before training alone, and what they did to the data as a table, a plot and a page
   baselines      the bilingual models of a run alone, with their search and translations; the run finds them done
+  status         where a run or a sweep stands, and how long it will take; its keys: docs/records.md
   backtranslate  monolingual text, translated by a finished run, as a corpus; its keys: docs/backtranslation.md
   translate      lines from standard input to standard output, by a finished run; its keys: docs/translate.md
   serve          a finished run behind HTTP, with a page to try it in a browser; its keys: docs/serve.md
@@ -38,7 +39,7 @@ class Interrupted(BaseException):
 
 asked: list[int] = []  # the signal that asked this process to stop
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-SAVE_NOTHING = ("translate", "serve")  # targets that just end
+SAVE_NOTHING = ("translate", "serve", "status")  # targets that just end
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     target, overrides = arguments[0], list(arguments[1:])
     targets: dict[str, Callable[[list[str]], None]] = {
         "train": train,
+        "status": show_status,
         "data": show_data,
         "baselines": train_baselines,
         "backtranslate": back_translate,
@@ -75,10 +77,19 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def train(overrides: list[str]) -> None:
-    from pipeline.config import load_config
+    from pipeline.config import ROOT, load_config
     from pipeline.stages import train_run
+    from pipeline.status import recorded
 
-    train_run(load_config(overrides))
+    config = load_config(overrides)
+    with recorded(ROOT / config.runtime.runs / config.name, asked) as status:
+        train_run(config, status)
+
+
+def show_status(overrides: list[str]) -> None:
+    from pipeline.sweep.show import load_show, show
+
+    show(load_show(overrides))
 
 
 def show_data(overrides: list[str]) -> None:
