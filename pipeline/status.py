@@ -77,7 +77,7 @@ class StatusFile:
         self._lock = threading.Lock()
         self._warned = False
         self._stages: dict[Path, dict[str, Any]] = {}
-        self._record = {"state": "running", "pid": os.getpid(), "host": platform.node(), "started": _text(now())}
+        self._record = {"state": "running", "pid": os.getpid(), "host": platform.node(), "started": now().isoformat()}
         self._write()
 
     def __call__(self, title: str, state: StageState, directory: Path) -> None:
@@ -86,7 +86,7 @@ class StatusFile:
             if stage is not None and state in ("waiting", "reused") and stage["state"] in ("running", "done"):
                 return  # another thread of this process made what this one waited for
             if stage is None or state == "running":
-                stage = {"title": title, "started": _text(now()), "directory": str(directory), "resumed_at": 0.0}
+                stage = {"title": title, "started": now().isoformat(), "directory": str(directory), "resumed_at": 0.0}
                 self._stages[directory] = stage
             if state == "running":
                 stage["resumed_at"] = _progress(title, directory).get("fraction") or 0.0
@@ -100,7 +100,7 @@ class StatusFile:
             self._write(error)
 
     def _write(self, error: str = "") -> None:
-        record = {**self._record, "updated": _text(now()), "stages": list(self._stages.values()), "error": error}
+        record = {**self._record, "updated": now().isoformat(), "stages": list(self._stages.values()), "error": error}
         try:
             write_atomically(self._path, json.dumps(record, ensure_ascii=False, indent=1))
         except OSError as problem:
@@ -162,10 +162,6 @@ def training_seconds(directory: Path) -> float | None:
 
 def now() -> datetime:
     return datetime.now(UTC)
-
-
-def _text(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds")
 
 
 def _alive(pid: int, started: datetime) -> bool:

@@ -225,4 +225,5 @@ def _summary(standings: Sequence[Standing], at_once: int | None) -> str:
     if seconds == 0:
         return text
     ready = datetime.now() + timedelta(seconds=seconds)
-    return f"{text}; about {clock(seconds)} left, until {ready:%a %H:%M}"
+    hours, minutes = divmod(max(1, round(seconds / 60)), 60)
+    return f"{text}; about {f'{hours} h ' if hours else ''}{minutes} min left, until {ready:%a %H:%M}"

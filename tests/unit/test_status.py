@@ -91,13 +91,15 @@ def test_every_way_of_ending_is_written(tmp_path, error, asked, state, text):
         Store(tmp_path, status).get(stage(fail))
     found = read_status(tmp_path / "run")
     assert (found.state, found.error) == (state, text)
-    assert found.stages[0].state == ("failed" if isinstance(error, Exception) and error.args != ("train",) else "stopped")
+    assert found.stages[0].state == (
+        "failed" if isinstance(error, Exception) and error.args != ("train",) else "stopped"
+    )
 
 
 def test_work_that_could_not_be_saved_is_no_orderly_stop(tmp_path):
+    unsaved.append("train moe: process 0 of 2 failed: No space left")
     try:
         with pytest.raises(Asked), recorded(tmp_path, [15]):
-            unsaved.append("train moe: process 0 of 2 failed: No space left")
             raise Asked
     finally:
         unsaved.clear()
@@ -217,7 +219,13 @@ def record_training(out: Path, *, tokens, budget=1000, steps=0, more=""):
     (out / "log").mkdir(exist_ok=True)
     (out / "log" / "job.json").write_text(json.dumps({"train": {"max_steps": steps, "max_tokens": budget}}))
     lines = [
-        {"event": "train", "step": count // 50, "target_tokens": count, "cross_entropy": 9 - count / 100, "seconds": 2.0}
+        {
+            "event": "train",
+            "step": count // 50,
+            "target_tokens": count,
+            "cross_entropy": 9 - count / 100,
+            "seconds": 2.0,
+        }
         for count in tokens
     ]
     lines.append({"event": "validation", "step": 8, "target_tokens": 400, "cross_entropy": 1.0, "seconds": 2.0})
