@@ -4,7 +4,12 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipeline.config import RunConfig
+    from pipeline.status import StatusFile
 
 USAGE = """usage: python -m pipeline <target> [key=value ...]
 
@@ -77,12 +82,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def train(overrides: list[str]) -> None:
-    from pipeline.config import ROOT, load_config
+    from pipeline.config import load_config
     from pipeline.stages import train_run
-    from pipeline.status import recorded
 
     config = load_config(overrides)
-    with recorded(ROOT / config.runtime.runs / config.name, asked) as status:
+    with _recorded(config) as status:
         train_run(config, status)
 
 
@@ -97,7 +101,9 @@ def show_data(overrides: list[str]) -> None:
     from pipeline.config import load_config
     from pipeline.stages import data_run
 
-    directory = data_run(load_config(overrides))
+    config = load_config(overrides)
+    with _recorded(config) as status:
+        directory = data_run(config, status)
     print(text_table(load_funnels(directory / "data.json")))
 
 
@@ -106,7 +112,10 @@ def train_baselines(overrides: list[str]) -> None:
     from pipeline.config import load_config
     from pipeline.stages import baselines_run
 
-    print(text_table(*baselines_run(load_config(overrides))))
+    config = load_config(overrides)
+    with _recorded(config) as status:
+        found = baselines_run(config, status)
+    print(text_table(*found))
 
 
 def back_translate(overrides: list[str]) -> None:
@@ -161,6 +170,14 @@ def verify_topologies(arguments: list[str]) -> None:
     from pipeline.verify.command import parse, verify
 
     verify(parse(arguments))
+
+
+def _recorded(config: "RunConfig") -> AbstractContextManager["StatusFile"]:
+    """Where the run stands is in its directory as long as the command runs, and how it ended."""
+    from pipeline.config import ROOT
+    from pipeline.status import recorded
+
+    return recorded(ROOT / config.runtime.runs / config.name, asked)
 
 
 def _guarded(action: Callable[[], None], *, saves: bool = True) -> int:

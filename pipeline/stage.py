@@ -89,9 +89,12 @@ StageState = Literal["waiting", "running", "done", "reused", "failed", "stopped"
 class Listener(Protocol):
     """Hears how the stages of a store go, from several threads."""
 
-    def __call__(self, title: str, state: StageState, directory: Path) -> None:
+    def stage(self, title: str, state: StageState, directory: Path) -> None:
         """directory: the artifact's, whose work lies beside it as long as it is partial. waiting: another process is at
         work on it; reused: and that process has made it. What is there already is not told."""
+
+    def batch(self, what: str, *, done: int, total: int, seconds_left: float) -> None:
+        """How far a number of systems is that are made one after the other."""
 
 
 class Store:
@@ -104,7 +107,7 @@ class Store:
         self.root = root
         self.ran: list[str] = []
         self.reused: set[str] = set()
-        self._listener = listener
+        self.listener = listener
 
     def get(self, stage: Stage) -> Artifact:
         """The stage's artifact: the published one if its key exists, else the stage is run and published."""
@@ -148,8 +151,8 @@ class Store:
         return artifact
 
     def _tell(self, title: str, state: StageState, directory: Path) -> None:
-        if self._listener is not None:
-            self._listener(title, state, directory)
+        if self.listener is not None:
+            self.listener.stage(title, state, directory)
 
     def published(self, stage: Stage) -> Artifact | None:
         """The stage's artifact if it is there already."""

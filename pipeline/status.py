@@ -51,9 +51,20 @@ class StageStatus:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Batch:
+    """How many of a number of systems are made, and about how long the others will take."""
+
+    what: str
+    done: int
+    total: int
+    seconds_left: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunStatus:
     """One run. state: running, done, failed, stopped (the same command goes on), or lost: it says that it is running,
-    and no such process is left on this host. stages: those that this command did itself, as it began them."""
+    and no such process is left on this host. stages: those that this command did itself, as it began them. batch: the
+    last number of systems that it began, such as bilingual models."""
 
     state: str
     pid: int
@@ -61,6 +72,7 @@ class RunStatus:
     started: datetime
     updated: datetime
     stages: tuple[StageStatus, ...]
+    batch: Batch | None
     error: str
 
     @property
@@ -77,10 +89,11 @@ class StatusFile:
         self._lock = threading.Lock()
         self._warned = False
         self._stages: dict[Path, dict[str, Any]] = {}
-        self._record = {"state": "running", "pid": os.getpid(), "host": platform.node(), "started": now().isoformat()}
+        self._record: dict[str, Any] = {"state": "running", "pid": os.getpid(), "host": platform.node()}
+        self._record |= {"started": now().isoformat(), "batch": None}
         self._write()
 
-    def __call__(self, title: str, state: StageState, directory: Path) -> None:
+    def stage(self, title: str, state: StageState, directory: Path) -> None:
         with self._lock:
             stage = self._stages.get(directory)
             if stage is not None and state in ("waiting", "reused") and stage["state"] in ("running", "done"):
@@ -92,6 +105,12 @@ class StatusFile:
                 stage["resumed_at"] = _progress(title, directory).get("fraction") or 0.0
             took = (now() - datetime.fromisoformat(stage["started"])).total_seconds()
             stage.update(state=state, seconds=None if state in ("running", "waiting") else took)
+            self._write()
+
+    def batch(self, what: str, *, done: int, total: int, seconds_left: float) -> None:
+        record = {"what": what, "done": done, "total": total, "seconds_left": seconds_left, "at": now().isoformat()}
+        with self._lock:
+            self._record["batch"] = record
             self._write()
 
     def end(self, state: str, error: str = "") -> None:
@@ -149,6 +168,7 @@ def read_status(directory: Path) -> RunStatus | None:
         started=started,
         updated=datetime.fromisoformat(record["updated"]),
         stages=tuple(_stage(each, lost=state == "lost") for each in record["stages"]),
+        batch=_batch(record["batch"], runs=state == "running"),
         error=record["error"],
     )
 
@@ -172,6 +192,14 @@ def _alive(pid: int, started: datetime) -> bool:
         return bool(same and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def _batch(record: Mapping[str, Any] | None, *, runs: bool) -> Batch | None:
+    if record is None:
+        return None
+    since = (now() - datetime.fromisoformat(record["at"])).total_seconds() if runs else 0.0
+    left = max(0.0, record["seconds_left"] - since)
+    return Batch(what=record["what"], done=record["done"], total=record["total"], seconds_left=left)
 
 
 def _stage(record: Mapping[str, Any], *, lost: bool) -> StageStatus:

@@ -1,7 +1,8 @@
 """How long the points of a sweep will still take, from how long they have taken so far.
 
 A training that runs goes on at its own rate. One that has not begun takes its FLOPs at the pace of those that have; the
-stages after it (translating, scoring) take what they took on finished points. Seconds throughout; None is unknown.
+stages after it (translating, scoring) take what they took on finished points. What makes many systems says itself how
+long they take. Seconds throughout; None is unknown.
 """
 
 import heapq
@@ -13,13 +14,13 @@ from statistics import median
 from pipeline.status import RunStatus, StageStatus, training_seconds
 
 MAIN, NEXT = "train moe", "translate moe"  # the training of a run's main model, and what comes after it
-BILINGUAL = "bilingual"  # in the titles of baselines, which points share
+SHARED = ("bilingual ", "candidate ")  # what labels of baselines begin with, which points have in common
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
     """One run of a sweep. directory: where its results lie, runs/<sweep>/<id>. flops: of its main training, training
-    FLOPs of a target token times the budget in tokens; 0 where unknown, and then it has no estimate before it runs."""
+    FLOPs of a target token times the budget in tokens; 0 where there is none, as for what points share."""
 
     id: str
     directory: Path
@@ -54,7 +55,15 @@ class Standing:
         """The stages after the main training that are the point's own."""
         main = self.main
         after = [stage for stage in self._stages if main is None or stage.started > main.started]
-        return [stage for stage in after if BILINGUAL not in stage.title] if self.trained else []
+        return [stage for stage in after if not _shared(stage)] if self.trained else []
+
+    @property
+    def baselines_left(self) -> float | None:
+        """Of the models that this command trains beside the main one: 0 while there are none."""
+        batch = self.status.batch if self.status is not None else None
+        if batch is not None and batch.done < batch.total:
+            return batch.seconds_left
+        return None if any(stage.open and _shared(stage) for stage in self._stages) else 0.0
 
     @property
     def _stages(self) -> Sequence[StageStatus]:
@@ -78,9 +87,12 @@ def left(standing: Standing, pace: float | None, after: float) -> float | None:
     """Of one point that runs alone."""
     if standing.state == "done" or standing.given_up:
         return 0.0
+    baselines, main = standing.baselines_left, standing.main
     if standing.trained:
-        return max(0.0, after - sum(stage.seconds for stage in standing.later))
-    main = standing.main
+        own = max(0.0, after - sum(stage.seconds for stage in standing.later))
+        return None if baselines is None else own + baselines
+    if main is None and not standing.point.flops:
+        return baselines or None
     rest = None if main is None else remaining(main)
     if rest is None and pace is not None and standing.point.flops:
         done = main.fraction or 0.0 if main is not None else 0.0
@@ -114,6 +126,10 @@ def total(standings: Sequence[Standing], at_once: int) -> float | None:
     if len(known) < len(each):
         return None
     return makespan([s for runs, s in known if runs], [s for runs, s in known if not runs and s], at_once)
+
+
+def _shared(stage: StageStatus) -> bool:
+    return stage.title.partition(" ")[2].startswith(SHARED)
 
 
 def _measured(standing: Standing) -> tuple[float, float] | None:

@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TextIO
 
+from eval.number_format import duration
 from pipeline.clock import clock
-from pipeline.stage import write_atomically
 from pipeline.status import RunStatus, StageStatus, now, read_status
 from pipeline.sweep.estimate import Point, Standing, after_training, left, pace, remaining, total
 
-__all__ = ["Point", "Standings", "draw", "live_table", "load_points", "save_points"]
+__all__ = ["SWEEP", "WIDTH", "Point", "Standings", "draw", "live_table", "load_points"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,17 +28,8 @@ WIDTH = 120  # of a table in a file
 UNKNOWN = float("nan")
 
 
-def save_points(directory: Path, points: Sequence[Point]) -> None:
-    """Write `sweep.json` into the sweep's directory, by which `make status` finds its points."""
-    entries = [
-        {"id": point.id, "directory": os.path.relpath(point.directory, directory), "flops": point.flops}
-        for point in points
-    ]
-    write_atomically(directory / SWEEP, json.dumps({"points": entries}, ensure_ascii=False, indent=1))
-
-
 def load_points(directory: Path) -> list[Point]:
-    """The points that `save_points` wrote."""
+    """What `sweep.json` in a sweep's directory says of its points, whose directories lie below it."""
     entries = json.loads((directory / SWEEP).read_text(encoding="utf-8"))["points"]
     return [Point(id=each["id"], directory=directory / each["directory"], flops=each["flops"]) for each in entries]
 
@@ -174,12 +165,12 @@ def _rows(standing: Standing, seconds_left: float | None) -> list[tuple[str, ...
         return [(name, "waiting", "", "", "", "", "", ending)]
     if status.state == "done" or standing.given_up:
         ending = ""
-    stages = [stage for stage in status.stages if stage.open]
-    first = _shown(stages[0]) if stages else (status.error, "", "", "")
-    return [
-        (name, status.state, *first, clock(status.seconds), ending),
-        *(("", "", *_shown(stage), clock(stage.seconds), _left(remaining(stage))) for stage in stages[1:]),
-    ]
+    open_ = [(*_shown(stage), clock(stage.seconds), _left(remaining(stage))) for stage in status.stages if stage.open]
+    if (batch := status.batch) is not None and batch.done < batch.total:
+        share = f"{100 * batch.done / batch.total:.0f}"
+        open_.insert(0, (f"{batch.done} of {batch.total} {batch.what}", share, "", "", "", _left(batch.seconds_left)))
+    first = open_[0][:-2] if open_ else (status.error, "", "", "")
+    return [(name, status.state, *first, clock(status.seconds), ending), *(("", "", *row) for row in open_[1:])]
 
 
 def _shown(stage: StageStatus) -> tuple[str, ...]:
@@ -225,5 +216,4 @@ def _summary(standings: Sequence[Standing], at_once: int | None) -> str:
     if seconds == 0:
         return text
     ready = datetime.now() + timedelta(seconds=seconds)
-    hours, minutes = divmod(max(1, round(seconds / 60)), 60)
-    return f"{text}; about {f'{hours} h ' if hours else ''}{minutes} min left, until {ready:%a %H:%M}"
+    return f"{text}; about {duration(seconds)} left, until {ready:%a %H:%M}"

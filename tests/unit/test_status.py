@@ -125,6 +125,17 @@ def test_a_full_disk_costs_the_status_and_not_the_run(tmp_path, caplog):
     assert states(tmp_path / "run") == [("count", "done")]
 
 
+def test_what_is_left_of_many_systems_counts_down(tmp_path):
+    with recorded(tmp_path, []) as status:
+        status.batch("bilingual models trained", done=3, total=7, seconds_left=100.0)
+        time.sleep(0.05)
+        found = read_status(tmp_path).batch
+        assert (found.what, found.done, found.total) == ("bilingual models trained", 3, 7)
+        assert 40 < found.seconds_left <= 99.95
+        status.batch("bilingual models trained", done=7, total=7, seconds_left=0.0)
+    assert read_status(tmp_path).batch.seconds_left == 0
+
+
 KILLED = """
 import sys, time
 from pathlib import Path

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.status import RunStatus, StageStatus
+from pipeline.status import Batch, RunStatus, StageStatus
 from pipeline.sweep.estimate import Point, Standing, after_training, left, makespan, pace, remaining, total
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -28,7 +28,14 @@ def stage(title="train moe", state="running", *, seconds, fraction=None, resumed
 
 def standing(name, state, *stages, flops=1000.0, directory=Path("none"), **more):
     status = RunStatus(
-        state=state, pid=1, host="h", started=BEGAN, updated=BEGAN, stages=stages, error=more.pop("error", "")
+        state=state,
+        pid=1,
+        host="h",
+        started=BEGAN,
+        updated=BEGAN,
+        stages=stages,
+        batch=more.pop("batch", None),
+        error="",
     )
     return Standing(point=Point(id=name, directory=directory, flops=flops), status=status, **more)
 
@@ -46,6 +53,13 @@ DONE = standing(
     stage("train bilingual de-en", "done", seconds=300, at=120),
     stage("score a", "done", seconds=10, at=420),
 )
+
+
+BILINGUAL = stage("train bilingual tr-en", seconds=50, at=90)
+
+
+def batch(done, *, of):
+    return Batch(what="bilingual models", done=done, total=of, seconds_left=100 * (of - done))
 
 
 @pytest.mark.parametrize(
@@ -89,6 +103,11 @@ def test_what_comes_after_training_is_what_finished_points_took_without_what_poi
         (standing("b", "running", stage(state="done", seconds=90), stage("translate moe", seconds=12, at=90)), 18),
         (standing("b", "running", stage("translate moe", seconds=12)), 18),  # its training was there
         (standing("b", "running", stage("translate moe", seconds=99)), 0),
+        (standing("b", "running", stage(state="done", seconds=90), BILINGUAL), None),  # none of them is done yet
+        (standing("b", "running", stage(state="done", seconds=90), BILINGUAL, batch=batch(3, of=7)), 430),
+        (standing("b", "running", stage(state="done", seconds=90), BILINGUAL, batch=batch(7, of=7)), None),
+        (standing("baselines", "running", BILINGUAL, batch=batch(3, of=7), flops=0), 400),
+        (standing("data", "running", stage("clean de-en", seconds=5), flops=0), None),
     ],
 )
 def test_what_is_left_of_a_point(point, seconds):

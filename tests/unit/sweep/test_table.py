@@ -16,13 +16,18 @@ import pytest
 
 from pipeline.status import STATUS, StatusFile, recorded
 from pipeline.sweep.show import ShowConfig, find_points, load_show, show
-from pipeline.sweep.table import Point, Standings, draw, live_table, load_points, save_points
+from pipeline.sweep.table import SWEEP, Point, Standings, draw, live_table, load_points
 
 WIDE = 120
 
 
 def points(tmp_path, *names, flops=1000.0):
     return [Point(id=name, directory=tmp_path / name, flops=flops) for name in names]
+
+
+def save_points(directory, *names):
+    entries = [{"id": name, "directory": name, "role": "asked", "flops": 1000.0} for name in names]
+    (directory / SWEEP).write_text(json.dumps({"name": "x", "points": entries}))
 
 
 def write_status(tmp_path, name, state, *, seconds=3600, stages=(), error=""):
@@ -67,7 +72,7 @@ def sweep(tmp_path):
 
 def test_points_are_found_again_where_the_sweep_was_moved_to(tmp_path):
     (tmp_path / "here").mkdir()
-    save_points(tmp_path / "here", points(tmp_path / "here", "a", "b"))
+    save_points(tmp_path / "here", "a", "b")
     (tmp_path / "here").rename(tmp_path / "there")
     assert load_points(tmp_path / "there") == points(tmp_path / "there", "a", "b")
 
@@ -121,10 +126,22 @@ def test_what_is_trained_side_by_side_has_a_row_each(tmp_path):
     stages = [("train moe", "done"), ("train bilingual de-en", "running"), ("clean tr-en", "waiting")]
     write_status(tmp_path, "demo", "running", stages=stages)
     lines = draw(Standings(points(tmp_path, "demo"))(), width=WIDE)
-    assert [re.split(r"\s{2,}", line.strip())[-3] for line in lines[1:3]] == [
-        "train bilingual de-en",
-        "waits for clean tr-en",
+    assert [re.split(r"\s{2,}", line)[1:-2] for line in lines[1:3]] == [
+        ["running", "train bilingual de-en"],
+        ["waits for clean tr-en"],
     ]
+
+
+def test_how_many_baselines_are_done_comes_first(tmp_path):
+    with recorded(tmp_path / "demo", []) as status:
+        status.batch("bilingual models", done=3, total=12, seconds_left=400.0)
+        status.stage("train bilingual de-en", "running", tmp_path / "none")
+        lines = draw(Standings(points(tmp_path, "demo", flops=0.0))(), width=WIDE)
+    first, second = (re.split(r"\s{2,}", line) for line in lines[1:3])
+    assert first[:4] == ["demo", "running", "3 of 12 bilingual models", "25"]
+    assert hours(first[-1:]) == [400 / 3600]
+    assert second[1] == "train bilingual de-en"
+    assert "about 6 min 40 s left" in lines[-1] or "about 6 min 3" in lines[-1]
 
 
 def test_what_fails_while_the_table_is_shown_is_given_up_and_its_results_may_be_exchanged(sweep, tmp_path):
@@ -231,7 +248,7 @@ def test_a_table_that_cannot_be_drawn_ends_alone(tmp_path, caplog):
 @pytest.mark.parametrize("known", ["sweep.json", "status.json"])
 def test_status_finds_a_sweep_by_its_points_or_their_status(tmp_path, sweep, known, capsys):
     if known == "sweep.json":
-        save_points(tmp_path, sweep)
+        save_points(tmp_path, *(point.id for point in sweep))
     show(ShowConfig(run=tmp_path.name, watch=False, runtime=load_show([f"runtime.runs={tmp_path.parent}"]).runtime))
     shown = capsys.readouterr().out
     assert ("moe_32e" in shown) == (known == "sweep.json")
