@@ -6,8 +6,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import TextIO
 
@@ -24,7 +25,7 @@ SWEEP = "sweep.json"
 HEADER = ("id", "state", "stage", "%", "loss", "tokens/s", "elapsed", "ETA")
 STAGE = HEADER.index("stage")  # the column that gives way on a narrow terminal
 SHORTEST = 8
-WIDTH = 120  # of a table in a file
+WIDTH, HEIGHT = 120, 24  # of a table in a file, and of a terminal that does not say
 UNKNOWN = float("nan")
 
 
@@ -61,9 +62,9 @@ def live_table(
     """Show the table from a thread while the block runs, and once more at its end; gives a function that writes a line
     above it.
 
-    On a terminal it is redrawn in place; elsewhere each change of state is a line, and the table comes every `every`
-    seconds. interval: seconds between looks. at_once: points that run side by side, for the estimate of what is left;
-    by default as many as do now.
+    On a terminal it is redrawn in place, and what is logged there goes above it; elsewhere each change of state is a
+    line, and the table comes every `every` seconds. interval: seconds between looks. at_once: points that run side by
+    side, for the estimate of what is left; by default as many as do now.
     """
     table = _Live(Standings(points), out, at_once=at_once, every=every)
     ended = threading.Event()
@@ -73,17 +74,44 @@ def live_table(
             table.show()
             while not ended.wait(interval):
                 table.show()
-        except Exception:
+            table.show(last=True)
+        except Exception:  # whatever it is, the points need no table
             logger.exception("the table ends here, the sweep goes on")
 
     thread = threading.Thread(target=run, name="table", daemon=True)
     thread.start()
     try:
-        yield table.say
+        with _logged_above(out, table.say) if out.isatty() else nullcontext():
+            yield table.say
     finally:
         ended.set()
         thread.join()
-        table.show(last=True)
+
+
+@contextmanager
+def _logged_above(out: TextIO, say: Callable[[str], None]) -> Iterator[None]:
+    """What loggers write to `out` is said instead."""
+    found = [each for each in logging.getLogger().handlers if isinstance(each, logging.StreamHandler)]
+    handlers = [each for each in found if each.stream is out]
+    for handler in handlers:
+        handler.setStream(_Said(say))
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.setStream(out)
+
+
+class _Said(StringIO):
+    """A stream whose writes are said."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def write(self, text: str) -> int:
+        self._say(text.rstrip("\n"))
+        return len(text)
 
 
 class _Live:
@@ -102,7 +130,8 @@ class _Live:
         with self._lock:
             if self._in_place:
                 size = os.get_terminal_size(self._out.fileno())
-                self._replace(draw(found, at_once=self._at_once, width=size.columns - 1, height=size.lines - 1))
+                width, height = (size.columns or WIDTH) - 1, (size.lines or HEIGHT) - 1  # 0 where it does not say
+                self._replace(draw(found, at_once=self._at_once, width=width, height=height))
                 return
             lines = [line for standing in found if (line := self._change(standing))]
             if last or time.monotonic() - self._shown_at >= self._every:

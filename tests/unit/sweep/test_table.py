@@ -3,6 +3,7 @@
 import fcntl
 import io
 import json
+import logging
 import os
 import pty
 import re
@@ -224,15 +225,22 @@ class Screen:
 
 def test_on_a_terminal_it_is_redrawn_in_place(sweep, tmp_path):
     screen = Screen(80, 24)
-    with os.fdopen(screen.theirs, "w") as out, live_table(sweep, out, interval=0.01) as say:
-        say("a line above")
-        time.sleep(0.2)
-        train(tmp_path, "moe_8e", 0.75)
-        time.sleep(0.2)
-        say("another one")
+    with os.fdopen(screen.theirs, "w") as out:
+        handler = logging.StreamHandler(out)
+        logging.getLogger().addHandler(handler)
+        try:
+            with live_table(sweep, out, interval=0.01) as say:
+                say("a line above")
+                time.sleep(0.2)
+                train(tmp_path, "moe_8e", 0.75)
+                time.sleep(0.2)
+                logging.getLogger("x").warning("another one, logged")
+        finally:
+            logging.getLogger().removeHandler(handler)
+        assert handler.stream is out
     screen.close()
     rows = screen.rows()
-    assert rows[:2] == ["a line above", "another one"]
+    assert rows[:2] == ["a line above", "another one, logged"]
     assert [row.split()[0] for row in rows[2:]] == ["id", "dense", "moe_8e", "moe_9e", "moe_32e", "1"]
     assert " 75 " in rows[4]
     assert max(map(len, rows)) < 80
@@ -241,8 +249,10 @@ def test_on_a_terminal_it_is_redrawn_in_place(sweep, tmp_path):
 def test_a_table_that_cannot_be_drawn_ends_alone(tmp_path, caplog):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / STATUS).write_text("{}")
-    with pytest.raises(KeyError), live_table(points(tmp_path, "a"), io.StringIO(), interval=0.01):
-        time.sleep(0.1)
+    with live_table(points(tmp_path, "a"), out := io.StringIO(), interval=0.01) as say:
+        say("the sweep goes on")
+    assert out.getvalue() == "the sweep goes on\n"
+    assert "the table ends here" in caplog.text
 
 
 @pytest.mark.parametrize("known", ["sweep.json", "status.json"])
