@@ -18,7 +18,7 @@ from pipeline.config import RunConfig
 from pipeline.corpus.languages import LangPair
 from pipeline.model.flops import forward_flops
 from pipeline.parallel.launch import stop_all
-from pipeline.stage import Artifact, Store
+from pipeline.stage import Artifact, Listener, Store
 from pipeline.systems import System, Trained, bilingual, prepare, train, train_and_translate
 from pipeline.tasks import side_by_side
 
@@ -141,7 +141,8 @@ def _side_by_side(
     After each that was not there already it is said how many are left. cost: seconds that a result took, whenever it
     was made."""
     at_once = config.runtime.parallel_baselines
-    progress = _Progress(what=what, left=sum(map(_work, systems)), total=len(systems), at_once=at_once)
+    left = sum(map(_work, systems))
+    progress = _Progress(what=what, left=left, total=len(systems), at_once=at_once, listener=store.listener)
     free: SimpleQueue[int] = SimpleQueue()
     for slot in range(at_once):
         free.put(slot)
@@ -163,7 +164,8 @@ def _side_by_side(
 class _Progress:
     """Says from several threads how much is done, and at most how long the rest takes. left: work."""
 
-    def __init__(self, *, what: str, left: float, total: int, at_once: int) -> None:
+    def __init__(self, *, what: str, left: float, total: int, at_once: int, listener: Listener | None) -> None:
+        self.listener = listener
         self.what, self.left, self.total, self.at_once = what, left, total, at_once
         self.num_done, self.spent, self.seconds = 0, 0.0, 0.0
         self.lock = Lock()
@@ -179,3 +181,5 @@ class _Progress:
             eta = self.left * self.seconds / self.spent / min(self.at_once, max(self.total - self.num_done, 1))
             rest = f", ETA {duration(eta)}" if self.num_done < self.total else ""
             logger.info("%d of %d %s%s", self.num_done, self.total, self.what, rest)
+            if self.listener is not None:
+                self.listener.batch(self.what, done=self.num_done, total=self.total, seconds_left=eta)
