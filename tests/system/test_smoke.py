@@ -15,8 +15,8 @@ import sacrebleu
 from eval.results import load_results
 from eval.routing_section import routing_section
 from pipeline.config import ROOT
-from tests.clocks import childrens_seconds
 from pipeline.status import read_status
+from tests.clocks import childrens_seconds
 from tests.parallel.test_resume import children
 from tests.system.place import Place, run
 
