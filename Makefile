@@ -1,8 +1,8 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train data baselines backtranslate translate serve prune distill export score report config verify bench check \
-	format test test-full clean
+.PHONY: help setup train status data baselines backtranslate translate serve prune distill export score report config verify \
+	bench check format test test-full clean
 
 # Settings of `make train`, `data`, `baselines` and `config`; what is empty is left to the recipe.
 # CORPUS: a directory (then all of its pairs, unless LANG_PAIRS names some) or a name in configs/corpus, whose files
@@ -27,6 +27,9 @@ PAIR       ?=
 
 # Setting of `make prune`.
 KEEP       ?=
+
+# Setting of `make status`, beside NAME and ARGS.
+WATCH      ?=
 
 # Settings of `make score`: files of translations, of references, and the target language.
 HYP        ?=
@@ -91,6 +94,9 @@ $(READY): pyproject.toml requirements.lock
 
 train: $(READY) ## corpus to report: the main job, or what RECIPE and LANG_PAIRS say
 	@$(BIN)/python -m pipeline train $(RUN)
+
+status: $(READY) ## where the run or the sweep NAME stands, and when it will be done; WATCH=1 keeps showing it
+	@$(BIN)/python -m pipeline status $(if $(NAME),'run="$(NAME)"') $(if $(WATCH),watch=true) $(ARGS)
 
 data: $(READY) ## corpus to encoded rows, before any training: what was read, removed by each rule, and kept
 	@$(BIN)/python -m pipeline data $(RUN)

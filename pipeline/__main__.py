@@ -4,7 +4,12 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipeline.config import RunConfig
+    from pipeline.status import StatusFile
 
 USAGE = """usage: python -m pipeline <target> [key=value ...]
 
@@ -12,6 +17,7 @@ targets:
   train          corpus to report: fetch, clean, vocab, encode, train, translate, baselines, score, report
   data           the stages before training alone, and what they did to the data as a table, a plot and a page
   baselines      the bilingual models of a run alone, with their search and translations; the run finds them done
+  status         where a run or a sweep stands, and how long it will take; its keys: docs/records.md
   backtranslate  monolingual text, translated by a finished run, as a corpus; its keys: docs/backtranslation.md
   translate      lines from standard input to standard output, by a finished run; its keys: docs/translate.md
   serve          a finished run behind HTTP, with a page to try it in a browser; its keys: docs/serve.md
@@ -38,7 +44,7 @@ class Interrupted(BaseException):
 
 asked: list[int] = []  # the signal that asked this process to stop
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-SAVE_NOTHING = ("translate", "serve")  # targets that just end
+SAVE_NOTHING = ("translate", "serve", "status")  # targets that just end
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,6 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     target, overrides = arguments[0], list(arguments[1:])
     targets: dict[str, Callable[[list[str]], None]] = {
         "train": train,
+        "status": show_status,
         "data": show_data,
         "baselines": train_baselines,
         "backtranslate": back_translate,
@@ -78,7 +85,15 @@ def train(overrides: list[str]) -> None:
     from pipeline.config import load_config
     from pipeline.stages import train_run
 
-    train_run(load_config(overrides))
+    config = load_config(overrides)
+    with _recorded(config) as status:
+        train_run(config, status)
+
+
+def show_status(overrides: list[str]) -> None:
+    from pipeline.sweep.show import load_show, show
+
+    show(load_show(overrides))
 
 
 def show_data(overrides: list[str]) -> None:
@@ -86,7 +101,9 @@ def show_data(overrides: list[str]) -> None:
     from pipeline.config import load_config
     from pipeline.stages import data_run
 
-    directory = data_run(load_config(overrides))
+    config = load_config(overrides)
+    with _recorded(config) as status:
+        directory = data_run(config, status)
     print(text_table(load_funnels(directory / "data.json")))
 
 
@@ -95,7 +112,10 @@ def train_baselines(overrides: list[str]) -> None:
     from pipeline.config import load_config
     from pipeline.stages import baselines_run
 
-    print(text_table(*baselines_run(load_config(overrides))))
+    config = load_config(overrides)
+    with _recorded(config) as status:
+        found = baselines_run(config, status)
+    print(text_table(*found))
 
 
 def back_translate(overrides: list[str]) -> None:
@@ -150,6 +170,14 @@ def verify_topologies(arguments: list[str]) -> None:
     from pipeline.verify.command import parse, verify
 
     verify(parse(arguments))
+
+
+def _recorded(config: "RunConfig") -> AbstractContextManager["StatusFile"]:
+    """Where the run stands is in its directory as long as the command runs, and how it ended."""
+    from pipeline.config import ROOT
+    from pipeline.status import recorded
+
+    return recorded(ROOT / config.runtime.runs / config.name, asked)
 
 
 def _guarded(action: Callable[[], None], *, saves: bool = True) -> int:

@@ -18,7 +18,7 @@ from pipeline.config import RunConfig
 from pipeline.corpus.languages import LangPair
 from pipeline.model.flops import forward_flops
 from pipeline.parallel.launch import stop_all
-from pipeline.stage import Artifact, Store
+from pipeline.stage import Artifact, Listener, Store
 from pipeline.systems import System, Trained, bilingual, prepare, train, train_and_translate
 from pipeline.tasks import side_by_side
 
@@ -52,6 +52,7 @@ def baselines(config: RunConfig, store: Store, cleaned: Cleaned, rows: Rows) -> 
     searched = {trial.pair for trial in found.trials} if found else set()  # their models are there already
     trained = _side_by_side(
         config,
+        store,
         sorted(systems, key=lambda system: (system.pairs[0] not in searched, -_work(system))),
         partial(train_and_translate, config, store, cleaned),
         cost=lambda result: seconds(result.model) + seconds(result.translations),
@@ -78,7 +79,7 @@ def search(config: RunConfig, asked: BaselineSearch, store: Store, cleaned: Clea
         return train(store, vocabulary, encoded, system)
 
     order = sorted(systems.values(), key=_work, reverse=True)
-    models = _side_by_side(config, order, one, cost=seconds, what="candidates trained")
+    models = _side_by_side(config, store, order, one, cost=seconds, what="candidates trained")
     trials = [Trial(pair=pair, candidate=name, model=models[of.label]) for (pair, name), of in systems.items()]
     found = Found(trials=trials, searched={pair: nearest(rows, pair, pairs) for pair in by_resource(rows)})
     for pair in pairs:
@@ -129,6 +130,7 @@ def _work(system: System) -> float:
 
 def _side_by_side(
     config: RunConfig,
+    store: Store,
     systems: Sequence[System],
     action: Callable[[System], Result],
     *,
@@ -136,9 +138,11 @@ def _side_by_side(
     what: str,
 ) -> dict[str, Result]:
     """What an action makes of each system, by label; `runtime.parallel_baselines` at a time, begun in the order given.
-    After each it is said how many are left. cost: seconds that a result took, whenever it was made."""
+    After each that was not there already it is said how many are left. cost: seconds that a result took, whenever it
+    was made."""
     at_once = config.runtime.parallel_baselines
-    progress = _Progress(what=what, left=sum(map(_work, systems)), total=len(systems), at_once=at_once)
+    left = sum(map(_work, systems))
+    progress = _Progress(what=what, left=left, total=len(systems), at_once=at_once, listener=store.listener)
     free: SimpleQueue[int] = SimpleQueue()
     for slot in range(at_once):
         free.put(slot)
@@ -149,7 +153,8 @@ def _side_by_side(
             result = action(replace(system, slot=slot))
         finally:
             free.put(slot)
-        progress.done(_work(system), cost(result))
+        is_new = any(title.endswith(f" {system.label}") for title in store.ran)
+        progress.done(_work(system), cost(result), say=is_new)
         return result
 
     results = side_by_side([partial(one, system) for system in systems], at_once=at_once, stop=stop_all)
@@ -159,17 +164,22 @@ def _side_by_side(
 class _Progress:
     """Says from several threads how much is done, and at most how long the rest takes. left: work."""
 
-    def __init__(self, *, what: str, left: float, total: int, at_once: int) -> None:
+    def __init__(self, *, what: str, left: float, total: int, at_once: int, listener: Listener | None) -> None:
+        self.listener = listener
         self.what, self.left, self.total, self.at_once = what, left, total, at_once
         self.num_done, self.spent, self.seconds = 0, 0.0, 0.0
         self.lock = Lock()
 
-    def done(self, work: float, seconds: float) -> None:
+    def done(self, work: float, seconds: float, *, say: bool) -> None:
         from eval.number_format import duration
 
         with self.lock:
             self.num_done, self.spent, self.seconds = self.num_done + 1, self.spent + work, self.seconds + seconds
             self.left -= work
+            if not say:
+                return
             eta = self.left * self.seconds / self.spent / min(self.at_once, max(self.total - self.num_done, 1))
             rest = f", ETA {duration(eta)}" if self.num_done < self.total else ""
             logger.info("%d of %d %s%s", self.num_done, self.total, self.what, rest)
+            if self.listener is not None:
+                self.listener.batch(self.what, done=self.num_done, total=self.total, seconds_left=eta)

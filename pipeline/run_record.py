@@ -161,8 +161,10 @@ def _laid_out(directory: Path) -> str:
 
 def _carry_over(old: Path, fresh: Path) -> None:
     """Keep what somebody else put into a run directory."""
-    ours = set((old / ORIGIN).read_text(encoding="utf-8").split("\n")[1:]) if (old / ORIGIN).exists() else set()
-    logger.info("%s: replacing the results of an earlier run", old.name)
+    ours = set()
+    if (old / ORIGIN).exists():
+        ours = set((old / ORIGIN).read_text(encoding="utf-8").split("\n")[1:])
+        logger.info("%s: replacing the results of an earlier run", old.name)
     for file in (file for file in sorted(old.rglob("*")) if file.is_file() and file != old / ORIGIN):
         name = file.relative_to(old)
         if str(name) not in ours and not (fresh / name).exists():

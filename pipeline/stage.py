@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal, Protocol
 
 logger = logging.getLogger(__name__)
 
@@ -83,16 +83,31 @@ class Stage:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+StageState = Literal["waiting", "running", "done", "reused", "failed", "stopped"]
+
+
+class Listener(Protocol):
+    """Hears how the stages of a store go, from several threads."""
+
+    def stage(self, title: str, state: StageState, directory: Path) -> None:
+        """directory: the artifact's, whose work lies beside it as long as it is partial. waiting: another process is at
+        work on it; reused: and that process has made it. What is there already is not told."""
+
+    def batch(self, what: str, *, done: int, total: int, seconds_left: float) -> None:
+        """How far a number of systems is that are made one after the other."""
+
+
 class Store:
     """The artifacts below one directory; what this process ran (titles) and reused (`stage/key`).
 
-    Several threads may ask at once.
+    Several threads may ask at once. listener: is told of the stages that are run.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, listener: Listener | None = None) -> None:
         self.root = root
         self.ran: list[str] = []
         self.reused: set[str] = set()
+        self.listener = listener
 
     def get(self, stage: Stage) -> Artifact:
         """The stage's artifact: the published one if its key exists, else the stage is run and published."""
@@ -103,25 +118,41 @@ class Store:
             self.reused.add(f"{stage.name}/{key}")
             return artifact
         check_writable(final.parent, "runtime.artifacts")
-        with _lock(final.with_suffix(".lock"), title):
-            if (artifact := _read_artifact(stage.name, key, final)) is not None:  # another process was faster
-                self.reused.add(f"{stage.name}/{key}")
-                return artifact
-            partial = final.with_suffix(".partial")
-            if partial.exists() and not stage.resumable:
-                remove_tree(partial)
-            if partial.exists():
-                logger.info("%s: resuming what was interrupted", title)
-            partial.mkdir(exist_ok=True)
-            stop_if_asked(title)
-            logger.info("%s: running", title)
-            began = time.monotonic()
-            stage.run(partial)
-            seconds = time.monotonic() - began
-            artifact = _publish(stage, key, partial, final, seconds)
-            logger.info("%s: done in %.1f s", title, seconds)
-            self.ran.append(title)
+        try:
+            with _lock(final.with_suffix(".lock"), title, waiting=lambda: self._tell(title, "waiting", final)):
+                return self._make(stage, key, title, final)
+        except BaseException as error:
+            failed = isinstance(error, Exception) and not isinstance(error, Stopped)
+            self._tell(title, "failed" if failed else "stopped", final)
+            raise
+
+    def _make(self, stage: Stage, key: str, title: str, final: Path) -> Artifact:
+        """Run the stage, whose lock is held, and publish what it made."""
+        if (artifact := _read_artifact(stage.name, key, final)) is not None:  # another process was faster
+            self.reused.add(f"{stage.name}/{key}")
+            self._tell(title, "reused", final)
             return artifact
+        partial = final.with_suffix(".partial")
+        if partial.exists() and not stage.resumable:
+            remove_tree(partial)
+        if partial.exists():
+            logger.info("%s: resuming what was interrupted", title)
+        partial.mkdir(exist_ok=True)
+        stop_if_asked(title)
+        logger.info("%s: running", title)
+        self._tell(title, "running", final)
+        began = time.monotonic()
+        stage.run(partial)
+        seconds = time.monotonic() - began
+        artifact = _publish(stage, key, partial, final, seconds)
+        logger.info("%s: done in %.1f s", title, seconds)
+        self._tell(title, "done", final)
+        self.ran.append(title)
+        return artifact
+
+    def _tell(self, title: str, state: StageState, directory: Path) -> None:
+        if self.listener is not None:
+            self.listener.stage(title, state, directory)
 
     def published(self, stage: Stage) -> Artifact | None:
         """The stage's artifact if it is there already."""
@@ -250,11 +281,12 @@ def _try_lock(stream: IO[str]) -> bool:
 
 
 @contextmanager
-def _lock(path: Path, title: str) -> Iterator[None]:
+def _lock(path: Path, title: str, waiting: Callable[[], None]) -> Iterator[None]:
     """Hold an exclusive lock that the kernel releases even if this process is killed."""
     with path.open("w") as stream:
         if not _try_lock(stream):
             logger.info("%s: another process is at work on it; waiting", title)
+            waiting()
             while not _try_lock(stream):
                 if stopping.wait(0.2):
                     raise Stopped(title)

@@ -19,17 +19,17 @@ from pipeline.corpus.languages import LangPair
 from pipeline.parallel.cluster import check_launcher
 from pipeline.routing import ROUTING, routing
 from pipeline.run_record import data_record, lay_out, publish_run, run_record
-from pipeline.stage import Artifact, Stage, Store, check_writable
+from pipeline.stage import Artifact, Listener, Stage, Store, check_writable
 from pipeline.systems import System, Trained, prepare, train_and_translate
 from pipeline.tasks import end_workers, side_by_side
 
 logger = logging.getLogger(__name__)
 
 
-def train_run(config: RunConfig) -> Path:
-    """The main job; its results are in the returned directory, `runs/<name>`."""
+def train_run(config: RunConfig, listener: Listener | None = None) -> Path:
+    """The main job; its results are in the returned directory, `runs/<name>`. listener: of its stages."""
     check_launcher(config.runtime)
-    store, corpus, cleaned = _cleaned(config)
+    store, corpus, cleaned = _cleaned(config, listener)
     rows = _train_rows(cleaned)
     moe = _multilingual(config, corpus.pairs)
     _, encoded = prepare(store, cleaned, moe)
@@ -41,20 +41,18 @@ def train_run(config: RunConfig) -> Path:
     scores = score(config, store, corpus, cleaned, encoded, model, compared)
     report = write_report(config, store, scores, model.model, routed)
     directory = publish_run(report, ROOT / config.runtime.runs / config.name)
-    if not store.ran:
-        logger.info("nothing to do: all %d stages are up to date", len(store.reused))
+    _say_if_idle(store)
     logger.info("report: %s", _shown(directory / "report.html"))
     return directory
 
 
-def data_run(config: RunConfig) -> Path:
+def data_run(config: RunConfig, listener: Listener | None = None) -> Path:
     """The data of the main job alone: the same stages up to training; what they did is in `runs/<name>/data.html`."""
-    store, corpus, cleaned = _cleaned(config)
+    store, corpus, cleaned = _cleaned(config, listener)
     _, encoded = prepare(store, cleaned, _multilingual(config, corpus.pairs))
     page = write_data(config, store, corpus, cleaned, encoded)
     directory = lay_out(page, ROOT / config.runtime.runs / config.name)
-    if not store.ran:
-        logger.info("nothing to do: all %d stages are up to date", len(store.reused))
+    _say_if_idle(store)
     logger.info("data: %s", _shown(directory / "data.html"))
     if config.corpus.keep_removed:
         from pipeline.corpus.clean import REMOVED
@@ -64,25 +62,24 @@ def data_run(config: RunConfig) -> Path:
     return directory
 
 
-def baselines_run(config: RunConfig) -> tuple[Baselines, dict[LangPair, int]]:
+def baselines_run(config: RunConfig, listener: Listener | None = None) -> tuple[Baselines, dict[LangPair, int]]:
     """The bilingual models of the main job alone, translated, and the training rows of their pairs: the same stages
     without the multilingual model."""
     if not config.baselines.tiers:
         raise ValueError("baselines.tiers is empty, so there is nothing to train; choose baselines=tiered")
     check_launcher(config.runtime)
-    store, _, cleaned = _cleaned(config)
+    store, _, cleaned = _cleaned(config, listener)
     rows = _train_rows(cleaned)
     prepare_baselines(config, store, cleaned, rows)
     end_workers()
     trained = baselines(config, store, cleaned, rows)
-    if not store.ran:
-        logger.info("nothing to do: all %d stages are up to date", len(store.reused))
+    _say_if_idle(store)
     return trained, rows
 
 
-def _cleaned(config: RunConfig) -> tuple[Store, Corpus, dict[LangPair, Artifact]]:
+def _cleaned(config: RunConfig, listener: Listener | None) -> tuple[Store, Corpus, dict[LangPair, Artifact]]:
     """The stages up to clean, of all pairs."""
-    store, data = Store(ROOT / config.runtime.artifacts), config.runtime.data
+    store, data = Store(ROOT / config.runtime.artifacts, listener), config.runtime.data
     check_writable(ROOT / config.runtime.runs, "runtime.runs")
     corpus = prepare_corpus(config.corpus, config.pairs, store, data)
     if config.batch.mixture.has_rules:  # their faults show before the hours of cleaning
@@ -204,6 +201,11 @@ def write_report(
 
 def _train_rows(cleaned: Mapping[LangPair, Artifact]) -> dict[LangPair, int]:
     return {pair: int(funnel(artifact.path)["train"]["kept"]) for pair, artifact in cleaned.items()}
+
+
+def _say_if_idle(store: Store) -> None:
+    if not store.ran:
+        logger.info("nothing to do: all %d stages are up to date", len(store.reused))
 
 
 def _shown(path: Path) -> str:

@@ -47,7 +47,7 @@ def translate_rest(
     plan = translator.plan(lines)
     with ExitStack() as opened:
         paths = [Path(job.out, f"{pair}.rank-{place.rank}.jsonl") for pair in job.pairs]
-        files = [opened.enter_context(path.open("a", encoding="utf-8")) for path in paths]
+        files = [opened.enter_context(path.open("a", encoding="utf-8", buffering=1)) for path in paths]
 
         def record(line: int, text: str, score: float) -> None:
             pair, row = places[line]

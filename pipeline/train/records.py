@@ -15,6 +15,7 @@ from typing import Any, Literal, cast, get_args
 
 from tqdm import tqdm
 
+from pipeline.clock import clock
 from pipeline.stage import write_atomically
 from pipeline.train.tensorboard import TensorBoard
 
@@ -174,12 +175,3 @@ class Records:
                 raise
             logger.warning("%s: wandb is not reached (%s); recording offline", title, error)
             return start("offline")
-
-
-def clock(seconds: float) -> str:
-    """1:02:03 or 2:03; -:-- where unknown."""
-    if seconds != seconds or seconds == float("inf"):
-        return "-:--"
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

@@ -15,6 +15,7 @@ import sacrebleu
 from eval.results import load_results
 from eval.routing_section import routing_section
 from pipeline.config import ROOT
+from pipeline.status import read_status
 from tests.clocks import childrens_seconds
 from tests.parallel.test_resume import children
 from tests.system.place import Place, run
@@ -37,8 +38,17 @@ def test_every_result_is_there(results):
         "metrics.jsonl",
         "run.json",
         "routing.json",
+        "status.json",
     }
     assert expected <= {path.name for path in results.iterdir()}
+
+
+def test_make_status_says_that_it_is_done(place, results):
+    shown = run([*place.command(target="status"), "NAME=smoke"])
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.splitlines()[1].split()[:2] == ["smoke", "done"]
+    baselines = read_status(results).batch
+    assert (baselines.done, baselines.total, baselines.seconds_left) == (2, 2, 0)
 
 
 def test_scores_have_their_columns_and_rows(results):
@@ -146,6 +156,16 @@ def test_a_changed_learning_rate_trains_again_but_tokenizes_nothing_and_survives
     for number, code in ((signal.SIGTERM, 75), (signal.SIGINT, 130)):
         process = subprocess.Popen(command, **options)
         partial = wait_for_steps(place, process, beyond=steps[-1] if steps else 0)
+        status = read_status(place.root / "runs" / "changed")
+        (trained,) = status.stages
+        assert (status.state, status.pid, trained.title, trained.state) == (
+            "running",
+            process.pid,
+            "train moe",
+            "running",
+        )
+        assert trained.resumed_at < trained.fraction < 1
+        assert (trained.resumed_at > 0) == bool(steps)
         asked_at = time.time()
         process.send_signal(number)
         if number == signal.SIGTERM:
@@ -159,6 +179,8 @@ def test_a_changed_learning_rate_trains_again_but_tokenizes_nothing_and_survives
         assert "vocab moe: running" not in errors
         assert "encode" not in errors
         assert "stopped; the same command goes on from here" in errors
+        status = read_status(place.root / "runs" / "changed")
+        assert (status.state, status.stages[0].state, status.error) == ("stopped", "stopped", "")
         saved = sorted((partial / "checkpoints").glob("step-*"))
         assert saved[-1].stat().st_mtime > asked_at
         assert took < 30, "Slurm's KillWait"
@@ -191,6 +213,8 @@ def test_bad_input_is_one_clear_line_before_training(place, tmp_path, overrides,
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("error: ")
     assert message in last
+    status = read_status(tmp_path / "runs" / "smoke")
+    assert status is None or (status.state == "failed" and last == f"error: {status.error}")
     assert "Traceback" not in done.stderr
     trained = tmp_path / "artifacts" / "train"
     assert not trained.exists() or not list(trained.glob("*/log/metrics.jsonl"))
@@ -246,7 +270,9 @@ def test_english_to_many_and_between_others_in_one_run(tmp_path):
 
 def test_make_help_lists_every_target():
     shown = run(["make", "help"]).stdout
-    targets = "setup train data baselines backtranslate translate serve prune distill export score config verify bench"
+    targets = (
+        "setup train status data baselines backtranslate translate serve prune distill export score config verify bench"
+    )
     for target in [*targets.split(), "check", "test"]:
         assert f"make {target}" in shown
 

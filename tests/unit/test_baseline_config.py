@@ -5,6 +5,7 @@ import pytest
 from pipeline.baseline_config import BaselinesConfig, complete
 from pipeline.config import compose_tree, load_config
 from pipeline.schema import build
+from pipeline.stages import baselines_run
 
 SEARCH = "baselines.search={pairs: 2, candidates: [%s]}"
 FREESOFT38 = ["recipes=freesoft38/dense", "corpus.path=somewhere"]
@@ -42,6 +43,11 @@ def test_a_candidate_without_settings_is_the_tier():
 def test_without_tiers_there_is_no_search():
     baselines = load_config([*FREESOFT38, "baselines.tiers=[]"]).baselines
     assert (baselines.tiers, baselines.search) == ([], None)
+
+
+def test_baselines_alone_need_tiers():
+    with pytest.raises(ValueError, match=r"baselines.tiers is empty.*choose baselines=tiered"):
+        baselines_run(load_config(["recipes=smoke", "baselines.tiers=[]"]))
 
 
 def test_all_runs_of_the_experiment_share_their_baselines():

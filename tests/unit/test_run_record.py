@@ -1,11 +1,13 @@
 """`runs/<name>`: laid out from a report, without losing what somebody put there."""
 
 import json
+import logging
 
 from pipeline.config import load_config
 from pipeline.corpus.config import Rules
 from pipeline.run_record import data_record, lay_out, publish_run
 from pipeline.stage import Artifact
+from pipeline.status import read_status, recorded
 from tests.corpora import clean_pair, prepare
 
 
@@ -29,6 +31,17 @@ def test_a_new_report_replaces_the_old_one_and_keeps_notes(tmp_path):
     }
     assert found == {"report.html": "2", "notes/mine.txt": "keep me"}
     assert [p.name for p in run.parent.iterdir()] == ["demo"]
+
+
+def test_laying_out_keeps_the_status_that_is_being_written_and_says_nothing_of_it(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    run = tmp_path / "runs" / "demo"
+    with recorded(run, []):
+        publish_run(report(tmp_path, "one", {"report.html": "1"}), run)
+        assert read_status(run).state == "running"
+    assert read_status(run).state == "done"
+    assert (run / "report.html").exists()
+    assert caplog.text == ""
 
 
 def test_the_same_report_is_left_alone(tmp_path):

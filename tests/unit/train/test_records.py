@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pipeline.config import ROOT
 from pipeline.train.config import TrainConfig
-from pipeline.train.records import Records, clock, wandb_mode
+from pipeline.train.records import Records, wandb_mode
 from pipeline.train.totals import Progress
 
 
@@ -165,8 +165,3 @@ def test_budget_is_whichever_ends_first():
     config = TrainConfig(max_steps=10, max_tokens=1000, learning_rate=1.0, warmup_steps=1, validate_every=1)
     assert Progress(step=5, target_tokens=900).fraction(config) == 0.9
     assert Progress(step=10, target_tokens=10).finished(config)
-
-
-@pytest.mark.parametrize(("seconds", "shown"), [(5, "0:05"), (125, "2:05"), (3723, "1:02:03"), (float("nan"), "-:--")])
-def test_clock(seconds, shown):
-    assert clock(seconds) == shown

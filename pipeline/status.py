@@ -1,0 +1,269 @@
+"""Where a run stands: `status.json` in `runs/<name>`, which the command that is at work on the run keeps up to date.
+
+How far a training is lies in the records that it writes anyway; whoever asks reads them there.
+"""
+
+import json
+import logging
+import os
+import platform
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pipeline.corpus.funnel import funnel
+from pipeline.parallel.launch import JobFailed, unsaved
+from pipeline.stage import StageState, Stopped, check_writable, write_atomically
+from pipeline.tasks import TaskFailed
+
+logger = logging.getLogger(__name__)
+
+STATUS, METRICS = "status.json", "metrics.jsonl"
+NEWEST = 1 << 18  # bytes at the end of metrics.jsonl in which its newest training record lies
+SAME_PROCESS = 60.0  # seconds that the clock may be set between the start of a process and the next look at it
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageStatus:
+    """One stage. started: when this command began it; seconds: since then, or that it took. fraction: of its work, None
+    where unknown; resumed_at: of that, what an earlier attempt had done. loss and tokens_per_second: of a training."""
+
+    title: str
+    state: str
+    started: datetime
+    seconds: float
+    fraction: float | None
+    resumed_at: float
+    step: int | None
+    loss: float | None
+    tokens_per_second: float | None
+
+    @property
+    def open(self) -> bool:
+        return self.state in ("running", "waiting")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """How many of a number of systems are made, and about how long the others will take."""
+
+    what: str
+    done: int
+    total: int
+    seconds_left: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStatus:
+    """One run. state: running, done, failed, stopped (the same command goes on), or lost: it says that it is running,
+    and no such process is left on this host. stages: those that this command did itself, as it began them. batch: the
+    last number of systems that it began, such as bilingual models."""
+
+    state: str
+    pid: int
+    host: str
+    started: datetime
+    updated: datetime
+    stages: tuple[StageStatus, ...]
+    batch: Batch | None
+    error: str
+
+    @property
+    def seconds(self) -> float:
+        """Since the command started, or that it took."""
+        return ((now() if self.state == "running" else self.updated) - self.started).total_seconds()
+
+
+class StatusFile:
+    """Writes `status.json`; a listener of the stages' store. A disk that takes no status does not end a run."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / STATUS
+        self._lock = threading.Lock()
+        self._warned = False
+        self._stages: dict[Path, dict[str, Any]] = {}
+        self._record: dict[str, Any] = {"state": "running", "pid": os.getpid(), "host": platform.node()}
+        self._record |= {"started": now().isoformat(), "batch": None}
+        self._write()
+
+    def stage(self, title: str, state: StageState, directory: Path) -> None:
+        with self._lock:
+            stage = self._stages.get(directory)
+            if stage is not None and state in ("waiting", "reused") and stage["state"] in ("running", "done"):
+                return  # another thread of this process made what this one waited for
+            if stage is None or state == "running":
+                stage = {"title": title, "started": now().isoformat(), "directory": str(directory), "resumed_at": 0.0}
+                self._stages[directory] = stage
+            if state == "running":
+                stage["resumed_at"] = _progress(title, directory).get("fraction") or 0.0
+            took = (now() - datetime.fromisoformat(stage["started"])).total_seconds()
+            stage.update(state=state, seconds=None if state in ("running", "waiting") else took)
+            self._write()
+
+    def batch(self, what: str, *, done: int, total: int, seconds_left: float) -> None:
+        record = {"what": what, "done": done, "total": total, "seconds_left": seconds_left, "at": now().isoformat()}
+        with self._lock:
+            self._record["batch"] = record
+            self._write()
+
+    def end(self, state: str, error: str = "") -> None:
+        with self._lock:
+            self._record["state"] = state
+            self._write(error)
+
+    def _write(self, error: str = "") -> None:
+        record = {**self._record, "updated": now().isoformat(), "stages": list(self._stages.values()), "error": error}
+        try:
+            write_atomically(self._path, json.dumps(record, ensure_ascii=False, indent=1))
+        except OSError as problem:
+            if not self._warned:
+                logger.warning("warning: %s could not be written: %s", self._path, problem)
+            self._warned = True
+
+
+@contextmanager
+def recorded(directory: Path, asked: Sequence[int]) -> Iterator[StatusFile]:
+    """Keep `status.json` in a run's directory as long as the block runs, and write how it ended, whichever way.
+
+    asked: the signals that asked this process to stop, which fills when one comes. Raises ValueError where the
+    directory cannot be written.
+    """
+    check_writable(directory, "runtime.runs")
+    status = StatusFile(directory)
+    try:
+        yield status
+    except BaseException as error:
+        if unsaved:
+            status.end("failed", unsaved[0])
+        elif asked or isinstance(error, Stopped) or not isinstance(error, Exception):
+            status.end("stopped")
+        else:
+            plain = isinstance(error, ValueError | OSError | JobFailed | TaskFailed)
+            status.end("failed", f"{'' if plain else f'{type(error).__name__}: '}{error}")
+        raise
+    status.end("done")
+
+
+def read_status(directory: Path) -> RunStatus | None:
+    """Of the run whose results lie, or will lie, in this directory; None if no command has begun it."""
+    try:
+        record = json.loads((directory / STATUS).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    started = datetime.fromisoformat(record["started"])
+    state = record["state"]
+    if state == "running" and record["host"] == platform.node() and not _alive(record["pid"], started):
+        state = "lost"
+    return RunStatus(
+        state=state,
+        pid=record["pid"],
+        host=record["host"],
+        started=started,
+        updated=datetime.fromisoformat(record["updated"]),
+        stages=tuple(_stage(each, lost=state == "lost") for each in record["stages"]),
+        batch=_batch(record["batch"], runs=state == "running"),
+        error=record["error"],
+    )
+
+
+def training_seconds(directory: Path) -> float | None:
+    """What the main training of a finished run took, from `metrics.jsonl` among its results; None where it is not."""
+    path = directory / METRICS
+    record = _newest(path) if path.exists() else None
+    return None if record is None else float(record["seconds"])
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _alive(pid: int, started: datetime) -> bool:
+    """Whether that process runs still, and not another one that was given its number."""
+    try:
+        process = psutil.Process(pid)
+        same = process.create_time() < started.timestamp() + SAME_PROCESS
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _batch(record: Mapping[str, Any] | None, *, runs: bool) -> Batch | None:
+    if record is None:
+        return None
+    since = (now() - datetime.fromisoformat(record["at"])).total_seconds() if runs else 0.0
+    left = max(0.0, record["seconds_left"] - since)
+    return Batch(what=record["what"], done=record["done"], total=record["total"], seconds_left=left)
+
+
+def _stage(record: Mapping[str, Any], *, lost: bool) -> StageStatus:
+    started = datetime.fromisoformat(record["started"])
+    is_open = record["state"] in ("running", "waiting")
+    finished = record["state"] in ("done", "reused")
+    progress: dict[str, Any] = {"fraction": 1.0} if finished else _progress(record["title"], Path(record["directory"]))
+    return StageStatus(
+        title=record["title"],
+        state="lost" if lost and is_open else record["state"],
+        started=started,
+        seconds=(now() - started).total_seconds() if record["seconds"] is None else record["seconds"],
+        fraction=progress.get("fraction"),
+        resumed_at=record["resumed_at"],
+        step=progress.get("step"),
+        loss=progress.get("loss"),
+        tokens_per_second=progress.get("tokens_per_second"),
+    )
+
+
+def _progress(title: str, directory: Path) -> dict[str, Any]:
+    """What the files of a training or a translation say of how far it is; nothing before they are there."""
+    work = directory if directory.exists() else directory.with_suffix(".partial")
+    kind = title.partition(" ")[0]
+    try:
+        if kind == "train":
+            return _training(work / "log")
+        if kind == "translate":
+            return {"fraction": _translated(work)}
+    except FileNotFoundError:  # not begun, or published between two looks
+        pass
+    return {}
+
+
+def _training(log: Path) -> dict[str, Any]:
+    budget = json.loads((log / "job.json").read_text(encoding="utf-8"))["train"]
+    record = _newest(log / METRICS)
+    if record is None:
+        return {}
+    limits = (("step", budget["max_steps"]), ("target_tokens", budget["max_tokens"]))
+    spent = [record[count] / most for count, most in limits if most]
+    return {
+        "fraction": min(1.0, max(spent)),
+        "step": record["step"],
+        "loss": record["cross_entropy"],
+        "tokens_per_second": record["target_tokens"] / record["seconds"],
+    }
+
+
+def _newest(path: Path) -> dict[str, Any] | None:
+    """The newest training record in a file that may just be written."""
+    with path.open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, os.SEEK_END) - NEWEST))
+        whole = stream.read().split(b"\n")[:-1]
+    lines = [line for line in whole if line.startswith(b'{"event": "train"')]
+    return json.loads(lines[-1]) if lines else None
+
+
+def _translated(work: Path) -> float:
+    job = json.loads((work / "log" / "job.json").read_text(encoding="utf-8"))
+    lines = sum(path.read_bytes().count(b"\n") for path in work.glob("*.jsonl"))
+    return lines / sum(_test_rows(bitext) for bitext in job["bitexts"])
+
+
+@cache
+def _test_rows(bitext: str) -> int:
+    return int(funnel(Path(bitext))["test"]["kept"])

@@ -1,0 +1,63 @@
+"""`make status`: where a run stands, or every point of a sweep."""
+
+import difflib
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import get_terminal_size
+
+from pipeline.config import ROOT, compose_tree
+from pipeline.parallel.config import RuntimeConfig
+from pipeline.schema import build
+from pipeline.status import STATUS
+from pipeline.sweep.table import SWEEP, WIDTH, Point, Standings, draw, live_table, load_points
+
+LOOK = 2.0  # seconds between looks whether all is done
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowConfig:
+    """What configs/status.yaml says."""
+
+    run: str
+    watch: bool
+    runtime: RuntimeConfig
+
+
+def load_show(overrides: Sequence[str]) -> ShowConfig:
+    """The configuration of `make status`. Raises ValueError with what to change."""
+    return build(ShowConfig, compose_tree("status", overrides))
+
+
+def show(config: ShowConfig) -> None:
+    """Print the table; with `watch` until all is done, or whoever looks has seen enough."""
+    points = find_points(config.run, ROOT / config.runtime.runs)
+    standings = Standings(points)
+    if not config.watch:
+        width = get_terminal_size().columns if sys.stdout.isatty() else WIDTH
+        print("\n".join(draw(standings(), width=width)))
+        return
+    with live_table(points, sys.stdout):
+        while any(standing.state != "done" for standing in standings()):
+            time.sleep(LOOK)
+
+
+def find_points(run: str, runs: Path) -> list[Point]:
+    """The points of a sweep, or the one run of this name. Raises ValueError where there is neither."""
+    if not run:
+        raise ValueError("run is empty; give the name of a run or a sweep, a directory below runs/")
+    for directory in (runs / run, ROOT / run):
+        if (directory / SWEEP).exists():
+            return load_points(directory)
+        if (directory / STATUS).exists():
+            return [Point(id=directory.name, directory=directory, flops=0.0)]
+        if found := sorted(path.parent for path in directory.glob(f"*/{STATUS}")):
+            return [Point(id=each.name, directory=each, flops=0.0) for each in found]
+    begun = sorted(
+        {path.relative_to(runs).parts[0] for path in (*runs.glob(f"*/{STATUS}"), *runs.glob(f"*/*/{STATUS}"))}
+    )
+    near = difflib.get_close_matches(run, begun, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(begun) or 'none'}"
+    raise ValueError(f"run={run}: {runs / run} holds no {STATUS} and no {SWEEP}, so nothing was begun; {hint}")
