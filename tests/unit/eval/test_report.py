@@ -192,7 +192,8 @@ def test_several_runs_are_one_page(make_run: MakeRun, tmp_path: Path) -> None:
     assert [row["tokens_to_3.5"] for row in rows[2:4]] == ["11000", "11000"]
     assert {row["tokens_to_2.0"] for row in rows} == {""}
     written = {path.stem for path in out.glob("*.svg")}
-    assert {"trendline", "bleu_vs_resource", "loss", "loss_time"} <= written
+    assert {"trendline", "trendline_over_reference", "bleu_vs_resource", "loss", "loss_time"} <= written
+    assert (out / "comparison.csv").is_file()
     assert all((out / f"{name}.png").is_file() for name in written)
 
 
