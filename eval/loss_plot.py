@@ -10,12 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from eval.figure_style import GRID, INK, MUTED, PALETTE, STYLE, compact_count, new_axes, series_style
-from eval.label_placement import label_line_ends, spread
+from eval.figure_style import INK, MUTED, PALETTE, STYLE, compact_count, new_axes, series_style
+from eval.label_placement import label_line_ends
 from eval.loss_levels import moving_mean
 from eval.run_record import LossPoint
 
 _HOUR, _MINUTE = 3600.0, 60.0
+_MANY_PAIRS = 14  # lines from which on only so many are named
+_NAMED = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,7 @@ def plot_loss(
     with mpl.rc_context(STYLE):
         figure, axes = new_axes(7.6, 4.6)
         ceiling: list[float] = []
+        ends: list[tuple[float, float, str, str]] = []
         if train:
             tokens = [point.target_tokens for point in train]
             raw = np.array([point.cross_entropy for point in train])
@@ -43,7 +46,7 @@ def plot_loss(
             axes.plot(tokens, moving_mean(raw), color=PALETTE[0], linewidth=2.2, label="training")
             ceiling.append(float(np.quantile(raw, 0.97)))
         if validation:
-            _draw_validation(axes, validation, labels or {})
+            ends = _draw_validation(axes, validation, labels or {})
             ceiling.append(max(point.cross_entropy for point in validation))
             ceiling += [value for point in validation[1:2] for value in point.pairs.values()]
         bottom, _ = axes.get_ylim()
@@ -55,6 +58,7 @@ def plot_loss(
         axes.set_ylabel("cross-entropy (nats per token)")
         axes.set_title("Loss of the multilingual model")
         axes.legend(loc="upper right")
+        label_line_ends(figure, axes, ends, INK, 9.5)
     return figure
 
 
@@ -110,7 +114,10 @@ def _shown(run: LossSeries) -> list[float]:
     return [point.cross_entropy for point in run.validation] + [float(value) for value in train[len(train) // 8 :]]
 
 
-def _draw_validation(axes: Axes, validation: Sequence[LossPoint], labels: Mapping[str, str]) -> None:
+def _draw_validation(
+    axes: Axes, validation: Sequence[LossPoint], labels: Mapping[str, str]
+) -> list[tuple[float, float, str, str]]:
+    """Draw the mean and every pair, and return the ends of lines to be labelled."""
     tokens = [point.target_tokens for point in validation]
     macro = [point.cross_entropy for point in validation]
     pairs = sorted({pair for point in validation for pair in point.pairs})
@@ -119,7 +126,7 @@ def _draw_validation(axes: Axes, validation: Sequence[LossPoint], labels: Mappin
         seen = [(point.target_tokens, point.pairs[pair]) for point in validation if pair in point.pairs]
         name = "validation, single pairs" if number == 0 else None
         axes.plot(*zip(*seen, strict=True), color=MUTED, linewidth=1.0, alpha=0.55, label=name)
-        ends.append((*seen[-1], labels.get(pair, pair)))
+        ends.append((*seen[-1], labels.get(pair, pair), MUTED))
     axes.plot(
         tokens,
         macro,
@@ -141,27 +148,10 @@ def _draw_validation(axes: Axes, validation: Sequence[LossPoint], labels: Mappin
         label=f"best, {best.cross_entropy:.2f} at step {best.step:,}",
         zorder=5,
     )
-    _label_line_ends(axes, ends)
+    return _extremes(ends)
 
 
-def _label_line_ends(axes: Axes, ends: Sequence[tuple[float, float, str]]) -> None:
-    """Codes at the right ends of their lines, moved apart where lines end close together."""
-    if not ends:
-        return
-    heights = [y for _, y, _ in ends]
-    bottom, top = min(heights), max(*heights, axes.get_ylim()[1] * 0.9)
-    placed = spread(heights, 0.052 * max(top - bottom, 0.5))
-    right = max(x for x, _, _ in ends)
-    for (x, y, text), height in zip(ends, placed, strict=True):
-        axes.annotate(
-            text,
-            (x, y),
-            (right * 1.035, height),
-            xycoords="data",
-            textcoords="data",
-            va="center",
-            fontsize=9.5,
-            color=INK,
-            arrowprops={"arrowstyle": "-", "color": GRID, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 1},
-        )
-    axes.set_xlim(0, right * 1.1)
+def _extremes(ends: Sequence[tuple[float, float, str, str]]) -> list[tuple[float, float, str, str]]:
+    """All ends of lines, or of many the highest and the lowest."""
+    ordered = sorted(ends, key=lambda end: -end[1])
+    return ordered if len(ordered) <= _MANY_PAIRS else ordered[: _NAMED // 2] + ordered[-(_NAMED // 2) :]
