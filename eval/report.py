@@ -86,9 +86,9 @@ def write_report(out: Path, runs: Sequence[RunResults], losses: Sequence[float] 
     context["routing"] = routing_section(out, runs)
     context["data"] = data_section(out, runs[0].record)
     page = environment().get_template("report.html.j2").render(context)
-    path = out / "report.html"
-    path.write_text(page, encoding="utf-8")
-    return path
+    partial = out / "report.html.partial"
+    partial.write_text(page, encoding="utf-8")
+    return partial.replace(out / "report.html")  # whole or not at all: a sweep ends a page that another overtakes
 
 
 def _headline(runs: Sequence[RunResults], groups: Sequence[FlopsGroup]) -> str:
