@@ -201,7 +201,12 @@ def test_what_cannot_be_compared_is_said(make_run: MakeRun, tmp_path: Path) -> N
     ]
     page = Rows(section)
     assert "Not compared with dense: moe on es-en (different test sets)." in page.text
-    assert next(row for row in page.rows if row[0] == "tr-en")[3] == number_format.MISSING
+    # Without baselines, Δ is over the reference.
+    assert page.rows[0][3:] == ["dense", "moe"]
+    assert page.rows[1] == ["BLEU", "BLEU", "Δ"]
+    overview = {row[0]: row[3:] for row in page.rows[2:7]}
+    assert overview["de-en"][2].rstrip("*") == number_format.signed(section["tables"][1].against["de-en"].delta)
+    assert (overview["tr-en"][0], overview["tr-en"][2]) == (number_format.MISSING, number_format.MISSING)
 
 
 def test_seeds_with_different_test_sets_are_an_error(experiment: list[tuple[str, Path]], tmp_path: Path) -> None:
