@@ -50,8 +50,8 @@ def differences(runs: Sequence[RunResults]) -> list[Difference]:
     tokens = [(run.label, _tokens(run)) for run in runs]
     known = [count for _, count in tokens if count]
     if known and max(known) > _SAME_TOKENS * min(known):
-        said = [(label, count, quantity(count)) for label, count in tokens]
-        found.append(_difference("target tokens seen", "they are not at equal cost", said))
+        counts = [(label, count, quantity(count)) for label, count in tokens]
+        found.append(_difference("target tokens seen", "they are not at equal cost", counts))
     return found
 
 
@@ -123,9 +123,10 @@ def _tokens(run: RunResults) -> float | None:
 
 def _setting(config: Json, name: str) -> Any:
     """Of a dotted name; None where it is not set."""
+    value: Any = config
     for key in name.split("."):
-        config = config.get(key) if isinstance(config, dict) else None
-    return config
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _tests(run: RunResults) -> list[tuple[str, int, str]]:
