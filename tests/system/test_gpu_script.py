@@ -21,7 +21,7 @@ TINY = [
     "decode.max_length_ratio=0.5",
     "score.resamples=100",
 ]
-PIECE = 30
+PIECE = 45
 
 
 def run(*words, **settings):
