@@ -141,7 +141,7 @@ format: $(READY) ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 
 test: $(READY) ## unit, golden, parallel and system tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder \
 		-m "not long and not quiet" tests/system tests/parallel tests/golden tests/unit
 	$(BIN)/python -m pytest -m "quiet and not long" tests/parallel tests/system
 
