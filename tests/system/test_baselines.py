@@ -21,7 +21,12 @@ def test_the_better_candidate_is_found_once_and_its_models_are_those_of_the_run(
     assert "search: tr-en takes as_it_is; validation cross-entropy brief " in found.stderr
     status = read_status(place.root / "runs" / "searched")
     assert {stage.title: stage.state for stage in status.stages} == dict.fromkeys(ran, "done")
-    assert (status.state, status.batch.what, status.batch.done, status.batch.total) == ("done", "candidates trained", 4, 4)
+    assert (status.state, status.batch.what, status.batch.done, status.batch.total) == (
+        "done",
+        "candidates trained",
+        4,
+        4,
+    )
     header, *lines = [line.split() for line in found.stdout.splitlines()]
     assert header[:3] == ["pair", "rows", "candidate"]
     assert [(line[0], line[2]) for line in lines] == [("de-en", "as_it_is"), ("tr-en", "as_it_is")]
