@@ -1,7 +1,7 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train status data baselines backtranslate translate serve prune distill export score config verify \
+.PHONY: help setup train status data baselines backtranslate translate serve prune distill export score report config verify \
 	bench check format test test-full clean
 
 # Settings of `make train`, `data`, `baselines` and `config`; what is empty is left to the recipe.
@@ -35,6 +35,9 @@ WATCH      ?=
 HYP        ?=
 REF        ?=
 TGT        ?=
+
+# Setting of `make report`: finished runs, names below runs/ or directories, [label=]name; NAME is the comparison's.
+RUNS       ?=
 
 # Settings of `make export`, beside ARGS; NAME is the finished run.
 FORMAT     ?= huggingface
@@ -73,6 +76,8 @@ help: ## list the targets
 	@echo '    NAME=finished LANG_PAIRS=en-de TEXT=mono.en LICENCE=CC0-1.0 OUT=data/mine; then train CORPUS_ADD=data/mine'
 	@echo '  of translate:'
 	@echo '    make -s translate NAME=finished PAIR=de-en < in.de > out.en'
+	@echo '  of report:'
+	@echo '    RUNS="dense_s1 dense_s2 deeper=moe_12l" NAME=comparison ARGS="--losses 3.0,2.5"'
 	@echo '  of export:'
 	@echo '    NAME=finished OUT=data/artifacts/mine FORMAT=huggingface'
 	@echo '  of prune and distill:'
@@ -116,6 +121,9 @@ distill: $(READY) ## source text, translated by the finished run NAME, into a co
 
 score: $(READY) ## score files of translations: HYP="a.txt b.txt" REF=ref.txt TGT=ja (docs/scoring.md)
 	@$(BIN)/python -m eval score --hyp $(HYP) --ref $(REF) --tgt "$(TGT)" $(ARGS)
+
+report: $(READY) ## compare the finished RUNS="a b label=c" in runs/NAME; one of them: draw its page again (docs/report.md)
+	@$(BIN)/python -m eval report $(RUNS) $(if $(NAME)$(word 2,$(RUNS)),--out "runs/$(or $(NAME),comparison)") $(ARGS)
 
 export: $(READY) ## write the finished run NAME to OUT as a model of FORMAT=huggingface or ctranslate2 (docs/export.md)
 	@$(BIN)/python -m pipeline export $(EXPORT)

@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "score":
             _score(options)
         elif options.command == "report":
-            _report(options.run_dir)
+            _report(options)
         else:
             _data(options.run_dir)
     except (ValueError, OSError) as error:
@@ -29,8 +29,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m eval", description="Score translations, report runs.")
     commands = parser.add_subparsers(dest="command", required=True)
     _add_score(commands.add_parser("score", help="score files of translations against reference files"))
-    report = commands.add_parser("report", help="write report.html and its figures into a run's directory")
-    report.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    _add_report(
+        commands.add_parser("report", help="write report.html, its figures and sweep.csv of one run or several")
+    )
     data = commands.add_parser("data", help="write data.html, funnel.csv and its figure into a run's directory")
     data.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     return parser
@@ -60,16 +61,35 @@ def _add_score(score: argparse.ArgumentParser) -> None:
     add("--format", choices=["text", "tsv", "json"], default="text")
 
 
+def _add_report(report: argparse.ArgumentParser) -> None:
+    add = report.add_argument
+    add("runs", nargs="+", metavar="[LABEL=]RUN", help="a directory of a run, or its name below --runs")
+    add("--out", type=Path, help="where to write; else into the directory of the one run")
+    add("--losses", type=_losses, default=(), help="training losses to count tokens to: 3.0,2.5,2.2")
+    add("--runs", type=Path, default=Path("runs"), dest="below", help="where names of runs are looked up (runs)")
+
+
+def _losses(text: str) -> tuple[float, ...]:
+    losses = tuple(float(each) for each in text.split(","))
+    if not all(0 < loss < float("inf") for loss in losses) or len(set(losses)) < len(losses):
+        raise ValueError
+    return losses
+
+
 def _score(options: argparse.Namespace) -> None:
     from eval.score_command import score
 
     sys.stdout.write(score(options))
 
 
-def _report(run_dir: Path) -> None:
+def _report(options: argparse.Namespace) -> None:
     from eval.report import write_report
+    from eval.results import find_run, load_results
 
-    print(write_report(run_dir))
+    directories = [find_run(text, options.below) for text in options.runs]
+    if options.out is None and len(directories) > 1:
+        raise ValueError(f"--out is needed for {len(directories)} runs: the directory to write their comparison into")
+    print(write_report(options.out or directories[0][1], load_results(directories), options.losses))
 
 
 def _data(run_dir: Path) -> None:

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from eval import number_format
+from eval.comparison import settings
 from eval.data_section import data_section
-from eval.pages import environment, flatten
+from eval.pages import environment
 from eval.run_record import load_run
 
 
@@ -19,6 +20,10 @@ def write_data(run_dir: Path) -> Path:
         raise ValueError(f"{run_dir / 'data.json'} has no funnel; run `make data` again")
     template = environment().get_template("data.html.j2")
     path = run_dir / "data.html"
-    text = template.render(record=record, data=section, config=dict(flatten(record.config)), n=number_format)
+    shown = {
+        "config": settings({record.name: record.config}),
+        "environment": settings({record.name: record.environment}),
+    }
+    text = template.render(record=record, data=section, n=number_format, **shown)
     path.write_text(text, encoding="utf-8")
     return path

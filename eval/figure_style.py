@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,33 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+Line = str | tuple[float, tuple[float, ...]]
+
 INK = "#1f2328"
 MUTED = "#59636e"
 GRID = "#d8dee4"
 # Okabe and Ito (2008), without yellow, which is too light for lines on white.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+LINES: tuple[Line, ...] = (
+    "solid",
+    (0, (6, 2)),
+    (0, (1.2, 1.4)),
+    (0, (7, 2, 1.2, 2)),
+    (0, (2.6, 1.4)),
+    (0, (7, 1.6, 1.2, 1.6, 1.2, 1.6)),
+    (0, (11, 3)),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesStyle:
+    """What tells one series from another: three signs, of which two survive a greyscale print."""
+
+    colour: str
+    marker: str
+    line: Line
+
 
 # Any: matplotlib types the keys of its settings from 3.11 on as literals of that version.
 STYLE: Any = {
@@ -47,6 +69,7 @@ STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "babelshard",
 }
+_PIXELS, _LARGEST = 0.9, 1.6  # of the page to a point of the figure: at least, for text to be legible, and at most
 # Colours of the file, their names in the report's stylesheet, which has a light and a dark value of each.
 CSS_COLOURS = {INK: "--ink", MUTED: "--muted", GRID: "--grid"}
 CSS_COLOURS |= {colour: f"--series-{number}" for number, colour in enumerate(PALETTE)}
@@ -56,6 +79,16 @@ def new_axes(width: float, height: float) -> tuple[Figure, Axes]:
     """A figure of its own (no pyplot state, nothing to close) and its axes; sizes in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
+
+
+def series_style(number: int) -> SeriesStyle:
+    """The style of the series of that number, from 0; repeated after seven."""
+    place = number % len(PALETTE)
+    return SeriesStyle(colour=PALETTE[place], marker=MARKERS[place], line=LINES[place])
+
+
+# Of the bilingual baselines, in every figure: no system's.
+BASELINE_STYLE = SeriesStyle(colour=MUTED, marker="x", line=(0, (4, 3)))
 
 
 def compact_count(count: float) -> str:
@@ -95,5 +128,6 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
         text = text.replace(colour, f"var({variable})")
     width, height = figure.get_size_inches() * 72
     opening = f'<svg role="img" aria-label="{description}" viewBox="0 0 {width:g} {height:g}" '
+    opening += f'style="min-width: {_PIXELS * width:.0f}px; max-width: {_LARGEST * width:.0f}px" '
     opening += 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
     return opening + text[text.index(">") + 1 :].rstrip()

@@ -22,6 +22,8 @@ _CANDIDATES: tuple[tuple[float, float, str, str], ...] = (
     (0, -27, "center", "top"),
 )
 
+_BESIDE = 0.1  # of the width of the axes: lines that end so close together have their labels in one column
+
 
 def spread(positions: Sequence[float], gap: float) -> list[float]:
     """Positions moved as little as a stack allows so that neighbours are at least gap apart, order kept.
@@ -42,6 +44,82 @@ def spread(positions: Sequence[float], gap: float) -> list[float]:
     for rank, i in enumerate(order):
         placed[i] = starts[rank] + rank * gap
     return placed
+
+
+def label_line_ends(
+    figure: Figure, axes: Axes, ends: Sequence[tuple[float, float, str, str]], ink: str, size: float = 10
+) -> None:
+    """Write each (x, y, text, colour) right of the end of its line, moved apart where lines end close together, with a
+    thin line of its colour to the end. Call when limits are final.
+
+    Lines that end near the right edge are labelled beyond it, others where they end.
+    """
+    if not ends:
+        return
+    figure.draw_without_rendering()
+    frame = axes.get_window_extent()
+    bottom, top = axes.get_ylim()
+    gap = 1.25 * size * (top - bottom) / (frame.height * 72 / figure.dpi)
+    groups: list[list[tuple[float, float, str, str]]] = []  # by place from left to right, as a share of the width
+    for x, *end in sorted(ends):
+        place = (float(axes.transData.transform((x, 0))[0]) - frame.x0) / frame.width
+        if not groups or place - groups[-1][0][0] > _BESIDE:
+            groups.append([])
+        groups[-1].append((place, *end))
+    for group in groups:
+        right = max(place for place, *_ in group)
+        column = max(right, 1.0) + 0.02 if right > 1 - _BESIDE else right + 0.02
+        for (place, y, text, colour), height in zip(group, spread([y for _, y, *_ in group], gap), strict=True):
+            axes.annotate(
+                text,
+                (place, y),
+                (column, height),
+                xycoords=axes.get_yaxis_transform(),
+                textcoords=axes.get_yaxis_transform(),
+                va="center",
+                fontsize=size,
+                color=ink,
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": colour,
+                    "linewidth": 1.0,
+                    "relpos": (0, 0.5),
+                    "shrinkA": 1,
+                    "shrinkB": 2,
+                },
+            )
+
+
+def label_columns(
+    figure: Figure, axes: Axes, columns: Sequence[tuple[float, str]], ink: str, line: str, size: float = 9.5
+) -> None:
+    """Write each (x, text) upright above the axes, moved apart where columns stand close together, with a thin line to
+    its place. Call when limits and scale are final."""
+    figure.draw_without_rendering()
+    frame = axes.get_window_extent()
+    starts = [float(axes.transData.transform((x, 0))[0] - frame.x0) / frame.width for x, _ in columns]
+    places = spread(starts, 1.25 * size * figure.dpi / 72 / frame.width)
+    for (_, text), start, place in zip(columns, starts, places, strict=True):
+        axes.annotate(
+            text,
+            (start, 1),
+            (place, 1.05),
+            xycoords="axes fraction",
+            textcoords="axes fraction",
+            rotation=90,
+            ha="center",
+            va="bottom",
+            fontsize=size,
+            color=ink,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": line,
+                "linewidth": 0.8,
+                "relpos": (0.5, 0),
+                "shrinkA": 1,
+                "shrinkB": 0,
+            },
+        )
 
 
 def label_ranges(

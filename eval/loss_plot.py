@@ -1,19 +1,32 @@
 """The figure of a training run: cross-entropy in training and validation against target tokens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from numpy.typing import NDArray
 
-from eval.figure_style import GRID, INK, MUTED, PALETTE, STYLE, compact_count, new_axes
-from eval.label_placement import spread
+from eval.figure_style import INK, MUTED, PALETTE, STYLE, compact_count, new_axes, series_style
+from eval.label_placement import label_line_ends
+from eval.loss_levels import moving_mean
 from eval.run_record import LossPoint
 
-_MEAN_REACH = 12  # training records on either side that a point of the smoothed loss averages, at most
+_HOUR, _MINUTE = 3600.0, 60.0
+_MANY_PAIRS = 14  # lines from which on only so many are named
+_NAMED = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSeries:
+    """Losses of one run. system: runs of one system share its style and its label."""
+
+    system: str
+    train: Sequence[LossPoint]
+    validation: Sequence[LossPoint]
 
 
 def plot_loss(
@@ -25,14 +38,15 @@ def plot_loss(
     with mpl.rc_context(STYLE):
         figure, axes = new_axes(7.6, 4.6)
         ceiling: list[float] = []
+        ends: list[tuple[float, float, str, str]] = []
         if train:
             tokens = [point.target_tokens for point in train]
             raw = np.array([point.cross_entropy for point in train])
             axes.plot(tokens, raw, color=PALETTE[0], linewidth=0.8, alpha=0.3)
-            axes.plot(tokens, _moving_mean(raw), color=PALETTE[0], linewidth=2.2, label="training")
+            axes.plot(tokens, moving_mean(raw), color=PALETTE[0], linewidth=2.2, label="training")
             ceiling.append(float(np.quantile(raw, 0.97)))
         if validation:
-            _draw_validation(axes, validation, labels or {})
+            ends = _draw_validation(axes, validation, labels or {})
             ceiling.append(max(point.cross_entropy for point in validation))
             ceiling += [value for point in validation[1:2] for value in point.pairs.values()]
         bottom, _ = axes.get_ylim()
@@ -44,10 +58,66 @@ def plot_loss(
         axes.set_ylabel("cross-entropy (nats per token)")
         axes.set_title("Loss of the multilingual model")
         axes.legend(loc="upper right")
+        label_line_ends(figure, axes, ends, INK, 9.5)
     return figure
 
 
-def _draw_validation(axes: Axes, validation: Sequence[LossPoint], labels: Mapping[str, str]) -> None:
+def plot_losses(runs: Sequence[LossSeries], against: Literal["tokens", "time"]) -> Figure:
+    """Smoothed training loss (thin) and validation loss (with markers) of several runs against tokens or seconds."""
+    if not any(run.train or run.validation for run in runs):
+        raise ValueError("metrics.jsonl has no train and no validation records; there is no loss to plot")
+    seconds = [point.seconds or 0.0 for run in runs for point in (*run.train, *run.validation)]
+    unit, size = ("hours", _HOUR) if max(seconds) > 2 * _HOUR else ("minutes", _MINUTE)
+
+    def place(point: LossPoint) -> float:
+        return float(point.target_tokens) if against == "tokens" else (point.seconds or 0.0) / size
+
+    systems = list(dict.fromkeys(run.system for run in runs))
+    with mpl.rc_context(STYLE):
+        figure, axes = new_axes(5.6, 4.8)
+        ends = {run.system: end for run in runs for end in _draw_run(axes, run, place, systems.index(run.system))}
+        values = [value for run in runs for value in _shown(run)]
+        margin = 0.06 * (max(values) - min(values)) or 0.5
+        axes.set_ylim(min(values) - margin, max(values) + margin)
+        if against == "tokens":
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact_count(value)))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
+        axes.set_xlim(left=0)
+        axes.set_xlabel("target tokens seen" if against == "tokens" else f"training time ({unit})")
+        axes.set_ylabel("cross-entropy (nats per token)")
+        axes.set_title(f"Loss by {'tokens' if against == 'tokens' else 'time'}")
+        label_line_ends(figure, axes, list(ends.values()), INK, 9.5)
+    return figure
+
+
+def _draw_run(
+    axes: Axes, run: LossSeries, place: Callable[[LossPoint], float], number: int
+) -> list[tuple[float, float, str, str]]:
+    """Draw one run and return the right end of its validation, or of its training where that is all."""
+    style = series_style(number)
+    ends = []
+    if run.train:
+        means = moving_mean([point.cross_entropy for point in run.train])
+        x = [place(point) for point in run.train]
+        axes.plot(x, means, color=style.colour, linewidth=1.1, linestyle=style.line, alpha=0.8)
+        ends = [(x[-1], float(means[-1]), run.system, style.colour)]
+    if run.validation:
+        x, y = [place(point) for point in run.validation], [point.cross_entropy for point in run.validation]
+        axes.plot(x, y, color=style.colour, linewidth=2.0, linestyle=style.line, marker=style.marker, markersize=4.5)
+        ends = [(x[-1], y[-1], run.system, style.colour)]
+    return ends
+
+
+def _shown(run: LossSeries) -> list[float]:
+    """Losses that the figure must have room for: validation from the first on, training but for its beginning."""
+    train = moving_mean([point.cross_entropy for point in run.train])
+    return [point.cross_entropy for point in run.validation] + [float(value) for value in train[len(train) // 8 :]]
+
+
+def _draw_validation(
+    axes: Axes, validation: Sequence[LossPoint], labels: Mapping[str, str]
+) -> list[tuple[float, float, str, str]]:
+    """Draw the mean and every pair, and return the ends of lines to be labelled."""
     tokens = [point.target_tokens for point in validation]
     macro = [point.cross_entropy for point in validation]
     pairs = sorted({pair for point in validation for pair in point.pairs})
@@ -56,7 +126,7 @@ def _draw_validation(axes: Axes, validation: Sequence[LossPoint], labels: Mappin
         seen = [(point.target_tokens, point.pairs[pair]) for point in validation if pair in point.pairs]
         name = "validation, single pairs" if number == 0 else None
         axes.plot(*zip(*seen, strict=True), color=MUTED, linewidth=1.0, alpha=0.55, label=name)
-        ends.append((*seen[-1], labels.get(pair, pair)))
+        ends.append((*seen[-1], labels.get(pair, pair), MUTED))
     axes.plot(
         tokens,
         macro,
@@ -78,38 +148,10 @@ def _draw_validation(axes: Axes, validation: Sequence[LossPoint], labels: Mappin
         label=f"best, {best.cross_entropy:.2f} at step {best.step:,}",
         zorder=5,
     )
-    _label_line_ends(axes, ends)
+    return _extremes(ends)
 
 
-def _label_line_ends(axes: Axes, ends: Sequence[tuple[float, float, str]]) -> None:
-    """Codes at the right ends of their lines, moved apart where lines end close together."""
-    if not ends:
-        return
-    heights = [y for _, y, _ in ends]
-    bottom, top = min(heights), max(*heights, axes.get_ylim()[1] * 0.9)
-    placed = spread(heights, 0.052 * max(top - bottom, 0.5))
-    right = max(x for x, _, _ in ends)
-    for (x, y, text), height in zip(ends, placed, strict=True):
-        axes.annotate(
-            text,
-            (x, y),
-            (right * 1.035, height),
-            xycoords="data",
-            textcoords="data",
-            va="center",
-            fontsize=9.5,
-            color=INK,
-            arrowprops={"arrowstyle": "-", "color": GRID, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 1},
-        )
-    axes.set_xlim(0, right * 1.1)
-
-
-def _moving_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean over a window around each value: narrower at the steep start, one-sided at the noisy end."""
-    reach = min(_MEAN_REACH, len(values) // 40)
-    place = np.arange(len(values))
-    starts = place - np.minimum(reach, place)
-    ends = np.minimum(place + np.minimum(reach, place) + 1, len(values))
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    means: NDArray[np.float64] = (sums[ends] - sums[starts]) / (ends - starts)
-    return means
+def _extremes(ends: Sequence[tuple[float, float, str, str]]) -> list[tuple[float, float, str, str]]:
+    """All ends of lines, or of many the highest and the lowest."""
+    ordered = sorted(ends, key=lambda end: -end[1])
+    return ordered if len(ordered) <= _MANY_PAIRS else ordered[: _NAMED // 2] + ordered[-(_NAMED // 2) :]

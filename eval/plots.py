@@ -8,10 +8,32 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from numpy.typing import NDArray
 
-from eval.figure_style import INK, MARKERS, MUTED, PALETTE, STYLE, compact_count, new_axes
-from eval.label_placement import label_ranges
-from eval.trendline import TrendPoint, default_bandwidth, rank_pairs, smooth, spearman
+from eval.figure_style import (
+    BASELINE_STYLE,
+    GRID,
+    INK,
+    MUTED,
+    STYLE,
+    SeriesStyle,
+    compact_count,
+    new_axes,
+    series_style,
+)
+from eval.label_placement import label_columns, label_line_ends, label_ranges
+from eval.trendline import (
+    TrendPoint,
+    default_bandwidth,
+    rank_pairs,
+    smooth,
+    smoothing_weights,
+    spearman,
+    trend_band,
+)
+
+_WITH_BARS = 2  # systems that are drawn with the interval of every point; of more, the points are pale
+_CROWDED_PAIRS = 14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,29 +47,23 @@ class ScorePoint:
     ci_high: float
 
 
-def plot_trendline(systems: Mapping[str, Sequence[TrendPoint]]) -> Figure:
-    """ΔBLEU against bilingual baselines, pairs equidistant by decreasing resource, one trend a system."""
+def plot_trendline(systems: Mapping[str, Sequence[TrendPoint]], over: str = "") -> Figure:
+    """ΔBLEU over bilingual baselines, or over the system `over`, pairs equidistant by decreasing resource; one trend
+    and its band a system. Systems without points are not drawn; the others keep the styles of the other figures."""
     if not any(systems.values()):
         raise ValueError("systems={} has no points; a trendline needs at least one pair with a baseline")
     ranks = rank_pairs(systems)
     known = {point.pair: point for points in systems.values() for point in points}
+    crowded = len(ranks) > _CROWDED_PAIRS
     with mpl.rc_context(STYLE):
-        figure, axes = new_axes(max(7.6, 1.6 + 0.3 * len(ranks)), 4.4)
+        figure, axes = new_axes(max(7.6, 2.2 + 0.25 * len(ranks)), 4.4 if len(systems) <= _WITH_BARS else 6.0)
         axes.axhline(0, color=INK, linewidth=1.4)
-        axes.annotate(
-            "bilingual\nbaseline",
-            (1, 0),
-            (5, 0),
-            xycoords=axes.get_yaxis_transform(),
-            textcoords="offset points",
-            va="center",
-            color=MUTED,
-            fontsize=10,
-        )
+        ends = [(1.0 * len(ranks) - 0.4, 0.0, over or "bilingual", MUTED)]
         for number, (name, points) in enumerate(systems.items()):
-            shift = 0.16 * (number - (len(systems) - 1) / 2)
-            _draw_trend(axes, name, points, ranks, shift, number)
-        crowded = len(ranks) > 14
+            style = series_style(number)
+            if points:
+                ends.append((*_draw_trend(axes, points, ranks, number, len(systems)), name, style.colour))
+                _key(axes, name, style)
         join = "  " if crowded else "\n"
         axes.set_xticks(
             range(len(ranks)),
@@ -58,99 +74,149 @@ def plot_trendline(systems: Mapping[str, Sequence[TrendPoint]]) -> Figure:
         axes.grid(visible=False, axis="x")
         axes.set_xlabel("language and training pairs, most to fewest")
         axes.set_ylabel("ΔBLEU")
-        axes.set_title("BLEU gained over each language's bilingual baseline", pad=24)
-        _subtitle(axes, "points with 95 % intervals; the line is smoothed over ranks")
+        axes.set_title(f"BLEU gained over {over or 'each language’s bilingual baseline'}", pad=24)
+        bars = "points with 95 % intervals" if len(systems) <= _WITH_BARS else "points are single languages"
+        _subtitle(axes, f"{bars}; the lines are smoothed over ranks, with their 95 % bands")
         _legend_below(figure, axes, min(len(systems), 4))
+        label_line_ends(figure, axes, ends, INK)
     return figure
 
 
 def _draw_trend(
-    axes: Axes, name: str, points: Sequence[TrendPoint], ranks: Mapping[str, int], shift: float, number: int
-) -> None:
-    colour, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
+    axes: Axes, points: Sequence[TrendPoint], ranks: Mapping[str, int], number: int, systems: int
+) -> tuple[float, float]:
+    """Draw one of so many systems and return the right end of its line."""
+    style, shift = series_style(number), min(0.16, 0.5 / systems) * (number - (systems - 1) / 2)
     ordered = sorted(points, key=lambda point: ranks[point.pair])
     x = np.array([ranks[point.pair] for point in ordered], dtype=np.float64)
     y = np.array([point.delta for point in ordered])
-    axes.vlines(
+    low, high = ([point.ci_low for point in ordered], [point.ci_high for point in ordered])
+    few = systems <= _WITH_BARS
+    if few:
+        axes.vlines(x + shift, low, high, color=style.colour, linewidth=1.6, alpha=0.55)
+    axes.plot(
         x + shift,
-        [point.ci_low for point in ordered],
-        [point.ci_high for point in ordered],
-        color=colour,
-        linewidth=1.6,
-        alpha=0.55,
+        y,
+        style.marker,
+        color=style.colour,
+        markersize=6.5 if few else 4,
+        alpha=1 if few else 0.55,
+        markeredgewidth=1.5 if few else 0.5,
     )
-    axes.plot(x + shift, y, marker, color=colour, markersize=6.5)
-    axes.plot([], [], color=colour, linewidth=2.4, marker=marker, markersize=6.5, label=name)
-    if len(ordered) > 1:
-        at = np.linspace(x.min(), x.max(), 200)
-        trend = smooth(x, y, at, default_bandwidth(len(x)))
-        axes.plot(at, trend, color=colour, linewidth=2.4)
+    if len(ordered) == 1:
+        return float(x[0] + shift), float(y[0])
+    at = np.linspace(x.min(), x.max(), 40 * (len(x) - 1) + 1)
+    weights = smoothing_weights(x, at, default_bandwidth(len(x)))
+    trend = weights @ y
+    axes.fill_between(at, *trend_band(weights, y, low, high), color=style.colour, alpha=0.13, linewidth=0)
+    _draw_marked(axes, at, trend, style, number, systems)
+    return float(at[-1]), float(trend[-1])
 
 
-def plot_bleu_by_resource(systems: Mapping[str, Sequence[ScorePoint]]) -> Figure:
-    """BLEU of each system against training pairs on a log axis, with Spearman's correlation of the two."""
+def _draw_marked(
+    axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64], style: SeriesStyle, number: int, series: int
+) -> None:
+    """A smoothed line; of several, each with markers at places of its own, so that crossings stay clear in grey."""
+    axes.plot(x, y, color=style.colour, linewidth=2.4, linestyle=style.line)
+    if series > 1:
+        gap = max(1, len(x) // 6)
+        places = slice(gap * (number + 1) // (series + 1), None, gap)
+        edge = style.colour if style.marker == "x" else "#ffffff"
+        axes.plot(x[places], y[places], style.marker, color=style.colour, markersize=7.5, markeredgecolor=edge)
+
+
+def _key(axes: Axes, name: str, style: SeriesStyle) -> None:
+    """An entry of the legend for a line with its markers."""
+    axes.plot(
+        [], [], color=style.colour, linewidth=2.4, linestyle=style.line, marker=style.marker, markersize=6.5, label=name
+    )
+
+
+def plot_bleu_by_resource(systems: Mapping[str, Sequence[ScorePoint]], baseline: Sequence[ScorePoint] = ()) -> Figure:
+    """BLEU of each system and of the bilingual baselines against training pairs on a log axis, with Spearman's
+    correlation of the two; of several systems a smoothed line each, in place of intervals."""
     if not any(systems.values()):
         raise ValueError("systems={} has no points; there is nothing to plot against resource")
+    series = [(name, points, series_style(number)) for number, (name, points) in enumerate(systems.items())]
+    series += [("bilingual", baseline, BASELINE_STYLE)] if baseline else []
+    few = len(series) <= _WITH_BARS
     with mpl.rc_context(STYLE):
-        figure, axes = new_axes(7.6, 4.8)
-        width = _resource_axis(axes, [point.train_pairs for points in systems.values() for point in points])
+        sizes = {point.train_pairs for _, points, _ in series for point in points}
+        figure, axes = new_axes(7.6 if few and len(sizes) <= _CROWDED_PAIRS else 10.4, 4.8 if few else 6.0)
+        width = _resource_axis(axes, list(sizes))
         marks: list[tuple[float, float]] = []
-        for number, (name, points) in enumerate(systems.items()):
+        ends = []
+        for number, (name, points, style) in enumerate(series):
             # Systems of one pair stand beside each other, 1.2 % of the axis apart.
-            shift = 10 ** (0.012 * width * (number - (len(systems) - 1) / 2))
-            marks += _draw_scores(axes, name, points, shift, number)
+            shift = 10 ** ((0.012 if few else 0.004) * width * (number - (len(series) - 1) / 2))
+            marks += _draw_scores(axes, name, points, shift, style, few)
+            if not few and len(points) > 1:
+                ends.append((*_draw_curve(axes, points, style, number, len(series)), name, style.colour))
         bottom, top = axes.get_ylim()
         axes.set_ylim(min(0.0, bottom), top + 0.06 * (top - min(0.0, bottom)))  # room for the top label
         axes.set_ylabel("BLEU")
-        axes.set_title("BLEU by amount of training data", pad=24)
-        _subtitle(axes, _correlations(systems))
-        _legend_below(figure, axes, min(len(systems), 3))
-        label_ranges(figure, axes, _label_ranges_of(systems), marks, INK)
+        extents = _extents([points for _, points, _ in series], few)
+        _legend_below(figure, axes, min(len(series), 3 if few else 4))
+        if few and len(extents) <= _CROWDED_PAIRS:
+            axes.set_title("BLEU by amount of training data")
+            label_ranges(figure, axes, extents, marks, INK)
+        else:
+            axes.set_title("BLEU by amount of training data", pad=26 + 5.2 * max(len(text) for *_, text in extents))
+            axes.vlines(*zip(*[(x, low, high) for x, low, high, _ in extents], strict=True), color=GRID, zorder=0)
+            label_line_ends(figure, axes, ends, INK)
+            label_columns(figure, axes, [(x, text) for x, _, _, text in extents], INK, MUTED)
     return figure
 
 
 def _draw_scores(
-    axes: Axes, name: str, points: Sequence[ScorePoint], shift: float, number: int
+    axes: Axes, name: str, points: Sequence[ScorePoint], shift: float, style: SeriesStyle, bars: bool
 ) -> list[tuple[float, float]]:
-    """Draw one system and return points all along its intervals, for labels to keep off."""
-    colour, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
+    """Draw one system's points and return what labels must keep off: all along its intervals where those are drawn."""
     x = [max(point.train_pairs, 1) * shift for point in points]
+    y = [point.score for point in points]
     low, high = [point.ci_low for point in points], [point.ci_high for point in points]
-    axes.vlines(x, low, high, color=colour, linewidth=1.6, alpha=0.45)
-    axes.plot(
-        x,
-        [p.score for p in points],
-        marker,
-        color=colour,
-        markersize=6.5,
-        label=f"{name}, with 95 % interval",
-    )
-    return [
-        (column, float(value))
-        for column, bottom, top in zip(x, low, high, strict=True)
-        for value in np.linspace(bottom, top, 9)
-    ]
+    if bars:
+        axes.vlines(x, low, high, color=style.colour, linewidth=1.6, alpha=0.45)
+        axes.plot(x, y, style.marker, color=style.colour, markersize=6.5, label=f"{name}, with 95 % interval")
+        ranges = zip(x, low, high, strict=True)
+        return [(column, float(value)) for column, a, b in ranges for value in np.linspace(a, b, 9)]
+    axes.plot(x, y, style.marker, color=style.colour, markersize=4, alpha=0.6, markeredgewidth=0.8)
+    _key(axes, name, style)
+    return list(zip(x, y, strict=True))
 
 
-def _correlations(systems: Mapping[str, Sequence[ScorePoint]]) -> str:
-    texts = []
-    for name, points in systems.items():
-        rho = spearman([point.train_pairs for point in points], [point.score for point in points])
-        if rho is not None:
-            texts.append(f"{name} " + f"{rho:.2f}".replace("-", "−"))
-    return "Spearman's ρ: " + ", ".join(texts) if texts else "Spearman's ρ: undefined under three pairs"
+def _draw_curve(
+    axes: Axes, points: Sequence[ScorePoint], style: SeriesStyle, number: int, num_series: int
+) -> tuple[float, float]:
+    """Draw BLEU smoothed over the logarithm of the training pairs; the right end of the line."""
+    x = np.log10([max(point.train_pairs, 1) for point in points])
+    if np.ptp(x) == 0:
+        return float(10 ** x[0]), points[0].score
+    at = np.linspace(x.min(), x.max(), 200)
+    curve = smooth(x, [point.score for point in points], at, float(np.ptp(x)) / 6)
+    _draw_marked(axes, 10**at, curve, style, number, num_series)
+    return float(10 ** at[-1]), float(curve[-1])
 
 
-def _label_ranges_of(
-    systems: Mapping[str, Sequence[ScorePoint]],
-) -> list[tuple[float, float, float, str]]:
-    """For every pair the whole extent of its systems' intervals, so that a label clears all of them."""
+def correlations(systems: Mapping[str, Sequence[ScorePoint]]) -> str:
+    """Spearman's correlation of BLEU and training pairs, of every system, as a sentence."""
+    found = {
+        name: spearman([point.train_pairs for point in points], [point.score for point in points])
+        for name, points in systems.items()
+    }
+    texts = [f"{name} " + f"{rho:.2f}".replace("-", "−") for name, rho in found.items() if rho is not None]
+    return f"Spearman’s ρ of the two: {', '.join(texts)}." if texts else "Spearman’s ρ is undefined under three pairs."
+
+
+def _extents(series: Sequence[Sequence[ScorePoint]], bars: bool) -> list[tuple[float, float, float, str]]:
+    """For every pair the whole extent of its points, or of their intervals, so that a label clears all of them."""
     extents: dict[str, tuple[float, float, float, str]] = {}
-    for points in systems.values():
+    for points in series:
         for point in points:
-            _, low, high, _ = extents.get(point.label, (0.0, point.ci_low, point.ci_high, ""))
+            bottom, top = (point.ci_low, point.ci_high) if bars else (point.score, point.score)
+            _, low, high, _ = extents.get(point.label, (0.0, bottom, top, ""))
             x = float(max(point.train_pairs, 1))
-            extents[point.label] = (x, min(low, point.ci_low), max(high, point.ci_high), point.label)
+            extents[point.label] = (x, min(low, bottom), max(high, top), point.label)
     return list(extents.values())
 
 
@@ -175,4 +241,4 @@ def _subtitle(axes: Axes, text: str) -> None:
 
 def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
     """A legend under the figure, where no interval can run into it."""
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=columns, handlelength=3.2)

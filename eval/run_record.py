@@ -34,6 +34,7 @@ class RunRecord:
     ]  # by pair that may be shown, and rule: [source, target]
     not_judged: Mapping[str, Sequence[str]]  # by pair: which rule does not apply to a side, and why
     encoded: Mapping[str, Json]  # by pair: training rows, and how many were dropped for their tokens
+    baseline_search: Json  # how the bilingual recipes were chosen
     sample_sentences: bool
 
     @property
@@ -54,12 +55,16 @@ class Translation:
 
 @dataclass(frozen=True, kw_only=True)
 class LossPoint:
-    """Cross-entropy in nats per target token after so many target tokens; pairs only for validation."""
+    """Cross-entropy in nats per target token after so many target tokens; pairs only for validation.
+
+    seconds: of training so far, validation and checkpoints left out; None where not recorded.
+    """
 
     step: int
     target_tokens: int
     cross_entropy: float
     pairs: Mapping[str, float]
+    seconds: float | None = None
 
 
 def load_run(run_dir: Path, name: str = "run.json") -> RunRecord:
@@ -96,6 +101,7 @@ def load_run(run_dir: Path, name: str = "run.json") -> RunRecord:
         examples=data.get("examples") or {},
         not_judged=data.get("not_judged") or {},
         encoded=data.get("encoded") or {},
+        baseline_search=data.get("baseline_search") or {},
         sample_sentences=data.get("sample_sentences") is True,
     )
 
@@ -142,6 +148,7 @@ def load_losses(run_dir: Path, event: str) -> list[LossPoint]:
             target_tokens=int(line["target_tokens"]),
             cross_entropy=float(line["cross_entropy"]),
             pairs={str(pair): float(value) for pair, value in (line.get("pairs") or {}).items()},
+            seconds=None if line.get("seconds") is None else float(line["seconds"]),
         )
         points[point.step] = point
     return [points[step] for step in sorted(points)]

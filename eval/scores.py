@@ -7,7 +7,15 @@ from pathlib import Path
 
 SYSTEM = "moe"
 BASELINE = "bilingual"
-METRICS = ("bleu", "chrf++", "chrf", "ter", "spbleu", "spbleu101")  # of sacreBLEU; a translation edit rate falls
+METRIC_NAMES = {
+    "bleu": "BLEU",
+    "chrf++": "chrF++",
+    "chrf": "chrF",
+    "ter": "TER",
+    "spbleu": "spBLEU",
+    "spbleu101": "spBLEU-101",
+}
+METRICS = tuple(METRIC_NAMES)  # of sacreBLEU; a translation edit rate falls
 SCORE_COLUMNS = (
     "pair",
     "system",

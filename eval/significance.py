@@ -85,10 +85,11 @@ def resample(
     signature = scorer.get_signature()
     signature.update("bs", n_resamples)
     signature.update("seed", seed)
+    statistics = [sentence_statistics(scorer, hypotheses) for hypotheses in systems]
+    sums = resampled_sums(np.hstack(statistics), n_resamples, seed)  # one draw of the indices for all systems
     found = []
-    for hypotheses in systems:
-        stats = sentence_statistics(scorer, hypotheses)
-        resampled = np.array([score_from_sums(scorer, row) for row in resampled_sums(stats, n_resamples, seed)])
+    for stats, rows in zip(statistics, np.hsplit(sums, len(statistics)), strict=True):
+        resampled = np.array([score_from_sums(scorer, row) for row in rows])
         low, high = percentile_interval(resampled)
         found.append(
             Resampled(
@@ -96,7 +97,7 @@ def resample(
                 ci_low=low,
                 ci_high=high,
                 signature=str(signature),
-                n=len(hypotheses),
+                n=len(stats),
                 seed=seed,
                 resampled=resampled,
             )

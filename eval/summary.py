@@ -1,11 +1,10 @@
-"""Scores of a run arranged for reading: one row a pair, macro means, and a headline that can be negative."""
+"""Scores of one run as its headline needs them: one row a pair, and a sentence that can be bad news."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eval.macro import MacroRow, macro_means
 from eval.run_record import RunRecord
-from eval.scores import BASELINE, SYSTEM, ScoreRow, SignificanceRow
+from eval.scores import SYSTEM, ScoreRow, SignificanceRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,39 +47,6 @@ def summarise(record: RunRecord, scores: Sequence[ScoreRow], gains: Sequence[Sig
     return summaries
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeanSummary:
-    """Mean scores by (system, metric) over the pairs of one resource class, `high`, `medium`, `low` or `all`."""
-
-    resource: str
-    num_pairs: int
-    train_pairs: tuple[int, int]
-    scores: Mapping[tuple[str, str], float]
-
-    @property
-    def gain(self) -> float | None:
-        """BLEU gained over the baselines on average, or None without them."""
-        if (BASELINE, "bleu") not in self.scores:
-            return None
-        return self.scores[SYSTEM, "bleu"] - self.scores[BASELINE, "bleu"]
-
-
-def summarise_means(scores: Sequence[ScoreRow]) -> list[MeanSummary]:
-    """One summary a resource class, all pairs last."""
-    by_resource: dict[str, list[MacroRow]] = {}
-    for row in macro_means(scores):
-        by_resource.setdefault(row.resource, []).append(row)
-    return [
-        MeanSummary(
-            resource=resource,
-            num_pairs=len(rows[0].pairs),
-            train_pairs=(rows[0].train_pairs_min, rows[0].train_pairs_max),
-            scores={(row.system, row.metric): row.score for row in rows},
-        )
-        for resource, rows in by_resource.items()
-    ]
-
-
 def mean(values: Sequence[float | None]) -> float | None:
     """Macro mean, or None unless every value is there."""
     known = [value for value in values if value is not None]
@@ -106,8 +72,3 @@ def headline(summaries: Sequence[PairSummary]) -> str:
         f"{subject}, on average {direction} the bilingual baselines: "
         f"{better} of {count} significantly better, {worse} significantly worse."
     )
-
-
-def has_baseline(summaries: Sequence[PairSummary]) -> bool:
-    """Whether every pair has a bilingual score to compare with."""
-    return all((BASELINE, "bleu") in summary.scores for summary in summaries)

@@ -30,27 +30,51 @@ def default_bandwidth(num_points: int) -> float:
     return max(1.0, num_points / 6)
 
 
-def smooth(ranks: ArrayLike, values: ArrayLike, at: ArrayLike, bandwidth: float) -> NDArray[np.float64]:
-    """Local linear regression with a Gaussian kernel (Fan 1992; LOWESS's idea), evaluated at given ranks.
+def smoothing_weights(ranks: ArrayLike, at: ArrayLike, bandwidth: float) -> NDArray[np.float64]:
+    """Weights (places, points) of a local linear regression with a Gaussian kernel (Fan 1992; LOWESS's idea).
 
-    Straight lines are kept exactly and the ends are not bent towards the middle, as a kernel mean would do.
-    One point gives a constant, two give their line. bandwidth is the kernel's standard deviation in ranks.
+    Each row sums to 1. Straight lines are kept exactly and the ends are not bent towards the middle, as a kernel mean
+    would do. One point gives a constant, two give their line. bandwidth is the kernel's standard deviation in ranks.
     """
-    x, y, x0 = (np.asarray(array, dtype=np.float64) for array in (ranks, values, at))
-    if len(x) != len(y) or len(x) == 0:
-        raise ValueError(f"ranks={len(x)} and values={len(y)} must be equally many, at least one")
+    x, x0 = (np.asarray(array, dtype=np.float64) for array in (ranks, at))
+    if len(x) == 0:
+        raise ValueError("ranks=0 points cannot be smoothed; give at least one")
     if not bandwidth > 0:
         raise ValueError(f"bandwidth={bandwidth} must be above 0")
     distance = x[None, :] - x0[:, None]
     exponent = -0.5 * (distance / bandwidth) ** 2
-    weight = np.exp(exponent - exponent.max(axis=1, keepdims=True))  # far from all points nothing underflows
-    s0, s1, s2 = (np.sum(weight * distance**power, axis=1) for power in range(3))
-    t0, t1 = (np.sum(weight * distance**power * y[None, :], axis=1) for power in range(2))
+    kernel = np.exp(exponent - exponent.max(axis=1, keepdims=True))  # far from all points nothing underflows
+    s0, s1, s2 = (np.sum(kernel * distance**power, axis=1, keepdims=True) for power in range(3))
     determinant = s0 * s2 - s1**2
     solvable = determinant > 1e-12 * s0 * np.maximum(s2, 1e-300)
-    line = (s2 * t0 - s1 * t1) / np.where(solvable, determinant, 1.0)
-    fitted: NDArray[np.float64] = np.where(solvable, line, t0 / s0)
+    line = kernel * (s2 - s1 * distance) / np.where(solvable, determinant, 1.0)
+    weights: NDArray[np.float64] = np.where(solvable, line, kernel / s0)
+    return weights
+
+
+def smooth(ranks: ArrayLike, values: ArrayLike, at: ArrayLike, bandwidth: float) -> NDArray[np.float64]:
+    """The local linear regression of values on ranks, evaluated at given ranks."""
+    y = np.asarray(values, dtype=np.float64)
+    weights = smoothing_weights(ranks, at, bandwidth)
+    if weights.shape[1] != len(y):
+        raise ValueError(f"ranks={weights.shape[1]} and values={len(y)} must be equally many")
+    fitted: NDArray[np.float64] = weights @ y
     return fitted
+
+
+def trend_band(
+    weights: NDArray[np.float64], values: ArrayLike, low: ArrayLike, high: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Bounds of the 95 % band of a trend from its points' 95 % bootstrap intervals, which may be lopsided.
+
+    The trend is a weighted sum of points with independent test sets, so half-widths add in squares, and the upper one
+    of a point with a negative weight to the lower bound (MOVER: Zou and Donner 2008). One point keeps its interval.
+    """
+    y, below, above = (np.asarray(array, dtype=np.float64) for array in (values, low, high))
+    trend = weights @ y
+    down = np.where(weights > 0, weights * (y - below), weights * (y - above))
+    up = np.where(weights > 0, weights * (above - y), weights * (below - y))
+    return trend - np.sqrt((down**2).sum(axis=1)), trend + np.sqrt((up**2).sum(axis=1))
 
 
 def average_ranks(values: Sequence[float]) -> NDArray[np.float64]:

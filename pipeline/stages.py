@@ -181,6 +181,7 @@ def write_report(
 ) -> Artifact:
     def run(out: Path) -> None:
         from eval.report import write_report
+        from eval.results import load_results
 
         for source in sorted(
             path for path in scores.path.rglob("*") if path.is_file() and path.name != "manifest.json"
@@ -191,10 +192,10 @@ def write_report(
         (out / "metrics.jsonl").write_bytes((model.path / "log" / "metrics.jsonl").read_bytes())
         if routed is not None:
             (out / ROUTING).write_bytes((routed.path / ROUTING).read_bytes())
-        write_report(out)
+        write_report(out, load_results([(config.name, out)]))
 
     inputs = {"scores": scores, **({"routing": routed} if routed is not None else {})}
-    stage = Stage(name="report", version=4, config={}, inputs=inputs, run=run, label=config.name)
+    stage = Stage(name="report", version=5, config={}, inputs=inputs, run=run, label=config.name)
     return store.get(stage)
 
 

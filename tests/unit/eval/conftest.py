@@ -37,10 +37,19 @@ def _ledger(pair: str | None) -> dict[str, Any]:
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
-    """make_run(pairs, damage={"moe": .2, "bilingual": .4}, num_lines=30, **keys of run.json) -> run_dir."""
+    """make_run(pairs, damage={"moe": .2, "bilingual": .4}, num_lines=30, folder="run", **keys of run.json) -> run_dir.
 
-    def build(pairs: Sequence[str], damage: dict[str, float] | None = None, num_lines: int = 30, **keys: Any) -> Path:
-        run_dir = tmp_path / "run"
+    Runs in different folders have the same test sets, and the same translations where the damage is the same.
+    """
+
+    def build(
+        pairs: Sequence[str],
+        damage: dict[str, float] | None = None,
+        num_lines: int = 30,
+        folder: str = "run",
+        **keys: Any,
+    ) -> Path:
+        run_dir = tmp_path / folder
         rates = damage or {"moe": 0.2, "bilingual": 0.4}
         sizes = {pair: 6000 // (place + 1) for place, pair in enumerate(pairs)}
         ledgers = {"moe": [_ledger(None)], "bilingual": [_ledger(pair) for pair in pairs]}
@@ -51,6 +60,7 @@ def make_run(tmp_path: Path) -> MakeRun:
             rng = random.Random(pair)
             references = _sentences(rng, num_lines)
             for system, rate in rates.items():
+                rng = random.Random(f"{pair} {system} {rate}")
                 lines = [
                     {"source": f"source {n}", "hypothesis": _damaged(rng, text, rate), "reference": text, "score": -0.5}
                     for n, text in enumerate(references)
@@ -68,10 +78,10 @@ def _metrics(pairs: Sequence[str]) -> list[dict[str, Any]]:
     for step in range(1, 41):
         loss = 3 + 5 / step
         records.append(
-            {"event": "train", "step": step, "target_tokens": 1000 * step, "cross_entropy": loss, "lr": 1e-3}
+            {"event": "train", "step": step, "target_tokens": 1000 * step, "cross_entropy": loss, "seconds": 2.0 * step}
         )
         if step % 10 == 0:
-            validation = {"event": "validation", "step": step, "target_tokens": 1000 * step}
+            validation = {"event": "validation", "step": step, "target_tokens": 1000 * step, "seconds": 2.0 * step}
             validation |= {"cross_entropy": loss + 0.2, "pairs": dict.fromkeys(pairs, loss + 0.2)}
             records.append(validation)
     return records

@@ -144,6 +144,28 @@ def test_report_prints_the_page(make_run: MakeRun, capsys: pytest.CaptureFixture
     assert main(["report", str(run_dir)]) == 0
     assert capsys.readouterr().out == f"{run_dir / 'report.html'}\n"
     assert main(["report", str(run_dir / "nowhere")]) == 2
+    assert "nowhere is no finished run" in capsys.readouterr().err
+
+
+def test_report_compares_runs_by_name_and_label(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [make_run(["de-en"], folder=name) for name in ("first", "second")]
+    for run_dir in runs:
+        write_scores(run_dir, n_resamples=10)
+    below, out = runs[0].parent, runs[0].parent / "out"
+    assert main(["report", "first", f"other={runs[1]}", "--runs", str(below)]) == 2
+    assert "--out is needed for 2 runs" in capsys.readouterr().err
+    arguments = ["--runs", str(below), "--out", str(out), "--losses", "3.5,3.2"]
+    assert main(["report", "first", f"other={runs[1]}", *arguments]) == 0
+    assert capsys.readouterr().out == f"{out / 'report.html'}\n"
+    header, *rows = (out / "sweep.csv").read_text(encoding="utf-8").splitlines()
+    assert "tokens_to_3.5,tokens_to_3.2" in header
+    assert [row.split(",")[0] for row in rows] == ["first", "other", "bilingual"]
+
+
+def test_losses_must_be_positive_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["report", "run", "--losses", "3.0,-1"])
+    assert "argument --losses" in capsys.readouterr().err
 
 
 def test_help_imports_nothing_heavy() -> None:

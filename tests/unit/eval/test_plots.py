@@ -1,13 +1,15 @@
+import dataclasses
 from pathlib import Path
 
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
-from eval.figure_style import PALETTE, compact_count, inline_svg, save_figure
+from eval.figure_style import PALETTE, compact_count, inline_svg, save_figure, series_style
 from eval.label_placement import spread
-from eval.loss_plot import plot_loss
-from eval.plots import ScorePoint, plot_bleu_by_resource, plot_trendline
+from eval.loss_plot import LossSeries, plot_loss, plot_losses
+from eval.plots import ScorePoint, correlations, plot_bleu_by_resource, plot_trendline
 from eval.run_record import LossPoint
 from eval.trendline import TrendPoint
 
@@ -26,6 +28,13 @@ def _gains(count: int, offset: float = 0.0) -> list[TrendPoint]:
     ]
 
 
+def _scores(count: int) -> list[ScorePoint]:
+    return [
+        ScorePoint(label=f"l{n}", train_pairs=6000 // (n + 1), score=20 - n, ci_low=19 - n, ci_high=21 - n)
+        for n in range(count)
+    ]
+
+
 def _texts(figure: Figure) -> list[str]:
     figure.draw_without_rendering()
     return [text.get_text() for text in figure.axes[0].texts]
@@ -37,16 +46,24 @@ def test_trendline_draws_any_number_of_pairs_in_order(tmp_path: Path, count: int
     axes = figure.axes[0]
     labels = [label.get_text().split()[0] for label in axes.get_xticklabels()]
     assert labels == [f"l{n}" for n in range(count)]
-    assert "bilingual\nbaseline" in _texts(figure)
+    assert {"bilingual", "moe"} <= set(_texts(figure))
     save_figure(figure, tmp_path / "trendline", ("png",))
     assert (tmp_path / "trendline.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_trendline_gives_each_system_a_colour_and_accepts_missing_pairs() -> None:
-    figure = plot_trendline({"moe-8": _gains(4), "moe-32": _gains(2, 0.5)})
+def test_systems_differ_in_colour_line_and_marker_and_may_lack_pairs() -> None:
+    systems = {"moe-8": _gains(4), "moe-32": _gains(2, 0.5), "dense": _gains(4, -1)}
+    figure = plot_trendline(systems)
     legend = figure.legends[0]
-    assert [text.get_text() for text in legend.get_texts()] == ["moe-8", "moe-32"]
-    assert [to_hex(line.get_color()) for line in legend.get_lines()] == list(PALETTE[:2])
+    assert [text.get_text() for text in legend.get_texts()] == list(systems)
+    lines = legend.get_lines()
+    assert [to_hex(line.get_color()) for line in lines] == list(PALETTE[:3])
+    assert len({line.get_marker() for line in lines}) == 3
+    styles = [series_style(number) for number in range(7)]
+    assert len({style.line for style in styles}) == len({style.marker for style in styles}) == 7
+    assert set(systems) <= set(_texts(figure))  # at the ends of their lines too
+    assert len(figure.axes[0].collections) == 3  # bands; of three systems single points have no bars
+    assert len(plot_trendline({"moe": _gains(4)}).axes[0].collections) == 2
 
 
 def test_svg_is_the_same_every_time_and_undated(tmp_path: Path) -> None:
@@ -66,16 +83,31 @@ def test_inline_svg_has_its_own_ids_and_the_colours_of_the_page() -> None:
     assert "<metadata>" not in svg
 
 
-def test_resource_plot_names_languages_and_correlation() -> None:
-    points = [
-        ScorePoint(label=f"l{n}", train_pairs=6000 // (n + 1), score=20 - n, ci_low=19 - n, ci_high=21 - n)
-        for n in range(6)
-    ]
-    texts = _texts(plot_bleu_by_resource({"moe-8": points, "bilingual": points[::-1]}))
-    assert {f"l{n}" for n in range(6)} <= set(texts)
-    assert "Spearman's ρ: moe-8 1.00, bilingual 1.00" in texts
-    two = _texts(plot_bleu_by_resource({"moe": points[:2]}))
-    assert "Spearman's ρ: undefined under three pairs" in two
+def test_resource_plot_names_languages_and_the_baseline() -> None:
+    points = _scores(6)
+    few = plot_bleu_by_resource({"moe-8": points}, points[::-1])
+    assert {f"l{n}" for n in range(6)} == set(_texts(few))
+    assert [text.get_text() for text in few.legends[0].get_texts()][1] == "bilingual, with 95 % interval"
+    many = plot_bleu_by_resource({"moe-8": points, "moe-32": points[1:]}, points[::-1])
+    assert {f"l{n}" for n in range(6)} | {"moe-8", "moe-32", "bilingual"} == set(_texts(many))
+
+
+def test_labels_above_columns_that_coincide_do_not_overlap() -> None:
+    points = [dataclasses.replace(point, train_pairs=5000) for point in _scores(9)] + _scores(10)[9:]
+    figure = plot_bleu_by_resource({"a": points, "b": points, "c": points})
+    figure.draw_without_rendering()
+    boxes = [
+        Text.get_window_extent(text) for text in figure.axes[0].texts if text.get_rotation() == 90
+    ]  # without their lines
+    assert len(boxes) == 10
+    assert not any(a.overlaps(b) for place, a in enumerate(boxes) for b in boxes[:place])
+
+
+def test_correlations_are_said_where_they_are_defined() -> None:
+    points = _scores(6)
+    said = correlations({"moe-8": points, "bilingual": points[::-1], "two": points[:2]})
+    assert said == "Spearman’s ρ of the two: moe-8 1.00, bilingual 1.00."
+    assert correlations({"moe": points[:2]}) == "Spearman’s ρ is undefined under three pairs."
 
 
 def test_plots_without_points_are_refused() -> None:
@@ -85,6 +117,8 @@ def test_plots_without_points_are_refused() -> None:
         plot_bleu_by_resource({})
     with pytest.raises(ValueError, match="no loss to plot"):
         plot_loss([], [])
+    with pytest.raises(ValueError, match="no loss to plot"):
+        plot_losses([LossSeries(system="a", train=[], validation=[])], "time")
 
 
 @pytest.mark.parametrize(("num_train", "num_validation"), [(1, 0), (0, 1), (60, 4)])
@@ -96,6 +130,22 @@ def test_loss_plot_draws_what_there_is(num_train: int, num_validation: int) -> N
 
     figure = plot_loss(points(num_train, {}), points(num_validation, {"de-en": 3.0, "fr-en": 3.0}))
     assert set(_texts(figure)) == ({"de-en", "fr-en"} if num_validation else set())
+
+
+def test_losses_of_several_runs_are_drawn_by_tokens_and_by_hours() -> None:
+    def run(system: str, speed: int) -> LossSeries:
+        points = [
+            LossPoint(step=n, target_tokens=100 * n, cross_entropy=3 + 2 / n, pairs={}, seconds=3600.0 * n / speed)
+            for n in range(1, 21)
+        ]
+        return LossSeries(system=system, train=points, validation=points[9::10])
+
+    runs = [run("dense", 1), run("dense", 1), run("moe", 2)]
+    by_tokens, by_time = plot_losses(runs, "tokens").axes[0], plot_losses(runs, "time").axes[0]
+    assert [line.get_xdata()[-1] for line in by_tokens.lines] == [2000] * 6
+    assert [line.get_xdata()[-1] for line in by_time.lines] == [20, 20, 20, 20, 10, 10]
+    assert by_time.get_xlabel() == "training time (hours)"
+    assert sorted(text.get_text() for text in by_time.texts) == ["dense", "moe"]
 
 
 def test_spread_keeps_order_and_distance_and_moves_no_more_than_needed() -> None:

@@ -1,17 +1,23 @@
+import csv
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eval.macro import macro_means
 from eval.report import write_report
+from eval.results import RunResults, load_results
 from eval.scores import load_scores
 from eval.scoring import write_scores
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 MakeRun = Callable[..., Path]
 VOID = {"meta", "br", "path", "use", "link", "img", "hr", "rect"}
+SEVEN = ["de-en", "fr-en", "es-en", "ru-en", "zh-Hans-en", "ja-en", "tr-en"]
 ELEVEN = ["de-en", "fr-en", "es-en", "ru-en", "zh-Hans-en", "ja-en", "tr-en", "ko-en", "el-en", "ar-en", "eu-en"]
 
 
@@ -47,8 +53,24 @@ class Page(HTMLParser):
 
 def _report(run_dir: Path) -> tuple[str, Page]:
     write_scores(run_dir, n_resamples=20)
-    text = write_report(run_dir).read_text(encoding="utf-8")
+    text = write_report(run_dir, load_results([("mine", run_dir)])).read_text(encoding="utf-8")
     return text, Page(text)
+
+
+def _config(experts: int, seed: int = 1, **train: int) -> dict[str, Any]:
+    layers = {"encoder_layers": 3, "decoder_layers": 3}
+    return {"model": {**layers, "moe": {"num_experts": experts}}, "train": {"seed": seed, **train}}
+
+
+def _runs(make_run: MakeRun, *, pairs: Sequence[str] = SEVEN, **other: Any) -> list[RunResults]:
+    """A dense model and one with experts of two seeds; other: keys of the dense one's record."""
+    named = {"dense": (0.3, _config(0)), "moe_s1": (0.2, _config(8)), "moe_s2": (0.25, _config(8, seed=2))}
+    directories = []
+    for name, (damage, config) in named.items():
+        keys = {"config": config, **(other if name == "dense" else {})}
+        directories.append((name, make_run(pairs, {"moe": damage, "bilingual": 0.4}, 20, name, **keys)))
+        write_scores(directories[-1][1], n_resamples=20)
+    return load_results(directories)
 
 
 @pytest.mark.parametrize("pairs", [["de-en"], ELEVEN])
@@ -69,14 +91,21 @@ def test_report_is_self_contained_and_holds_every_score(make_run: MakeRun, pairs
     assert set(pairs) <= cells
     assert [tag for tag, _ in page.tags].count("figure") == 3
     assert all(attrs.get("aria-label") for tag, attrs in page.tags if tag == "svg")
-    for name in ("trendline.png", "trendline.svg", "bleu_vs_resource.png", "bleu_vs_resource.svg", "loss.png"):
+    for name in (
+        "trendline.png",
+        "trendline.svg",
+        "bleu_vs_resource.png",
+        "bleu_vs_resource.svg",
+        "loss.png",
+        "loss_time.svg",
+    ):
         assert (run_dir / name).stat().st_size > 0
 
 
 def test_means_are_shown_by_resource_and_every_metric_has_its_column(make_run: MakeRun) -> None:
     run_dir = make_run(ELEVEN, num_lines=6)
     write_scores(run_dir, metrics=["bleu", "chrf", "ter"], n_resamples=10)
-    page = Page(write_report(run_dir).read_text(encoding="utf-8"))
+    page = Page(write_report(run_dir, load_results([("", run_dir)])).read_text(encoding="utf-8"))
     labels = [text for text in page.text if text.startswith("mean, ")]
     assert labels == ["mean, high (4)", "mean, medium (4)", "mean, low (3)", "mean, all (11)"]
     assert {"1,500–6,000", "chrF", "TER"} <= set(page.text)
@@ -120,7 +149,10 @@ def test_a_bare_record_without_baselines_still_reports(make_run: MakeRun) -> Non
 def test_funnel_config_and_corpus_are_shown(make_run: MakeRun) -> None:
     counts = {"train": {"read": 6060, "removed": {"too long": 41}, "kept": 6019}, "dev": {"read": 7, "kept": 7}}
     corpus = {"title": "LibreOffice help", "licence": "MPL-2.0"}
-    _, page = _report(make_run(["de-en"], funnel={"de-en": counts}, corpus=corpus))
+    search = {"de-en": {"candidate": "wide", "carried_over_from": None}}
+    keys = {"funnel": {"de-en": counts}, "corpus": corpus, "baseline_search": search}
+    _, page = _report(make_run(["de-en"], **keys))
+    assert {"How the bilingual models were chosen", "wide", "searched"} <= set(page.text)
     assert {"6,060", "41", "too long", "6,019", "MPL-2.0"} <= set(page.text)
     assert "train.steps=900" in page.text
 
@@ -131,4 +163,66 @@ def test_a_missing_file_is_named(make_run: MakeRun, name: str) -> None:
     write_scores(run_dir, n_resamples=10)
     (run_dir / name).unlink()
     with pytest.raises(ValueError, match=f"{name} does not exist"):
-        write_report(run_dir)
+        write_report(run_dir, load_results([("", run_dir)]))
+
+
+def test_a_run_without_losses_leaves_nothing_behind(make_run: MakeRun, tmp_path: Path) -> None:
+    runs = _runs(make_run)
+    (runs[2].directory / "metrics.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"moe_s2/metrics\.jsonl does not exist"):
+        write_report(tmp_path / "out", runs)
+    assert not (tmp_path / "out").exists()
+
+
+def test_several_runs_are_one_page(make_run: MakeRun, tmp_path: Path) -> None:
+    out = tmp_path / "comparison"
+    text = write_report(out, _runs(make_run), losses=[3.5, 2.0]).read_text(encoding="utf-8")
+    page = Page(text)
+    ids = page.attributes("id")
+    assert len(ids) == len(set(ids))
+    assert {link[1:] for link in page.attributes("href") if link.startswith("#")} <= set(ids)
+    assert "comparison" in page.text
+    assert any(words.startswith("moe has the highest mean BLEU of 2 systems over 7") for words in page.text)
+    assert "Not equal in everything." not in page.text
+    assert {"dense", "moe_s1", "moe_s2", "mean of 2 seeds", "train.seed"} <= set(page.text)
+    with (out / "sweep.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == ["dense", "moe", "moe_s1", "moe_s2", "bilingual"]
+    # Losses are 3 + 5 / step; over two steps on either side the mean is still above 3.5 at step 10.
+    assert [row["tokens_to_3.5"] for row in rows[2:4]] == ["11000", "11000"]
+    assert {row["tokens_to_2.0"] for row in rows} == {""}
+    written = {path.stem for path in out.glob("*.svg")}
+    assert {"trendline", "trendline_over_reference", "bleu_vs_resource", "loss", "loss_time"} <= written
+    assert (out / "comparison.csv").is_file()
+    assert all((out / f"{name}.png").is_file() for name in written)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM)
+        yield chromium
+        chromium.close()
+
+
+def test_a_phone_scrolls_tables_and_not_the_page_and_shows_the_warning(
+    make_run: MakeRun, tmp_path: Path, browser: Any
+) -> None:
+    path = write_report(tmp_path / "out", _runs(make_run, config=_config(0, max_tokens=5000)))
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(path.as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    wide = "[...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth).length"
+    assert page.evaluate(wide) > 3
+    assert requests == [path.as_uri()]  # nothing else is fetched
+    warning = page.locator("aside.warning li").all_inner_texts()
+    assert [text.split(",")[0] for text in warning] == ["budget"]
+    assert "5.00 k target tokens (dense); no limit (moe_s1, moe_s2)." in warning[0]
+    page.close()

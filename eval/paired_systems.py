@@ -1,0 +1,114 @@
+"""Systems on the same bootstrap resamples of a pair's test set, each the mean over its seeds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from eval.results import RunResults, System
+from eval.run_record import load_translations
+from eval.scores import BASELINE, SYSTEM
+from eval.significance import NUM_RESAMPLES, SEED, Comparison, Resampled, compare, percentile_interval, resample
+
+Lines = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestSet:
+    """One line a sentence."""
+
+    __test__ = False  # not a test case, though its name begins like one
+    sources: Lines
+    references: Lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedScores:
+    """BLEU of a system and of its baselines (None without them) on one test set."""
+
+    test_set: TestSet
+    system: Resampled
+    baseline: Resampled | None
+
+    @property
+    def gain(self) -> Comparison | None:
+        """The system over its baselines."""
+        return None if self.baseline is None else compare(self.system, self.baseline)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Translated:
+    test_set: TestSet
+    system: list[Lines]  # one a seed
+    baseline: list[Lines]
+
+
+def pair_systems(systems: Sequence[System], pair: str) -> dict[str, PairedScores]:
+    """BLEU by label of the systems that translate the pair; those of one test set share their resamples.
+
+    Equal translations are scored once. Raises ValueError for seeds of one system with different test sets.
+    """
+    translated = {s.label: _translations(s, pair) for s in systems if pair in s.runs[0].record.pairs}
+    found: dict[str, PairedScores] = {}
+    for test_set in dict.fromkeys(lines.test_set for lines in translated.values()):
+        group = {label: lines for label, lines in translated.items() if lines.test_set == test_set}
+        first = next(system.runs[0] for system in systems if system.label in group)
+        distinct = list(dict.fromkeys(lines for item in group.values() for lines in item.system + item.baseline))
+        n_resamples, seed = _draws(first, pair)
+        target = first.record.languages[pair][1]
+        results = resample(distinct, test_set.references, target, "bleu", n_resamples=n_resamples, seed=seed)
+        scored = dict(zip(distinct, results, strict=True))
+        for label, item in group.items():
+            found[label] = PairedScores(
+                test_set=test_set,
+                system=_mean_over_seeds([scored[lines] for lines in item.system]),
+                baseline=_mean_over_seeds([scored[lines] for lines in item.baseline]) if item.baseline else None,
+            )
+    return found
+
+
+def _translations(system: System, pair: str) -> _Translated:
+    test_sets: list[TestSet] = []
+    hypotheses: dict[str, list[Lines]] = {SYSTEM: [], BASELINE: []}
+    scored = [{row.system for row in run.scores if row.pair == pair} for run in system.runs]
+    for name in hypotheses:
+        if not all(name in names for names in scored):
+            continue
+        for run in system.runs:
+            lines = load_translations(run.directory, name, pair)
+            hypotheses[name].append(tuple(line.hypothesis for line in lines))
+            sources = tuple(line.source for line in lines)
+            test_sets.append(TestSet(sources=sources, references=tuple(line.reference for line in lines)))
+    if len(set(test_sets)) > 1:
+        raise ValueError(
+            f"pair={pair!r}: the translations of {', '.join(run.label for run in system.runs)} are of different test "
+            "sets, yet count as one system; translate one test set with all"
+        )
+    return _Translated(test_set=test_sets[0], system=hypotheses[SYSTEM], baseline=hypotheses[BASELINE])
+
+
+def _draws(run: RunResults, pair: str) -> tuple[int, int]:
+    """Resamples and seed of the run's own interval, as its signature states them."""
+    signature = next(
+        row.signature for row in run.scores if (row.pair, row.system, row.metric) == (pair, SYSTEM, "bleu")
+    )
+    parts: Mapping[str, str] = dict(part.split(":", 1) for part in signature.split("|"))
+    return int(parts.get("bs", NUM_RESAMPLES)), int(parts.get("seed", SEED))
+
+
+def _mean_over_seeds(seeds: Sequence[Resampled]) -> Resampled:
+    """The mean score in every resample: its interval is of the test set's sentences, not of the seeds."""
+    first = seeds[0]
+    if len(seeds) == 1:
+        return first
+    resampled = np.mean([seed.resampled for seed in seeds], axis=0)
+    low, high = percentile_interval(resampled)
+    return Resampled(
+        score=sum(seed.score for seed in seeds) / len(seeds),
+        ci_low=low,
+        ci_high=high,
+        signature=first.signature,
+        n=first.n,
+        seed=first.seed,
+        resampled=resampled,
+    )
