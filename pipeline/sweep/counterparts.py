@@ -49,7 +49,7 @@ def warn_of_unequal(points: Sequence[Point]) -> None:
     """Say where a dense model that was given by hand has not the FLOPs of the experts beside it."""
     dense = [point for point in points if not point.config.model.moe.num_experts]
     for point in points:
-        model, moe = point.config.model, point.config.model.moe
+        moe = point.config.model.moe
         beside = [each for each in dense if _layers(each) == _layers(point)]
         if not moe.num_experts or not beside or "active" in point.compared:
             continue

@@ -17,8 +17,8 @@ def check_equal(points: Sequence[Point]) -> None:
     for point in points:
         if point.config.train.patience:
             raise ValueError(
-                f"train.patience={point.config.train.patience} of {point.id}: points train on the same tokens, and only "
-                "bilingual baselines stop early; set train.patience=0"
+                f"train.patience={point.config.train.patience} of {point.id}: points train on the same tokens, and "
+                "only bilingual baselines stop early; set train.patience=0"
             )
     first, *others = [dict(_flat(_held_equal(point))) for point in points]
     for point, held in zip(points[1:], others, strict=True):
