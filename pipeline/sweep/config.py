@@ -43,7 +43,9 @@ class SweepConfig:
 def load_sweep(overrides: Sequence[str]) -> SweepConfig:
     """The configuration of `make sweep`. Raises ValueError with what to change."""
     own = {field.name for field in fields(SweepConfig)} - {"overrides", "launcher"} | {"experiment"}
-    settings, launcher, rest = [], [], []
+    settings: list[str] = []
+    launcher: list[str] = []
+    rest: list[str] = []
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
         if key.split("/")[0].split(".")[0] == "hydra":
@@ -51,7 +53,15 @@ def load_sweep(overrides: Sequence[str]) -> SweepConfig:
         else:
             (settings if key.split(".")[0] in own else rest).append(override)
     _check_launcher(launcher)
-    tree = compose_tree("sweep", [*settings, *launcher])
+    try:
+        tree = compose_tree("sweep", [*settings, *launcher])
+    except ValueError as error:
+        if "hydra.launcher" not in str(error):
+            raise
+        names = " ".join(each for each in launcher if each.startswith(_LAUNCHER[1]))
+        raise ValueError(
+            f"{names}: not of the chosen launcher; its keys are in the documentation of its plugin"
+        ) from error
     return build(SweepConfig, {**tree, "overrides": rest, "launcher": launcher})
 
 

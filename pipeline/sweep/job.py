@@ -38,11 +38,7 @@ def run_job(directory: Path, name: str) -> int:
     directory: of the sweep. Never raises for what a command did."""
     commands = json.loads((directory / STATE / JOBS).read_text(encoding="utf-8"))[name]
     with _own(directory, name) as lock, (directory / f"{name}.log").open("a", encoding="utf-8") as log:
-        code = STOPPED if lock is None else 0
-        for command in commands if lock is not None else ():
-            code = _run(command, directory, log, lock)
-            if code:
-                break
+        code = STOPPED if lock is None else _run_in_turn(commands, directory, log, lock)
         write_atomically(directory / STATE / f"{name}.json", json.dumps({"code": code}))
     return code
 
@@ -80,6 +76,13 @@ def _own(directory: Path, name: str) -> Iterator[IO[str] | None]:
                 return
             time.sleep(INTERVAL)
         yield None
+
+
+def _run_in_turn(commands: list[list[str]], directory: Path, log: IO[str], lock: IO[str]) -> int:
+    for command in commands:
+        if code := _run(command, directory, log, lock):
+            return code
+    return 0
 
 
 def _run(command: list[str], directory: Path, log: IO[str], lock: IO[str]) -> int:
