@@ -81,10 +81,10 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: target {target} does not exist{suggestion(target, targets)}", file=sys.stderr)
         return 2
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    if starter := os.environ.get("BABELSHARD_PARENT"):
-        threading.Thread(target=_end_with, args=(int(starter),), daemon=True).start()
     for number in SIGNALS:
         signal.signal(number, _end if target in SAVE_NOTHING else _interrupt)
+    if starter := os.environ.get("BABELSHARD_PARENT"):
+        threading.Thread(target=_end_with, args=(int(starter),), daemon=True).start()
     return _guarded(lambda: targets[target](overrides), saves=target not in SAVE_NOTHING)
 
 

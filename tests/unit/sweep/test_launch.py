@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +23,7 @@ def ignored():
     pass
 
 
-@pytest.mark.parametrize("launcher", ["joblib", pytest.param("submitit_local", marks=pytest.mark.long)])
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
 def test_jobs_leave_their_codes_and_logs(tmp_path, launcher):
     """A command that fails ends its own job and no other."""
     with own_directory(tmp_path):
@@ -92,19 +93,29 @@ def test_a_job_ends_with_a_sweep_that_was_killed(tmp_path):
     wait_for(lambda: not alive(app))
 
 
+STARTER = """
+import os, subprocess, sys
+from pathlib import Path
+
+LONG = "import sys, time, pipeline.__main__ as m; m.show_config = lambda _: (print('at work', file=sys.stderr),"
+LONG += " time.sleep(60)); sys.exit(m.main(['config']))"
+with Path(sys.argv[1]).open("w") as log:
+    environment = {**os.environ, "BABELSHARD_PARENT": str(os.getpid()), "PYTHONUNBUFFERED": "1"}
+    child = subprocess.Popen([sys.executable, "-c", LONG], env=environment, stderr=log, start_new_session=True)
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+
+
 def test_a_command_ends_in_order_when_its_starter_is_gone(tmp_path):
-    """As a run does whose job was killed: SIGTERM to itself, which the exit code tells of."""
-    code = (
-        "import os, subprocess, sys\n"
-        "script = 'import time, pipeline.__main__ as m; m.show_config = lambda _: time.sleep(60);"
-        ' import sys; sys.exit(m.main(["config"]))\'\n'
-        "child = subprocess.Popen([sys.executable, '-c', script], env={**os.environ, 'BABELSHARD_PARENT': str(os.getpid())},"
-        " stderr=open(sys.argv[1], 'w'))\n"
-        "print(child.pid, flush=True)\n"
-    )
+    """As a run does whose job was killed."""
     log = tmp_path / "log"
-    done = subprocess.run([sys.executable, "-c", code, str(log)], capture_output=True, text=True, cwd=ROOT, check=True)
-    wait_for(lambda: not alive(int(done.stdout)))
+    command = [sys.executable, "-c", STARTER, str(log)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as starter:
+        child = int(starter.stdout.readline())
+        wait_for(lambda: "at work" in log.read_text())
+        starter.kill()
+    wait_for(lambda: not alive(child))
     assert "stopped; the same command goes on from here" in log.read_text()
 
 
@@ -123,7 +134,7 @@ def children(pid):
 
 
 def open_files(pid):
-    return {os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd") if os.path.islink(entry.path)}
+    return {str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()}
 
 
 def alive(pid):

@@ -165,8 +165,8 @@ def test_two_experts_of_half_the_size_cost_the_dense_layer_and_of_the_whole_size
     (_, half), _ = with_counterparts(points_of(), ["active"])
     assert half.config.model.ffn_dim == 512, "the recipe's dense layer; the router adds less than the tolerance"
     (whole, double), _ = with_counterparts(points_of("model.moe.expert_dim=512"), ["active"])
-    # by hand: of two layers a side one has experts, so the mean layer is 512 / 2 + 2 * 512 / 2, and 4 / 2 / 2 for the router
-    assert double.config.model.ffn_dim == pytest.approx(512 / 2 + 512 + 1, abs=EVEN)
+    # by hand: one layer of two has experts, so the mean layer is (512 + 2 * 512) / 2, and 4 / 2 / 2 for the router
+    assert double.config.model.ffn_dim == pytest.approx((512 + 2 * 512) / 2 + 1, abs=EVEN)
     assert whole.compared == {"active": double.id}
 
 
