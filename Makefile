@@ -1,8 +1,8 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup train status data baselines backtranslate translate serve prune distill export score report config verify \
-	bench check format test test-full clean
+.PHONY: help setup train sweep status data baselines backtranslate translate serve prune distill export score report config \
+	verify bench check format test test-full clean
 
 # Settings of `make train`, `data`, `baselines` and `config`; what is empty is left to the recipe.
 # CORPUS: a directory (then all of its pairs, unless LANG_PAIRS names some) or a name in configs/corpus, whose files
@@ -15,6 +15,15 @@ LANG_PAIRS  ?=
 NAME        ?=
 RUNTIME     ?=
 ARGS        ?=
+
+# Settings of `make sweep`, beside those of `train`: values to sweep, several in a list; LAYERS counts encoder and decoder
+# together, as GShard. EXPERIMENT: of configs/experiment, in place of RECIPE.
+EXPERIMENT ?=
+EXPERTS    ?=
+LAYERS     ?=
+GATE       ?=
+SEEDS      ?=
+LAUNCHER   ?=
 
 # Settings of `make backtranslate`, beside LANG_PAIRS, RUNTIME and ARGS; NAME is the finished run.
 TEXT       ?=
@@ -56,9 +65,14 @@ comma := ,
 list   = $(subst $(space),$(comma),$(strip $(subst $(comma),$(space),$(1))))
 quoted = $(subst ','\'',$(1))
 WHERE := $(if $(LANG_PAIRS),'pairs=[$(call list,$(LANG_PAIRS))]') $(if $(RUNTIME),runtime=$(RUNTIME))
-RUN   := recipes=$(RECIPE) $(if $(CORPUS),'corpus=$(call quoted,$(CORPUS))') \
+OF    := $(if $(CORPUS),'corpus=$(call quoted,$(CORPUS))') \
 	$(if $(CORPUS_PATH),'corpus.path="$(call quoted,$(CORPUS_PATH))"') \
-	$(if $(CORPUS_ADD),'corpus.add=[$(call list,$(CORPUS_ADD))]') $(if $(NAME),'name="$(NAME)"') $(WHERE) $(ARGS)
+	$(if $(CORPUS_ADD),'corpus.add=[$(call list,$(CORPUS_ADD))]') $(if $(NAME),'name="$(NAME)"') $(WHERE)
+RUN   := recipes=$(RECIPE) $(OF) $(ARGS)
+SWEEP := $(if $(EXPERIMENT),experiment=$(EXPERIMENT),recipes=$(call list,$(RECIPE))) $(OF) \
+	$(if $(EXPERTS),model.moe.num_experts=$(call list,$(EXPERTS))) $(if $(LAYERS),layers=$(call list,$(LAYERS))) \
+	$(if $(GATE),gate=$(call list,$(GATE))) $(if $(SEEDS),train.seed=$(call list,$(SEEDS))) \
+	$(if $(LAUNCHER),hydra/launcher=$(LAUNCHER)) $(ARGS)
 BACK  := $(if $(NAME),'run="$(NAME)"') $(if $(TEXT),'text="$(TEXT)"') $(if $(LICENCE),'licence="$(LICENCE)"') \
 	$(if $(CITATION),'citation="$(CITATION)"') $(if $(OUT),'out="$(OUT)"') $(WHERE) $(ARGS)
 LINES := $(if $(NAME),'run="$(NAME)"') $(if $(PAIR),'pair="$(PAIR)"') $(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
@@ -72,6 +86,8 @@ help: ## list the targets
 	@echo '  settings of train, data, baselines and config:'
 	@echo '    RECIPE=demo LANG_PAIRS="de-en tr-en" (or all) NAME=mine RUNTIME=gpu ARGS="train.seed=2 ..."'
 	@echo '    CORPUS=path/to/dir (files named by pair: data/README.md) or a name in configs/corpus, with CORPUS_PATH=dir'
+	@echo '  of sweep, beside those:'
+	@echo '    EXPERTS="4 8 16" LAYERS="6 12" GATE="top2 top1" SEEDS="1 2" LAUNCHER=joblib, or EXPERIMENT=freesoft38'
 	@echo '  of backtranslate:'
 	@echo '    NAME=finished LANG_PAIRS=en-de TEXT=mono.en LICENCE=CC0-1.0 OUT=data/mine; then train CORPUS_ADD=data/mine'
 	@echo '  of translate:'
@@ -94,6 +110,9 @@ $(READY): pyproject.toml requirements.lock
 
 train: $(READY) ## corpus to report: the main job, or what RECIPE and LANG_PAIRS say
 	@$(BIN)/python -m pipeline train $(RUN)
+
+sweep: $(READY) ## runs that differ in a few keys, at equal budget, and their page: EXPERTS="4 8" (docs/sweeps.md)
+	@$(BIN)/python -m pipeline sweep $(SWEEP)
 
 status: $(READY) ## where the run or the sweep NAME stands, and when it will be done; WATCH=1 keeps showing it
 	@$(BIN)/python -m pipeline status $(if $(NAME),'run="$(NAME)"') $(if $(WATCH),watch=true) $(ARGS)
@@ -149,7 +168,7 @@ format: $(READY) ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 
 test: $(READY) ## unit, golden, parallel and system tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder \
 		-m "not long and not quiet" tests/system tests/parallel tests/golden tests/unit
 	$(BIN)/python -m pytest -m "quiet and not long" tests/parallel tests/system
 

@@ -1,8 +1,11 @@
 """`python -m pipeline <target> key=value …`: the command line. Nothing heavy is imported before it is needed."""
 
 import logging
+import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -15,6 +18,7 @@ USAGE = """usage: python -m pipeline <target> [key=value ...]
 
 targets:
   train          corpus to report: fetch, clean, vocab, encode, train, translate, baselines, score, report
+  sweep          many runs that differ in a few keys, at equal data and budget, and their page; its keys: docs/sweeps.md
   data           the stages before training alone, and what they did to the data as a table, a plot and a page
   baselines      the bilingual models of a run alone, with their search and translations; the run finds them done
   status         where a run or a sweep stands, and how long it will take; its keys: docs/records.md
@@ -59,6 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     targets: dict[str, Callable[[list[str]], None]] = {
         "train": train,
         "status": show_status,
+        "sweep": sweep,
         "data": show_data,
         "baselines": train_baselines,
         "backtranslate": back_translate,
@@ -78,6 +83,8 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     for number in SIGNALS:
         signal.signal(number, _end if target in SAVE_NOTHING else _interrupt)
+    if starter := os.environ.get("BABELSHARD_PARENT"):
+        threading.Thread(target=_end_with, args=(int(starter),), daemon=True).start()
     return _guarded(lambda: targets[target](overrides), saves=target not in SAVE_NOTHING)
 
 
@@ -94,6 +101,13 @@ def show_status(overrides: list[str]) -> None:
     from pipeline.sweep.show import load_show, show
 
     show(load_show(overrides))
+
+
+def sweep(overrides: list[str]) -> None:
+    from pipeline.sweep.command import run_sweep
+    from pipeline.sweep.config import load_sweep
+
+    run_sweep(load_sweep(overrides))
 
 
 def show_data(overrides: list[str]) -> None:
@@ -232,6 +246,13 @@ def _end(number: int, _frame: Any) -> None:
     """For a command that saves nothing."""
     _ask(number)
     raise Interrupted
+
+
+def _end_with(starter: int) -> None:
+    """End in order once the process that started this one, a job of a sweep, is gone."""
+    while os.getppid() == starter:
+        time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _ask(number: int) -> None:

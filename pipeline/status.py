@@ -161,13 +161,15 @@ def read_status(directory: Path) -> RunStatus | None:
     state = record["state"]
     if state == "running" and record["host"] == platform.node() and not _alive(record["pid"], started):
         state = "lost"
+    updated = datetime.fromisoformat(record["updated"])
+    lost_at = updated if state == "lost" else None
     return RunStatus(
         state=state,
         pid=record["pid"],
         host=record["host"],
         started=started,
-        updated=datetime.fromisoformat(record["updated"]),
-        stages=tuple(_stage(each, lost=state == "lost") for each in record["stages"]),
+        updated=updated,
+        stages=tuple(_stage(each, lost_at) for each in record["stages"]),
         batch=_batch(record["batch"], runs=state == "running"),
         error=record["error"],
     )
@@ -202,16 +204,17 @@ def _batch(record: Mapping[str, Any] | None, *, runs: bool) -> Batch | None:
     return Batch(what=record["what"], done=record["done"], total=record["total"], seconds_left=left)
 
 
-def _stage(record: Mapping[str, Any], *, lost: bool) -> StageStatus:
+def _stage(record: Mapping[str, Any], lost_at: datetime | None) -> StageStatus:
+    """lost_at: when a run that was lost said something last."""
     started = datetime.fromisoformat(record["started"])
     is_open = record["state"] in ("running", "waiting")
     finished = record["state"] in ("done", "reused")
     progress: dict[str, Any] = {"fraction": 1.0} if finished else _progress(record["title"], Path(record["directory"]))
     return StageStatus(
         title=record["title"],
-        state="lost" if lost and is_open else record["state"],
+        state="lost" if lost_at is not None and is_open else record["state"],
         started=started,
-        seconds=(now() - started).total_seconds() if record["seconds"] is None else record["seconds"],
+        seconds=((lost_at or now()) - started).total_seconds() if record["seconds"] is None else record["seconds"],
         fraction=progress.get("fraction"),
         resumed_at=record["resumed_at"],
         step=progress.get("step"),

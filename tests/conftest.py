@@ -10,16 +10,19 @@ settings.register_profile("busy machine", deadline=None, suppress_health_check=[
 settings.load_profile("busy machine")
 
 ROOT = Path(__file__).resolve().parent.parent
-TRAINED = {"smoke": "smoke", **dict.fromkeys(("straight", "alone", "dense", "spiky", "kept_three"), "trained")}
+TOGETHER = ("tests/system/", "tests/parallel/")  # what one test of these trains, others use
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Which tests `make test` runs in the same one of its processes: those that use what was trained for several of
-    them, by the names of fixtures, and else those of a file."""
-    for item in items:
-        shared = [TRAINED[name] for name in getattr(item, "fixturenames", ()) if name in TRAINED]
-        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else item.path.relative_to(ROOT).as_posix()))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Tests of a folder above go to the same one of pytest-xdist's processes; of the others, those of a file do."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
+
+    return Scheduling(config, log)
 
 
 @dataclass(frozen=True)

@@ -188,18 +188,23 @@ def draw(
 
 
 def _rows(standing: Standing, seconds_left: float | None) -> list[tuple[str, ...]]:
-    """A row for each stage that is under way, and one for a point without such."""
+    """A row for each stage that is under way, or was when the command ended, and one for a point without such."""
     status, name, ending = standing.status, standing.point.id, _left(seconds_left)
     if status is None:
         return [(name, "waiting", "", "", "", "", "", ending)]
     if status.state == "done" or standing.given_up:
         ending = ""
-    open_ = [(*_shown(stage), clock(stage.seconds), _left(remaining(stage))) for stage in status.stages if stage.open]
+    unfinished = [stage for stage in status.stages if stage.open or stage.state in ("stopped", "lost")]
+    open_ = [(*_shown(stage), clock(stage.seconds), _left(remaining(stage))) for stage in unfinished]
     if (batch := status.batch) is not None and batch.done < batch.total:
         share = f"{100 * batch.done / batch.total:.0f}"
         open_.insert(0, (f"{batch.done} of {batch.total} {batch.what}", share, "", "", "", _left(batch.seconds_left)))
-    first = open_[0][:-2] if open_ else (status.error, "", "", "")
-    return [(name, status.state, *first, clock(status.seconds), ending), *(("", "", *row) for row in open_[1:])]
+    if status.error or not open_:
+        open_ = [(status.error, "", "", "", "", "")]
+    return [
+        (name, status.state, *open_[0][:-2], clock(status.seconds), ending),
+        *(("", "", *row) for row in open_[1:]),
+    ]
 
 
 def _shown(stage: StageStatus) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import csv
 import json
 
+from pipeline.status import read_status
 from tests.system.place import run
 
 # The second is the tier of the smoke run, whose models are there already.
@@ -18,6 +19,14 @@ def test_the_better_candidate_is_found_once_and_its_models_are_those_of_the_run(
     assert "search: brief, as_it_is on de-en, tr-en" in found.stderr
     assert "3 of 4 candidates trained, ETA " in found.stderr
     assert "search: tr-en takes as_it_is; validation cross-entropy brief " in found.stderr
+    status = read_status(place.root / "runs" / "searched")
+    assert {stage.title: stage.state for stage in status.stages} == dict.fromkeys(ran, "done")
+    assert (status.state, status.batch.what, status.batch.done, status.batch.total) == (
+        "done",
+        "candidates trained",
+        4,
+        4,
+    )
     header, *lines = [line.split() for line in found.stdout.splitlines()]
     assert header[:3] == ["pair", "rows", "candidate"]
     assert [(line[0], line[2]) for line in lines] == [("de-en", "as_it_is"), ("tr-en", "as_it_is")]

@@ -47,8 +47,6 @@ def test_make_status_says_that_it_is_done(place, results):
     shown = run([*place.command(target="status"), "NAME=smoke"])
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.splitlines()[1].split()[:2] == ["smoke", "done"]
-    baselines = read_status(results).batch
-    assert (baselines.done, baselines.total, baselines.seconds_left) == (2, 2, 0)
 
 
 def test_scores_have_their_columns_and_rows(results):

@@ -51,7 +51,7 @@ def curricula(draw):
     return batch, lengths, periods
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(curricula(), st.integers(0, STEPS), st.integers(0, 2**32))
 def test_the_stream_resumes_anywhere_and_changes_at_exact_steps(case, stop, seed):
     batch, lengths, periods = case

@@ -36,7 +36,7 @@ def mixtures(draw):
     )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(mixtures(), COUNTS, st.sampled_from([1.0, 1.5, 20.0]))
 def test_shares_sum_to_one_and_no_row_is_drawn_too_often(config, counts, max_repeats):
     assume(all(sum(of_pair) for of_pair in counts))
@@ -55,7 +55,7 @@ def test_shares_sum_to_one_and_no_row_is_drawn_too_often(config, counts, max_rep
             assert free[mine].sum() == pytest.approx(group.share)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(mixtures(), COUNTS)
 def test_cutting_a_corpus_into_more_sources_changes_nothing(config, counts):
     assume(all(sum(of_pair) for of_pair in counts))

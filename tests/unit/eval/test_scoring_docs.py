@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from eval.__main__ import main
+from eval.pairwise import COLUMNS as COMPARISON_COLUMNS
 from eval.score_output import CORPUS_COLUMNS, SENTENCE_COLUMNS
 from eval.scores import METRICS
 
@@ -39,6 +40,6 @@ def test_options_columns_and_metrics_are_those_there_are(capsys: pytest.CaptureF
         main(["score", "--help"])
     options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help", "--hyp", "--ref", "--tgt"}
     assert options <= set(re.findall(r"--[a-z-]+", TEXT))
-    for names in (CORPUS_COLUMNS, SENTENCE_COLUMNS, (*METRICS, "comet")):
+    for names in (CORPUS_COLUMNS, SENTENCE_COLUMNS, COMPARISON_COLUMNS, (*METRICS, "comet")):
         assert {f"`{name}`" for name in names} - set(re.findall(r"`[a-z0-9+_]+`", TEXT)) <= {"`bleu`", "`chrf++`"}
     assert "default `bleu chrf++`" in TEXT

@@ -133,6 +133,16 @@ def test_what_is_trained_side_by_side_has_a_row_each(tmp_path):
     ]
 
 
+def test_what_was_stopped_says_how_far_it_came(tmp_path):
+    write_status(tmp_path, "moe_8e", "stopped", stages=[("clean de-en", "done"), ("train moe", "stopped")])
+    train(tmp_path, "moe_8e", 0.25)
+    lines = draw(Standings(points(tmp_path, "moe_8e"))(), width=WIDE)
+    # a quarter of its FLOPs took an hour
+    cells = re.split(r"\s{2,}", lines[1])
+    assert cells[:4] == ["moe_8e", "stopped", "train moe", "25"]
+    assert hours(cells[-2:]) == [1, 3]
+
+
 def test_how_many_baselines_are_done_comes_first(tmp_path):
     with recorded(tmp_path / "demo", []) as status:
         status.batch("bilingual models", done=3, total=12, seconds_left=400.0)

@@ -1,0 +1,201 @@
+"""`make sweep`: plan the points, run what they share, then each of them, and write their page (docs/sweeps.md)."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.config import ROOT
+from pipeline.parallel.launch import JobFailed
+from pipeline.run_record import commit
+from pipeline.stage import Stopped, check_writable, write_atomically
+from pipeline.sweep.config import SweepConfig
+from pipeline.sweep.counterparts import warn_of_unequal, with_counterparts
+from pipeline.sweep.equal import check_equal, literal, with_common_baselines
+from pipeline.sweep.launch import describe, last_lines, launch, own_directory, stop_asked, write_jobs
+from pipeline.sweep.page import Page
+from pipeline.sweep.points import Point, expand, named
+from pipeline.sweep.table import SWEEP, live_table
+from pipeline.sweep.table import Point as Row
+
+logger = logging.getLogger(__name__)
+
+RECORD = "run.json"
+SHARED = "shared"  # the job of what all points have in common
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a sweep runs. runs: its directory as the points are told of it. left_out: counterparts, with the reason."""
+
+    name: str
+    runs: str
+    points: Sequence[Point]
+    left_out: Sequence[str]
+
+    @property
+    def directory(self) -> Path:
+        return ROOT / self.runs
+
+    def command(self, target: str, point: Point, name: str) -> list[str]:
+        """Arguments of `python -m pipeline`."""
+        return [target, *point.overrides, f"name={literal(name)}", f"runtime.runs={literal(self.runs)}"]
+
+    def shared(self) -> list[str]:
+        """The targets that come before the points, each of which has a run directory of its own."""
+        return ["data", *(["baselines"] if self.points[0].config.baselines.tiers else [])]
+
+    def to_json(self) -> dict[str, Any]:
+        shared = [{"id": name, "directory": name, "role": SHARED, "flops": 0.0} for name in self.shared()]
+        return {
+            "name": self.name,
+            "commit": commit(),
+            "points": [*shared, *map(_entry, self.points)],
+            "left_out": list(self.left_out),
+        }
+
+
+def plan(config: SweepConfig) -> Plan:
+    """All points, composed and found to be equal where they must be. Raises ValueError with what to change."""
+    asked = expand(config)
+    check_equal(asked)
+    points, left_out = with_counterparts(asked, config.compare)
+    warn_of_unequal(points)
+    name = config.name or f"sweep-{points[0].config.recipe}"
+    runs = f"{points[0].config.runtime.runs}/{name}"
+    points = [named(point, runs) for point in with_common_baselines(points)]
+    return Plan(name=name, runs=runs, points=points, left_out=left_out)
+
+
+def run_sweep(config: SweepConfig) -> Path:
+    """Run what is still to do of a sweep; its page is in the returned directory. Raises JobFailed that names the points
+    that failed, Stopped where it was asked to stop."""
+    planned = plan(config)
+    directory, points = planned.directory, planned.points
+    if (directory / RECORD).exists():
+        raise ValueError(f"{directory} is a run, no sweep; give the sweep another name, as NAME=other")
+    check_writable(directory, "runtime.runs")
+    for line in describe_plan(planned):
+        logger.info("%s", line)
+    with own_directory(directory):
+        _record(planned)
+        page = Page(directory, config.losses)
+        todo = [point for point in points if not is_done(point, directory)]
+        if not todo and page.is_current([point.id for point in points]):
+            logger.info("nothing to do: all %d points are done", len(points))
+        else:
+            _run(config, planned, todo, page)
+    logger.info("report: %s", page.path)
+    return directory
+
+
+def is_done(point: Point, directory: Path) -> bool:
+    """Whether the point's run is there, made with the configuration that it has now."""
+    path = directory / point.id / RECORD
+    if not path.exists():
+        return False
+    made = json.loads(path.read_text(encoding="utf-8"))["config"]
+    return _decisive(made) == _decisive(json.loads(json.dumps(point.config.to_json())))
+
+
+def describe_plan(planned: Plan) -> list[str]:
+    """Lines for people: every point, its size, and what it is compared with."""
+    train = planned.points[0].config.train
+    budget = f"{train.max_tokens:,} target tokens" if train.max_tokens else f"{train.max_steps:,} steps"
+    rows = [("id", "parameters", "MFLOPs/token", "compared with")]
+    by_id = {point.id: point for point in planned.points}
+    for point in planned.points:
+        against = [
+            f"{other} ({by_id[other].token_flops / point.token_flops:.3f} of its FLOPs, "
+            f"{by_id[other].parameters / point.parameters:.3f} of its parameters)"
+            for other in dict.fromkeys(point.compared.values())
+        ]
+        rows.append((point.id, f"{point.parameters:,}", f"{point.token_flops / 1e6:.2f}", ", ".join(against)))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = [f"sweep {planned.name}: {len(planned.points)} points, {budget} each, in {planned.directory}"]
+    lines += [f"  {a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}  {d}".rstrip() for a, b, c, d in rows]
+    return lines + [f"  left out: {each}" for each in planned.left_out]
+
+
+def _run(config: SweepConfig, planned: Plan, todo: Sequence[Point], page: Page) -> None:
+    directory, points = planned.directory, planned.points
+    jobs = {point.id: [planned.command("train", point, point.id)] for point in points}
+    jobs[SHARED] = [planned.command(target, points[0], target) for target in planned.shared()]
+    write_jobs(directory, jobs)
+    entries = planned.to_json()["points"]
+    rows = [Row(id=each["id"], directory=directory / each["directory"], flops=each["flops"]) for each in entries]
+
+    def finished() -> list[str]:
+        return [point.id for point in points if is_done(point, directory)]
+
+    def attempt(names: Sequence[str]) -> dict[str, int | None]:
+        return _attempt(config, directory, names, lambda: page.grow(finished), say)
+
+    with page, live_table(rows, sys.stderr) as say:
+        failed = attempt([SHARED]) if todo else {}
+        if not failed and todo:
+            failed = attempt([point.id for point in todo])
+        done = finished()
+        if done:
+            page.write(done)
+    if failed:
+        raise JobFailed(_failure(directory, failed, len(todo), config.retries + 1))
+
+
+def _attempt(
+    config: SweepConfig,
+    directory: Path,
+    names: Sequence[str],
+    watch: Callable[[], None],
+    say: Callable[[str], None],
+) -> dict[str, int | None]:
+    """Run jobs, those that failed again; the exit codes of those that failed every time."""
+    for number in range(config.retries + 1):
+        codes = launch(directory, names, config.launcher, watch)
+        failed = {name: code for name, code in codes.items() if code != 0}
+        if failed and stop_asked(directory):
+            raise Stopped(directory.name)
+        if not failed:
+            break
+        names = list(failed)
+        if number < config.retries:
+            for name, code in failed.items():
+                say(f"{name}: {describe(code)}; is started again, {number + 1} of {config.retries}")
+    return failed
+
+
+def _failure(directory: Path, failed: dict[str, int | None], of: int, attempts: int) -> str:
+    what = "what all points share" if SHARED in failed else f"{len(failed)} of {of} points"
+    lines = [f"{what} failed in each of {attempts} attempts; the same command tries again"]
+    for name, code in failed.items():
+        log = directory / f"{name}.log"
+        lines += [f"  {name}: {describe(code)}; {log} ends:", last_lines(log)]
+    return "\n".join(lines)
+
+
+def _record(planned: Plan) -> None:
+    """sweep.json, left as it is where nothing changed."""
+    path = planned.directory / SWEEP
+    text = json.dumps(planned.to_json(), ensure_ascii=False, indent=1)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        write_atomically(path, text)
+
+
+def _entry(point: Point) -> dict[str, Any]:
+    return {
+        "id": point.id,
+        "directory": point.id,
+        "role": point.role,
+        "overrides": list(point.overrides),
+        "flops": point.training_flops,
+        "token_flops": point.token_flops,
+        "parameters": point.parameters,
+        "compared": dict(point.compared),
+    }
+
+
+def _decisive(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key != "runtime"}

@@ -1,0 +1,181 @@
+"""The points of a sweep: products of overrides, composed, measured and named."""
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline.config import RunConfig, load_config
+from pipeline.model.config import MoEConfig
+from pipeline.model.flops import TRAINING_FACTOR, count_parameters, forward_flops
+from pipeline.sweep.config import SweepConfig
+
+Role = Literal["point", "active", "parameters"]
+Axes = Mapping[str, str]  # the override of each key
+
+LAYERS = "layers"  # of encoder and decoder together, as GShard counts
+SEED, GATE, RECIPE = "train.seed", "gate", "recipes"
+_IN_SIZE = ("model.moe.num_experts", LAYERS, "model.encoder_layers", "model.decoder_layers")
+SHARED = ("data", "baselines")  # names of what comes before the points
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One run of a sweep. overrides: of `train`. role: of those that were asked for, or the dense model of equal active
+    FLOPs or parameters. compared: points by what they have in common with this one."""
+
+    id: str
+    role: Role
+    overrides: tuple[str, ...]
+    config: RunConfig
+    compared: Mapping[Role, str] = field(default_factory=dict)
+
+    @property
+    def token_flops(self) -> float:
+        """Forward FLOPs of a source and a target token, router counted, without attention between tokens, at the sizes
+        that the vocabularies are asked to have."""
+        forward = forward_flops(self.config.model, self.config.vocab.target_size)
+        return forward.source_token + forward.target_token
+
+    @property
+    def training_flops(self) -> float:
+        """Of the whole budget, as many source as target tokens; 0 where it is in steps."""
+        return TRAINING_FACTOR * self.token_flops * self.config.train.max_tokens
+
+    @property
+    def parameters(self) -> int:
+        vocab = self.config.vocab
+        count = count_parameters(
+            self.config.model,
+            source_vocabulary=vocab.source_size,
+            target_vocabulary=vocab.target_size,
+            shared=vocab.shared,
+        )
+        return count.total
+
+
+def expand(config: SweepConfig) -> list[Point]:
+    """The points that were asked for, each once, in the order of the grids. Raises ValueError with what to change."""
+    found: list[tuple[Axes, tuple[str, ...], RunConfig]] = []
+    seen = []
+    for grid in config.grids:
+        for axes in _product([*config.common, *grid, *config.overrides]):
+            overrides = tuple(_train_overrides(axes))
+            composed = load_config(overrides)
+            same = comparable(composed)
+            if same not in seen:
+                seen.append(same)
+                found.append((axes, overrides, composed))
+    swept = _swept([axes for axes, _, _ in found])
+    points: list[Point] = []
+    for axes, overrides, composed in found:
+        name = name_of({key: axes[key] for key in swept if key in axes}, composed)
+        taken = next((point for point in points if point.id == name), None)
+        if taken is not None:
+            raise ValueError(
+                f"two points would be called {name}: {' '.join(taken.overrides)} and {' '.join(overrides)}; "
+                "sweep them under different names"
+            )
+        points.append(Point(id=name, role="point", overrides=overrides, config=composed))
+    return points
+
+
+def named(point: Point, runs: str) -> Point:
+    """The point with the configuration that its run has. runs: the sweep's directory."""
+    config = replace(point.config, name=point.id, runtime=replace(point.config.runtime, runs=runs))
+    return replace(point, config=config)
+
+
+def comparable(config: RunConfig) -> dict[str, Any]:
+    """What decides a run's results, but for its baselines: names and what a dense model does not use are left out."""
+    if not config.model.moe.num_experts:
+        config = replace(config, model=replace(config.model, moe=MoEConfig()))
+    tree = config.to_json()
+    return {key: value for key, value in tree.items() if key not in ("name", "recipe", "runtime", "baselines")}
+
+
+def name_of(swept: Axes, config: RunConfig) -> str:
+    """8e_6l, dense_6l_s2, 8e_6l_top1; the recipe's name where recipes are swept."""
+    recipe = swept.get(RECIPE, "").partition("=")[2]
+    sizes = [_experts(config), _depth(config)]
+    if recipe:
+        sizes = [
+            *([sizes[0]] if _IN_SIZE[0] in swept else []),
+            *([sizes[1]] if any(key in swept for key in _IN_SIZE[1:]) else []),
+        ]
+    parts = [recipe.split("/")[-1], *sizes] if recipe else sizes
+    for key, override in swept.items():
+        value = _plain(override.partition("=")[2])
+        if key == GATE:
+            parts += [value] if config.model.moe.num_experts else []
+        elif key not in (*_IN_SIZE, RECIPE, SEED):
+            parts.append(f"{_plain(key.split('.')[-1])}-{value}")
+    if SEED in swept:
+        parts.append(f"s{config.train.seed}")
+    name = "_".join(parts)
+    return f"{name}_run" if name in SHARED else name
+
+
+def _experts(config: RunConfig) -> str:
+    return f"{config.model.moe.num_experts}e" if config.model.moe.num_experts else "dense"
+
+
+def _depth(config: RunConfig) -> str:
+    encoder, decoder = config.model.encoder_layers, config.model.decoder_layers
+    return f"{encoder + decoder}l" if encoder == decoder else f"{encoder}-{decoder}l"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", text).strip("-")
+
+
+def _swept(points: Sequence[Axes]) -> list[str]:
+    """Keys that differ between points, in the order of their first appearance."""
+    keys = dict.fromkeys(key for axes in points for key in axes)
+    return [key for key in keys if len({axes.get(key) for axes in points}) > 1]
+
+
+def _product(overrides: Iterable[str]) -> list[Axes]:
+    """All combinations, as Hydra's sweeper makes them; of overrides of one key the last counts."""
+    axes: dict[str, list[str]] = {}
+    for text in overrides:
+        key, values = _values(text)
+        axes[key] = values
+    return [dict(zip(axes, chosen, strict=True)) for chosen in itertools.product(*axes.values())]
+
+
+def _values(text: str) -> tuple[str, list[str]]:
+    """The key, and the overrides of one value each that the text stands for. What Hydra cannot read stays as it is, for
+    `load_config` to complain of."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    key, _, value = text.partition("=")
+    if key == "corpus" and Path(value).expanduser().is_dir():
+        return key, [text]
+    try:
+        override = OverridesParser.create().parse_override(text)
+    except HydraException:
+        return key, [text]
+    if not override.is_sweep_override():
+        return override.get_key_element(), [text]
+    if not override.is_discrete_sweep():
+        raise ValueError(f"{text}: an interval has no end of points; write them out, as {key}=1,2,3")
+    return override.get_key_element(), [f"{override.get_key_element()}={v}" for v in override.sweep_string_iterator()]
+
+
+def _train_overrides(axes: Axes) -> Iterable[str]:
+    for key, override in axes.items():
+        if key != LAYERS:
+            yield override
+            continue
+        value = override.partition("=")[2]
+        if not value.isdecimal() or int(value) % 2 or int(value) == 0:
+            raise ValueError(
+                f"layers={value}: these are the layers of encoder and decoder together, half of them each; choose an "
+                "even number"
+            )
+        yield f"model.encoder_layers={int(value) // 2}"
+        yield f"model.decoder_layers={int(value) // 2}"
