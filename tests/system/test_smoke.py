@@ -34,6 +34,8 @@ def test_every_result_is_there(results):
         "trendline.png",
         "trendline.svg",
         "bleu_vs_resource.png",
+        "loss_time.png",
+        "sweep.csv",
         "report.html",
         "metrics.jsonl",
         "run.json",
