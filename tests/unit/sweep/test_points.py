@@ -211,6 +211,7 @@ def test_bilingual_baselines_are_those_of_the_first_point():
     common = with_common_baselines(points)
     assert all(point.config.baselines == points[0].config.baselines for point in common)
     assert [point.config.model for point in common] == [point.config.model for point in points]
+    assert common[-1].config == load_config(common[-1].overrides)
     alike = points_of("train.seed=1,2")
     assert with_common_baselines(alike) == alike
 
