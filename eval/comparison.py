@@ -34,19 +34,33 @@ class Settings:
 def differences(runs: Sequence[RunResults]) -> list[Difference]:
     """What keeps runs from being compared at equal data, tests, batches and budget; empty for one run."""
     found = []
-    for aspect, consequence, identity, value in _ASPECTS:
-        groups: dict[str, list[RunResults]] = {}
-        for run in runs:
-            groups.setdefault(repr(identity(run)), []).append(run)
-        if len(groups) > 1:
-            values = [(value(group[0]), [run.label for run in group]) for group in groups.values()]
-            found.append(Difference(aspect=aspect, consequence=consequence, values=values))
-    tokens = [(_tokens(run), run.label) for run in runs]
-    known = [count for count, _ in tokens if count]
+    for aspect, consequence, identity, value in _DATA:
+        if len({repr(identity(run)) for run in runs}) > 1:
+            found.append(_difference(aspect, consequence, [(run.label, identity(run), value(run)) for run in runs]))
+    for aspect, consequence, names in _SETTINGS:
+        parts = settings({run.label: {name: _setting(run.record.config, name) for name in names} for run in runs})
+        if parts.differing:
+            cells: dict[str, list[str]] = {label: [] for label in parts.labels}
+            for name, values in parts.differing[:_SAID]:
+                for label, cell in zip(parts.labels, values, strict=True):
+                    cells[label].append(f"{name}={cell}")
+            more = f" and {len(parts.differing) - _SAID} more" if len(parts.differing) > _SAID else ""
+            said = [(label, lines, ", ".join(lines) + more) for label, lines in cells.items()]
+            found.append(_difference(aspect, consequence, said))
+    tokens = [(run.label, _tokens(run)) for run in runs]
+    known = [count for _, count in tokens if count]
     if known and max(known) > _SAME_TOKENS * min(known):
-        values = [(quantity(count), [label]) for count, label in tokens]
-        found.append(Difference(aspect="target tokens seen", consequence="they are not at equal cost", values=values))
+        counts = [(label, count, quantity(count)) for label, count in tokens]
+        found.append(_difference("target tokens seen", "they are not at equal cost", counts))
     return found
+
+
+def _difference(aspect: str, consequence: str, runs: Sequence[tuple[str, Any, str]]) -> Difference:
+    """runs: (label, what must be equal, how it is said)."""
+    groups: dict[str, tuple[str, list[str]]] = {}
+    for label, identity, said in runs:
+        groups.setdefault(repr(identity), (said, []))[1].append(label)
+    return Difference(aspect=aspect, consequence=consequence, values=list(groups.values()))
 
 
 def settings(configs: Mapping[str, Json]) -> Settings:
@@ -75,7 +89,7 @@ def headline_of(groups: Sequence[FlopsGroup], num_pairs: int) -> str:
     else:
         text += f", {_against(gain)} the bilingual baselines."
     compared = [
-        f"{rows[0].id} {signed(_difference(rows[0], group.dense))}"
+        f"{rows[0].id} {signed(_over(rows[0], group.dense))}"
         for group in groups
         if group.dense
         for rows in group.systems
@@ -84,7 +98,7 @@ def headline_of(groups: Sequence[FlopsGroup], num_pairs: int) -> str:
     return text + (f" Against the dense model of equal FLOPs: {', '.join(compared)}." if compared else "")
 
 
-def _difference(row: CostRow, dense: CostRow) -> float:
+def _over(row: CostRow, dense: CostRow) -> float:
     return (row.numbers["bleu"] or 0.0) - (dense.numbers["bleu"] or 0.0)
 
 
@@ -107,38 +121,20 @@ def _tokens(run: RunResults) -> float | None:
     return ledgers[0].get("tokens")
 
 
-def _part(*names: str) -> Callable[[RunResults], Any]:
-    return lambda run: {name: run.record.config.get(name) for name in names}
-
-
-def _budget(run: RunResults) -> tuple[Any, Any]:
-    train = run.record.config.get("train", {})
-    return train.get("max_tokens"), train.get("max_steps")
-
-
-def _say_budget(run: RunResults) -> str:
-    tokens, steps = _budget(run)
-    said = [f"{quantity(tokens)} target tokens"] if tokens else []
-    return ", ".join(said + ([f"{integer(steps)} steps"] if steps else [])) or "no limit"
-
-
-def _say_batches(run: RunResults) -> str:
-    batch = run.record.config.get("batch", {})
-    shapes = ", ".join(f"{s.get('rows')} rows of {s.get('source')}" for s in batch.get("shapes", []))
-    return f"{batch.get('groups_per_step')} groups a step ({shapes})"
-
-
-def _say_decoding(run: RunResults) -> str:
-    decode = run.record.config.get("decode", {})
-    return f"{decode.get('search')}, beam {decode.get('beam')}"
+def _setting(config: Json, name: str) -> Any:
+    """Of a dotted name; None where it is not set."""
+    value: Any = config
+    for key in name.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _tests(run: RunResults) -> list[tuple[str, int, str]]:
     return sorted({(row.pair, row.n_test, row.signature) for row in run.scores if row.system == SYSTEM})
 
 
-_UNEQUAL = "ΔBLEU between them mixes this with what is compared"
-_ASPECTS: tuple[tuple[str, str, Callable[[RunResults], Any], Callable[[RunResults], str]], ...] = (
+_UNEQUAL = "a difference in BLEU has more than one cause"
+_DATA: tuple[tuple[str, str, Callable[[RunResults], Any], Callable[[RunResults], str]], ...] = (
     (
         "language pairs",
         "their means are over different languages",
@@ -148,7 +144,7 @@ _ASPECTS: tuple[tuple[str, str, Callable[[RunResults], Any], Callable[[RunResult
     (
         "training data",
         _UNEQUAL,
-        lambda run: (_part("corpus")(run), sorted(run.record.train_pairs.items())),
+        lambda run: (run.record.config.get("corpus"), sorted(run.record.train_pairs.items())),
         lambda run: (
             f"{run.record.corpus.get('name') or 'corpus'}, {integer(sum(run.record.train_pairs.values()))} rows"
         ),
@@ -159,19 +155,12 @@ _ASPECTS: tuple[tuple[str, str, Callable[[RunResults], Any], Callable[[RunResult
         _tests,
         lambda run: f"{integer(sum({row.pair: row.n_test for row in run.scores}.values()))} sentences",
     ),
-    (
-        "vocabularies",
-        "their losses are per token of different tokens and do not compare",
-        _part("vocab"),
-        lambda run: f"{run.record.config.get('vocab', {}).get('target_size')} target pieces",
-    ),
-    ("batches", _UNEQUAL, _part("batch"), _say_batches),
-    ("budget", _UNEQUAL, _budget, _say_budget),
-    (
-        "bilingual baselines",
-        "their zero lines differ",
-        _part("baselines"),
-        lambda run: f"{len(run.record.config.get('baselines') or ())} recipes of baselines",
-    ),
-    ("decoding", _UNEQUAL, _part("decode"), _say_decoding),
 )
+_SETTINGS = (
+    ("vocabularies", "their losses are per token of different tokens and do not compare", ("vocab",)),
+    ("batches", _UNEQUAL, ("batch",)),
+    ("budget", _UNEQUAL, ("train.max_tokens", "train.max_steps")),
+    ("bilingual baselines", "their zero lines differ", ("baselines",)),
+    ("decoding", _UNEQUAL, ("decode",)),
+)
+_SAID = 4  # settings of an aspect that are named; the others are counted

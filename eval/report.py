@@ -63,7 +63,7 @@ def write_report(out: Path, runs: Sequence[RunResults], losses: Sequence[float] 
         "systems": systems,
         "several": len(runs) > 1,
         "seeded": any(len(system.runs) > 1 for system in systems),
-        "gained": bool(bilingual),
+        "gained": any(rows[0].numbers["delta_bleu"] is not None for group in groups for rows in group.systems),
         "differences": differences(runs),
         "groups": groups,
         "bilingual": bilingual,
@@ -94,6 +94,8 @@ def write_report(out: Path, runs: Sequence[RunResults], losses: Sequence[float] 
 def _headline(runs: Sequence[RunResults], groups: Sequence[FlopsGroup]) -> str:
     if len(runs) == 1:
         return headline(summarise(runs[0].record, runs[0].scores, runs[0].gains))
+    if len({frozenset(run.record.pairs) for run in runs}) > 1:
+        return f"{len(runs)} runs of different language pairs, whose mean scores do not compare."
     return headline_of(groups, len(runs[0].record.pairs))
 
 

@@ -35,8 +35,17 @@ def test_what_makes_runs_unequal_is_named_with_its_runs(run: RunResults, aspects
     for difference in found:
         labels = [labels for _, labels in difference.values]
         assert labels in ([["a", "c"], ["b"]], [["a"], ["b"], ["c"]])
-        values = [value for value, _ in difference.values]
-        assert values[0] != values[1] or difference.aspect in ("training data", "bilingual baselines")
+
+
+def test_settings_that_make_runs_unequal_are_named_and_many_are_counted() -> None:
+    runs = [finished("a"), finished("b", train={"max_tokens": 5}, decode=dict.fromkeys("stuvwx", 1))]
+    assert [list(difference.values) for difference in differences(runs)] == [
+        [("train.max_tokens=None", ["a"]), ("train.max_tokens=5", ["b"])],
+        [
+            ("decode=None, decode.s=–, decode.t=–, decode.u=– and 3 more", ["a"]),
+            ("decode=–, decode.s=1, decode.t=1, decode.u=1 and 3 more", ["b"]),
+        ],
+    ]
 
 
 def test_settings_are_cut_into_those_that_differ_and_those_in_common() -> None:

@@ -148,7 +148,7 @@ def test_report_prints_the_page(make_run: MakeRun, capsys: pytest.CaptureFixture
 
 
 def test_report_compares_runs_by_name_and_label(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = [make_run(["de-en"], folder=name) for name in ("first", "second")]
+    runs = [make_run(pairs, folder=name) for name, pairs in (("first", ["de-en"]), ("second", ["de-en", "fr-en"]))]
     for run_dir in runs:
         write_scores(run_dir, n_resamples=10)
     below, out = runs[0].parent, runs[0].parent / "out"
@@ -159,7 +159,9 @@ def test_report_compares_runs_by_name_and_label(make_run: MakeRun, capsys: pytes
     assert capsys.readouterr().out == f"{out / 'report.html'}\n"
     header, *rows = (out / "sweep.csv").read_text(encoding="utf-8").splitlines()
     assert "tokens_to_3.5,tokens_to_3.2" in header
-    assert [row.split(",")[0] for row in rows] == ["first", "other", "bilingual"]
+    names = ["first", "other", "bilingual of first", "bilingual of other"]
+    assert [row.split(",")[0] for row in rows] == names
+    assert "2 runs of different language pairs, whose mean scores do not compare." in (out / "report.html").read_text()
 
 
 def test_losses_must_be_positive_numbers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -224,5 +224,5 @@ def test_a_phone_scrolls_tables_and_not_the_page_and_shows_the_warning(
     assert requests == [path.as_uri()]  # nothing else is fetched
     warning = page.locator("aside.warning li").all_inner_texts()
     assert [text.split(",")[0] for text in warning] == ["budget"]
-    assert "5.00 k target tokens (dense); no limit (moe_s1, moe_s2)." in warning[0]
+    assert "train.max_tokens=5000 (dense); train.max_tokens=None (moe_s1, moe_s2)." in warning[0]
     page.close()
