@@ -9,11 +9,11 @@
 #           The CSV of both goes to the folder $OUT if that is set, else to bench/results.
 #   experiment [key=value ...]
 #           a piece of the sweep experiment=freesoft38 (or $EXPERIMENT; then key=value, as corpus.path=path/to/corpora),
-#           all requirements needed. It is asked to stop after 8 min 30 s ($PIECE seconds), saves what is under way, and
-#           the same command goes on from there: exit code 0 when it ended so, or all is done. Eight baselines train at
-#           a time, for one is too small for a device. Artifacts and runs are in the places of the checkout or in
-#           $PLACE, to be kept between pieces. Results so far also go to $OUT, if that is set, as freesoft38.tar.gz.aa,
-#           .ab, ... of 15 MiB at most. RUNTIME=cpu tries it without a device.
+#           all requirements needed. It is asked to stop after 490 s ($PIECE), saves what is under way, for which it has
+#           45 s, and the same command goes on from there: exit code 0 when it ended so, or all is done. Eight baselines
+#           train at a time, for one is too small for a device. Artifacts and runs are in the places of the checkout or
+#           in $PLACE, to be kept between pieces. Results so far also go to $OUT, if that is set, as
+#           freesoft38.tar.gz.aa, .ab, ... of 15 MiB at most. RUNTIME=cpu tries it without a device.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -24,7 +24,7 @@ experiment() { # key=value ...
   local code=0 experiment=${EXPERIMENT-freesoft38} runs=${PLACE:+$PLACE/}runs began=$SECONDS
   local name=${NAME:-$experiment}
   if [[ -z $name ]]; then echo "error: EXPERIMENT is empty; set NAME, of the sweep" >&2 && return 1; fi
-  timeout --preserve-status --signal=TERM --kill-after=25 "${PIECE:-510}" "$python" -m pipeline sweep \
+  timeout --preserve-status --signal=TERM --kill-after=45 "${PIECE:-490}" "$python" -m pipeline sweep \
     ${experiment:+"experiment=$experiment"} "name=$name" "runtime=${RUNTIME:-gpu}" "runtime.runs=$runs" \
     "runtime.artifacts=${PLACE:-data}/artifacts" runtime.parallel_baselines=8 "$@" || code=$?
   if [[ -n ${OUT:-} && -d $runs/$name ]]; then
@@ -34,8 +34,8 @@ experiment() { # key=value ...
   case $code in
     0) echo "all is done, in $runs/$name" ;;
     75)
-      echo "this piece ended in order after $((SECONDS - began)) s; the table above says what is done and what is left," \
-        "and the same command goes on"
+      echo "this piece ended in order after $((SECONDS - began)) s; the table above says what is done and what is" \
+        "left, and the same command goes on"
       ;;
     *) echo "error: this piece ended with exit code $code after $((SECONDS - began)) s" >&2 && return "$code" ;;
   esac

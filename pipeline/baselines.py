@@ -38,8 +38,10 @@ class Baselines:
 
 def prepare_baselines(config: RunConfig, store: Store, cleaned: Cleaned, rows: Rows) -> None:
     """vocab -> encode for each, so that every fault of the data shows before anything is trained."""
-    for pair in cleaned if config.baselines.tiers else ():
-        prepare(store, cleaned, bilingual(pair, config.baselines.tier(rows[pair]), config.runtime))
+    pairs = cleaned if config.baselines.tiers else ()
+    systems = [bilingual(pair, config.baselines.tier(rows[pair]), config.runtime) for pair in pairs]
+    actions = [partial(prepare, store, cleaned, system) for system in systems]
+    side_by_side(actions, at_once=config.runtime.data.stages_at_once)
 
 
 def baselines(config: RunConfig, store: Store, cleaned: Cleaned, rows: Rows) -> Baselines:

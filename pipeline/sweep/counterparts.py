@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pipeline.config import RunConfig, load_config
+from pipeline.config import RunConfig
 from pipeline.model.config import MoEConfig
 from pipeline.sweep.config import Comparison
 from pipeline.sweep.points import Point, Role, comparable
@@ -74,7 +74,8 @@ def _counterpart(point: Point, role: Comparison, points: Sequence[Point]) -> Poi
 
     ffn_dim = _solve(point, size)
     overrides = (*point.overrides, "model.moe.num_experts=0", f"model.ffn_dim={ffn_dim}")
-    made = Point(id="", role=role, overrides=overrides, config=load_config(overrides))
+    model = replace(point.config.model, ffn_dim=ffn_dim, moe=replace(point.config.model.moe, num_experts=0))
+    made = Point(id="", role=role, overrides=overrides, config=replace(point.config, model=model))
     alike = [each for each in points if _but_ffn(each.config) == _but_ffn(made.config)]
     nearest = min(alike, key=lambda each: abs(size(each) - size(point)), default=None)
     if nearest is not None and abs(size(nearest) / size(point) - 1) <= TOLERANCE:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipeline.config import load_config
+from pipeline.config import RunConfig
 from pipeline.sweep.points import Point
 
 EQUAL = ("pairs", "corpus", "vocab", "batch", "decode", "score")
@@ -39,7 +39,8 @@ def with_common_baselines(points: Sequence[Point]) -> list[Point]:
     if all(point.config.baselines == common for point in points):
         return list(points)
     tiers = points[0].config.to_json()["baselines"]["tiers"]
-    return [_with(point, f"{BASELINES}={literal(tiers)}") for point in points]
+    override = f"{BASELINES}={literal(tiers)}"
+    return [_with(point, override, replace(point.config, baselines=common)) for point in points]
 
 
 def literal(value: Any) -> str:
@@ -56,9 +57,9 @@ def literal(value: Any) -> str:
     return repr(value)
 
 
-def _with(point: Point, override: str) -> Point:
+def _with(point: Point, override: str, config: RunConfig) -> Point:
     overrides = (*(each for each in point.overrides if not each.startswith(f"{BASELINES}=")), override)
-    return replace(point, overrides=overrides, config=load_config(overrides))
+    return replace(point, overrides=overrides, config=config)
 
 
 def _held_equal(point: Point) -> dict[str, Any]:

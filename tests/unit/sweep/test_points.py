@@ -56,7 +56,7 @@ def test_a_point_is_what_its_overrides_compose():
 def test_names_are_of_recipes_where_recipes_are_swept():
     given = ["experiment=freesoft38_rehearsal", "corpus.path=anywhere"]
     points = expand(load_sweep(given))
-    assert ids(points) == ["dense_s1", "dense_s2", "moe_8e_s1", "moe_8e_s2", "moe_32e", "moe_8e_12l"]
+    assert ids(points) == ["dense_s1", "moe_8e_s1", "moe_32e", "moe_8e_12l", "dense_s2", "moe_8e_s2"]
     for point in points:
         seed = point.id.rpartition("_s")[2] if "_s" in point.id else "1"
         recipe = f"recipes=freesoft38/{point.id.removesuffix(f'_s{seed}')}"
@@ -211,6 +211,7 @@ def test_bilingual_baselines_are_those_of_the_first_point():
     common = with_common_baselines(points)
     assert all(point.config.baselines == points[0].config.baselines for point in common)
     assert [point.config.model for point in common] == [point.config.model for point in points]
+    assert common[-1].config == load_config(common[-1].overrides)
     alike = points_of("train.seed=1,2")
     assert with_common_baselines(alike) == alike
 
