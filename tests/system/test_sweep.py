@@ -115,7 +115,7 @@ def test_the_directory_of_a_run_is_no_place_for_a_sweep(place, swept):
 
 
 def start(place, *overrides):
-    words = ["recipes=smoke", "model.moe.num_experts=4", *TINY, "train.max_tokens=200000", "compare=[]", "name=long"]
+    words = ["recipes=smoke", "model.moe.num_experts=4", *TINY, "train.max_tokens=100000", "compare=[]", "name=long"]
     command = place.python("sweep", *words, *overrides)
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
