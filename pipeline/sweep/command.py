@@ -115,7 +115,8 @@ def describe_plan(planned: Plan) -> list[str]:
         ]
         rows.append((point.id, f"{point.parameters:,}", f"{point.token_flops / 1e6:.2f}", ", ".join(against)))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = [f"sweep {planned.name}: {len(planned.points)} points, {budget} each, in {planned.directory}"]
+    number = f"{len(planned.points)} point{'s' * (len(planned.points) > 1)}"
+    lines = [f"sweep {planned.name}: {number}, {budget} each, in {planned.directory}"]
     lines += [f"  {a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}  {d}".rstrip() for a, b, c, d in rows]
     return lines + [f"  left out: {each}" for each in planned.left_out]
 

@@ -64,6 +64,9 @@ def launch(
     try:
         while process.poll() is None:
             watch()
+            if stop_asked(directory):  # without those that a cluster has not begun: they will not begin
+                _end(process)
+                break
             time.sleep(INTERVAL)
     except BaseException:
         (directory / STOP).touch()
