@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pipeline.config import RunConfig
     from pipeline.status import StatusFile
 
+from pipeline.output import ReaderGone, say
+
 USAGE = """usage: python -m pipeline <target> [key=value ...]
 
 targets:
@@ -118,7 +120,7 @@ def show_data(overrides: list[str]) -> None:
     config = load_config(overrides)
     with _recorded(config) as status:
         directory = data_run(config, status)
-    print(text_table(load_funnels(directory / "data.json")))
+    say(text_table(load_funnels(directory / "data.json")))
 
 
 def train_baselines(overrides: list[str]) -> None:
@@ -129,7 +131,7 @@ def train_baselines(overrides: list[str]) -> None:
     config = load_config(overrides)
     with _recorded(config) as status:
         found = baselines_run(config, status)
-    print(text_table(*found))
+    say(text_table(*found))
 
 
 def back_translate(overrides: list[str]) -> None:
@@ -177,7 +179,7 @@ def show_config(overrides: list[str]) -> None:
 
     from pipeline.config import load_config
 
-    print(yaml.safe_dump(load_config(overrides).to_json(), sort_keys=False, allow_unicode=True), end="")
+    say(yaml.safe_dump(load_config(overrides).to_json(), sort_keys=False, allow_unicode=True).rstrip())
 
 
 def verify_topologies(arguments: list[str]) -> None:
@@ -198,7 +200,7 @@ def _guarded(action: Callable[[], None], *, saves: bool = True) -> int:
     """Run, and turn every way of ending into an exit code and one clear line. saves: whether the same command
     goes on from what it has done."""
     from pipeline.parallel.launch import STOPPED, JobFailed, stop_all, unsaved
-    from pipeline.stage import ReaderGone, Stopped
+    from pipeline.stage import Stopped
     from pipeline.tasks import TaskFailed
 
     try:

@@ -33,10 +33,6 @@ class Stopped(Exception):  # noqa: N818 - an orderly end, not an error
     """Work was asked to stop, saved what it had, and can be resumed."""
 
 
-class ReaderGone(Exception):  # noqa: N818 - no error: whoever read the output has had enough
-    """Nobody reads the standard output any more."""
-
-
 def stop_if_asked(title: str) -> None:
     """For loops that may run long in a thread, which a signal does not reach. Raises Stopped."""
     if stopping.is_set():

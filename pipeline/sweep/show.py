@@ -9,6 +9,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 
 from pipeline.config import ROOT, compose_tree
+from pipeline.output import say
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.schema import build
 from pipeline.status import STATUS
@@ -37,7 +38,7 @@ def show(config: ShowConfig) -> None:
     standings = Standings(points)
     if not config.watch:
         width = get_terminal_size().columns if sys.stdout.isatty() else WIDTH
-        print("\n".join(draw(standings(), width=width)))
+        say("\n".join(draw(standings(), width=width)))
         return
     with live_table(points, sys.stdout):
         while any(standing.state != "done" for standing in standings()):

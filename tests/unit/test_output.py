@@ -1,0 +1,16 @@
+"""A command whose reader has gone ends without complaint, as other commands do."""
+
+import os
+import subprocess
+import sys
+
+from pipeline.config import ROOT
+
+
+def test_nobody_reads():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "pipeline", "config", "recipes=smoke"]
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + 13, "")
