@@ -33,8 +33,13 @@ def test_one_file_imports_deepspeed():
     assert importers("deepspeed") == {"pipeline/parallel/deepspeed.py"}
 
 
-def test_one_file_sees_omegaconf_and_hydra():
-    assert importers("omegaconf", "hydra") == {"pipeline/config.py"}
+def test_one_file_sees_omegaconf():
+    assert importers("omegaconf") == {"pipeline/config.py"}
+
+
+def test_hydra_composes_in_one_file_and_sweeps_in_two():
+    """Its grammar of sweeps, and its application that launches them."""
+    assert importers("hydra") == {"pipeline/config.py", "pipeline/sweep/points.py", "pipeline/sweep/job.py"}
 
 
 def test_the_model_imports_nothing_distributed():

@@ -21,7 +21,7 @@ TEXT = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
 def test_the_command_is_that_of_eval(settings: list[str], expected: str) -> None:
     (command,) = re.findall(r"^make report .*$", TEXT, flags=re.MULTILINE)
     names, name = re.fullmatch(r'make report RUNS="(.*)" NAME=(\w+)', command).groups()  # type: ignore[union-attr]
-    given = ["make", "--dry-run", "report", f"RUNS={names}", f"NAME={name}", *settings]
+    given = ["make", "--dry-run", "--no-print-directory", "report", f"RUNS={names}", f"NAME={name}", *settings]
     done = subprocess.run(given, cwd=ROOT, capture_output=True, text=True, check=True)
     assert " ".join(done.stdout.splitlines()[-1].split()).endswith(f"-m {expected}")
 
