@@ -113,7 +113,8 @@ def test_a_point_that_fails_is_tried_again_named_and_stops_no_other(place, swept
 
 
 def test_the_directory_of_a_run_is_no_place_for_a_sweep(place, swept):
-    done = again(place, f"runtime.runs={swept}", "name=dense_4l")
+    shutil.copytree(swept / "dense_4l", swept.with_name("finished"))
+    done = again(place, "name=finished")
     assert done.returncode == 1
     assert "is a run, no sweep" in done.stderr
 
