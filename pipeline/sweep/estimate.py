@@ -13,7 +13,8 @@ from statistics import median
 
 from pipeline.status import RunStatus, StageStatus, training_seconds
 
-MAIN, NEXT = "train moe", "translate moe"  # the training of a run's main model, and what comes after it
+MAIN = "train moe"  # the training of a run's main model
+LATER = ("translate", "routing", "score", "report")  # stages that come after it
 SHARED = ("bilingual ", "candidate ")  # what labels of baselines begin with, which points have in common
 
 
@@ -48,7 +49,8 @@ class Standing:
     def trained(self) -> bool:
         """Whether the main training is over, by this command or an earlier one."""
         over = (stage.title == MAIN and stage.state in ("done", "reused") for stage in self._stages)
-        return any(over) or any(stage.title == NEXT for stage in self._stages)
+        after = (stage.title.split(" ")[0] in LATER and not _shared(stage) for stage in self._stages)
+        return any(over) or any(after)  # what an earlier command made is not among the stages
 
     @property
     def later(self) -> list[StageStatus]:

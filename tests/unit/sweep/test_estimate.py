@@ -128,3 +128,14 @@ def test_the_total_is_unknown_until_something_has_been_measured():
     running = standing("b", "running", stage(seconds=100, fraction=0.5))
     # 200 s for 1500 FLOPs: 100 + 30 s of b, then 1000 FLOPs and 30 s of c
     assert total([DONE, running, waiting("c")], 1) == pytest.approx(130 + 1000 * 200 / 1500 + 30)
+
+
+@pytest.mark.parametrize("title", ["translate moe", "routing moe", "score b", "report b"])
+def test_a_training_that_an_earlier_command_finished_is_over(title):
+    begun = standing("b", "running", stage(title, seconds=10))
+    assert left(begun, pace=0.1, after=30.0) == 20.0
+
+
+def test_a_baseline_that_is_translated_says_nothing_of_the_main_training():
+    begun = standing("b", "running", stage("translate bilingual de-en", "done", seconds=10))
+    assert left(begun, pace=0.1, after=30.0) == 130.0
