@@ -33,9 +33,13 @@ def test_the_sweeps_are_those_that_the_rehearsal_ran(command, tokens):
 
 def test_the_table_is_that_of_the_file():
     """Systems by their means over seeds, and the bilingual models."""
-    shown = re.findall(r"^\| `(\w+)`[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*\| ([\d.]+) \|([^|]*)\|", TEXT, re.MULTILINE)
+    shown = re.findall(
+        r"^\| `(\w+)`[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*\| ([\d.]+) \|([^|]*)\|", TEXT, re.MULTILINE
+    )
     means = {row["id"]: row for row in ROWS if row["kind"] != "run" or not re.search(r"_s\d$", row["id"])}
-    assert {name: score for name, score, _ in shown} == {name: f"{float(row['bleu']):.2f}" for name, row in means.items()}
+    assert {name: score for name, score, _ in shown} == {
+        name: f"{float(row['bleu']):.2f}" for name, row in means.items()
+    }
     for name, _, delta in shown:
         expected = f"{float(means[name]['delta_bleu']):+.2f}" if means[name]["delta_bleu"] else ""
         assert delta.strip() == expected
