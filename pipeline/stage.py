@@ -268,7 +268,8 @@ def check_free(path: Path, needed: int, what: str) -> None:
         )
 
 
-def _try_lock(stream: IO[str]) -> bool:
+def try_lock(stream: IO[str]) -> bool:
+    """Take an exclusive lock on an open file, if nobody has it; the kernel releases it with the process."""
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -280,10 +281,10 @@ def _try_lock(stream: IO[str]) -> bool:
 def _lock(path: Path, title: str, waiting: Callable[[], None]) -> Iterator[None]:
     """Hold an exclusive lock that the kernel releases even if this process is killed."""
     with path.open("w") as stream:
-        if not _try_lock(stream):
+        if not try_lock(stream):
             logger.info("%s: another process is at work on it; waiting", title)
             waiting()
-            while not _try_lock(stream):
+            while not try_lock(stream):
                 if stopping.wait(0.2):
                     raise Stopped(title)
         yield

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from pipeline.config import ROOT
 from pipeline.parallel.launch import GRACE, STOPPED
-from pipeline.stage import write_atomically
+from pipeline.stage import try_lock, write_atomically
 
 STATE = ".sweep"  # what a sweep keeps for itself, in its directory
 STOP = "stop"  # a file that ends the sweep in order
@@ -48,15 +48,6 @@ def stop_wanted(directory: Path) -> bool:
     return (directory / STOP).exists() or not _held(directory / STATE / LOCK)
 
 
-def locked(stream: IO[str]) -> bool:
-    """Take an exclusive lock on an open file, if nobody has it."""
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _held(path: Path) -> bool:
     with path.open("a+") as stream:
         try:
@@ -71,7 +62,7 @@ def _own(directory: Path, name: str) -> Iterator[IO[str] | None]:
     """The job's lock, waited for as long as an earlier attempt at it still runs; None where the sweep is to stop."""
     with (directory / STATE / f"{name}.lock").open("a+") as stream:
         while not stop_wanted(directory):
-            if locked(stream):
+            if try_lock(stream):
                 yield stream
                 return
             time.sleep(INTERVAL)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pipeline.config import ROOT
 from pipeline.parallel.launch import GRACE, STOPPED, JobFailed
-from pipeline.stage import write_atomically
+from pipeline.stage import try_lock, write_atomically
 from pipeline.sweep.equal import literal
-from pipeline.sweep.job import ABOVE_GRACE, INTERVAL, JOBS, LOCK, STATE, STOP, locked
+from pipeline.sweep.job import ABOVE_GRACE, INTERVAL, JOBS, LOCK, STATE, STOP
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def own_directory(directory: Path) -> Iterator[None]:
     (directory / STATE).mkdir(parents=True, exist_ok=True)
     with (directory / STATE / LOCK).open("a+", encoding="utf-8") as stream:
         deadline = time.monotonic() + _TO_LOCK
-        while not locked(stream):
+        while not try_lock(stream):
             if time.monotonic() > deadline:
                 stream.seek(0)
                 raise ValueError(
