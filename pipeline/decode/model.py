@@ -16,7 +16,7 @@ from pipeline.model.config import ModelConfig
 from pipeline.model.routers import Router
 from pipeline.model.transformer import FIRST_POSITION, Transformer, sinusoids
 from pipeline.parallel.mesh import Mesh
-from pipeline.parallel.partition import cut_experts
+from pipeline.parallel.partition import partition
 from pipeline.parallel.weights import load_weights, read_state, shapes_of
 from pipeline.schema import build
 from pipeline.vocab.tokenizer import Vocabulary
@@ -42,7 +42,7 @@ def load_model(
     model = outline(checkpoints, vocabulary, config)
     kept = cut(model, Pruning.read(Path(experts)).experts) if experts else {}
     if mesh is not None:
-        cut_experts(model, mesh)
+        partition(model, mesh)
     model.to_empty(device=device)
     if vocabulary.shared:  # to_empty unties
         model.source_embedding_VM = model.target_embedding_VM

@@ -17,6 +17,7 @@ from pipeline.decode.search import max_length
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.parallel.device import Place
+from pipeline.parallel.layout import Layout
 from pipeline.parallel.mesh import Mesh, connect
 from pipeline.parallel.partition import expert_parameters
 from pipeline.parallel.process import StopRequest
@@ -92,7 +93,9 @@ def join_peers(
         return None
     stop.watch(world, limit=runtime.heartbeat)
     connect(world, device=place.device, timeout=runtime.timeout)
-    return ExpertPeers(Mesh.build(expert=runtime.ep, device=place.device), stop=lambda: bool(stop), title=title)
+    return ExpertPeers(
+        Mesh.build(Layout.gshard(runtime.processes, runtime.ep), place.device), stop=lambda: bool(stop), title=title
+    )
 
 
 def to_be_cut(demand: Demand, runtime: RuntimeConfig, place: Place, world: World) -> bool:

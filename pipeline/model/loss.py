@@ -3,7 +3,7 @@
 T target tokens, M model, V vocabulary.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -37,6 +37,19 @@ class SmoothedCrossEntropy(torch.autograd.Function):
         return grad_TV, None
 
 
+class TokenLosses(Protocol):
+    """Per-token (nll_T, smooth_T) of hidden states x_TM against a table of the vocabulary: the cross-entropy, and the
+    mean of -log p over the vocabulary; float32 at least."""
+
+    def __call__(self, x_TM: Tensor, table_VM: Tensor, target_T: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+def token_losses(x_TM: Tensor, table_VM: Tensor, target_T: Tensor) -> tuple[Tensor, Tensor]:
+    """`TokenLosses` of the whole vocabulary."""
+    nll_T, smooth_T = SmoothedCrossEntropy.apply(x_TM @ table_VM.T, target_T)  # type: ignore[no-untyped-call]
+    return nll_T, smooth_T
+
+
 def smoothed_cross_entropy(logits_TV: Tensor, target_T: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     """Per-token (loss_T, nll_T): the loss is (1 - smoothing) · nll + smoothing · mean over V of -log p.
 
@@ -47,16 +60,23 @@ def smoothed_cross_entropy(logits_TV: Tensor, target_T: Tensor, smoothing: float
 
 
 def vocabulary_loss(
-    x_TM: Tensor, embedding_VM: Tensor, target_T: Tensor, smoothing: float, *, recompute: bool
+    x_TM: Tensor,
+    embedding_VM: Tensor,
+    target_T: Tensor,
+    smoothing: float,
+    *,
+    recompute: bool,
+    losses: TokenLosses = token_losses,
 ) -> tuple[Tensor, Tensor]:
-    """`smoothed_cross_entropy` of the logits x · embedding, a chunk of tokens at a time.
+    """(loss_T, nll_T) as of `smoothed_cross_entropy`, of the logits x · embedding, a chunk of tokens at a time.
 
     recompute: keep the logits of no chunk, and compute each again in backward. Chunks are the same without, so that the
     gradient of the embedding adds up in the same order.
     """
 
     def part(x_TM: Tensor, target_T: Tensor) -> tuple[Tensor, Tensor]:
-        return smoothed_cross_entropy(x_TM @ embedding_VM.T, target_T, smoothing)
+        nll_T, smooth_T = losses(x_TM, embedding_VM, target_T)
+        return (1.0 - smoothing) * nll_T + smoothing * smooth_T, nll_T.detach()
 
     size = max(CHUNK_TOKENS, CHUNK // len(embedding_VM))
     if len(x_TM) <= size:

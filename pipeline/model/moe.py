@@ -4,7 +4,7 @@ G groups, S tokens of a group, M model, E experts, C capacity, X rows of experts
 cuts E over devices from outside: it slices the experts' parameters and gives them an `exchange`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -47,6 +47,13 @@ class MoEStatistics:
     usage_PE: Tensor
 
 
+Convert = Callable[[Tensor], Tensor]
+
+
+def unchanged(tensor: Tensor) -> Tensor:
+    return tensor
+
+
 class Counting(Protocol):
     """Counts what capacity drops."""
 
@@ -58,7 +65,9 @@ class MoE(nn.Module):
     evaluation draws nothing, and drops nothing unless a capacity is asked for (`pipeline.model.capacity`).
 
     decoder: whose layer it is, which may decide the gate. ffn_dim: hidden size of the shared network of conditional
-    routing, where that is configured. decisions: what the router runs under, set by `pipeline.model.recompute`.
+    routing, where that is configured. decisions: what the router runs under, set by `pipeline.model.recompute`. enter,
+    leave: hung in where each of several processes computes a share of what experts give: on the way to them, of tokens
+    and combine weights, and on the way back.
     """
 
     def __init__(self, dim: int, config: MoEConfig, *, decoder: bool = False, ffn_dim: int = 0) -> None:
@@ -70,6 +79,8 @@ class MoE(nn.Module):
         self.conditional = Conditional(dim, ffn_dim, config.conditional) if config.conditional else None
         self.decisions: AbstractContextManager[Any] = nullcontext()
         self.drops: Counting | None = None
+        self.enter: Convert = unchanged
+        self.leave: Convert = unchanged
 
     @property
     def loss_weights(self) -> dict[str, float]:
@@ -108,16 +119,17 @@ class MoE(nn.Module):
 
     def _by_gather(self, x_GSM: Tensor, decision: Gating | Selection) -> Tensor:
         route = decision.route()
-        rows_XM = self.experts(dispatch(x_GSM.flatten(0, 1), route), route.counts_E)
-        return combine(rows_XM, route).view(x_GSM.shape)
+        route = replace(route, weight_N=self.enter(route.weight_N))
+        rows_XM = self.experts(dispatch(self.enter(x_GSM).flatten(0, 1), route), route.counts_E)
+        return self.leave(combine(rows_XM, route)).view(x_GSM.shape)
 
     def _by_einsum(self, x_GSM: Tensor, decision: Gating | Selection) -> Tensor:
         """Algorithm 2 as printed; rows in the order [E, G, C]."""
-        combine_GSEC = decision.dense().to(x_GSM.dtype)
+        combine_GSEC = self.enter(decision.dense().to(x_GSM.dtype))
         mask_GSEC = (combine_GSEC != 0).to(x_GSM.dtype)
-        slots_EGCM = torch.einsum("gsec,gsm->egcm", mask_GSEC, x_GSM)
+        slots_EGCM = torch.einsum("gsec,gsm->egcm", mask_GSEC, self.enter(x_GSM))
         rows_XM = self.experts(slots_EGCM.flatten(0, 2))
-        return torch.einsum("gsec,egcm->gsm", combine_GSEC, rows_XM.view(slots_EGCM.shape))
+        return self.leave(torch.einsum("gsec,egcm->gsm", combine_GSEC, rows_XM.view(slots_EGCM.shape)))
 
     def _statistics(self, routing: Routing, tokens: Tokens, losses: dict[str, Tensor]) -> MoEStatistics:
         decision, valid_GS = routing.decision, tokens.valid_GS

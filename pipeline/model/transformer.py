@@ -7,6 +7,7 @@ seeds for each group: see `pipeline.model.noise`.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,11 +20,12 @@ from pipeline.model.attention import Attention, segment_mask
 from pipeline.model.config import ModelConfig, Recompute
 from pipeline.model.dropout import dropout
 from pipeline.model.feed_forward import FeedForward
-from pipeline.model.loss import vocabulary_loss
+from pipeline.model.loss import TokenLosses, token_losses, vocabulary_loss
 from pipeline.model.moe import MoE, MoEStatistics
 from pipeline.model.recompute import again
 from pipeline.model.tokens import Tokens
 
+LookUp = Callable[[Tensor, Tensor], Tensor]  # rows of a table [V, M] for tokens
 FIRST_POSITION = 2  # as M2M100 and NLLB: positions start behind the padding id
 
 
@@ -182,6 +184,8 @@ class Transformer(nn.Module):
         table = sinusoids(max_positions + FIRST_POSITION, config.dim)
         self.register_buffer("positions", table, persistent=False)
         self.recompute_logits = False
+        self.look_up: LookUp = F.embedding  # these two are exchanged where the vocabulary is cut over processes
+        self.token_losses: TokenLosses = token_losses
 
     def forward(self, batch: Batch, *, label_smoothing: float) -> Losses:
         """Losses of a batch, summed over its real target tokens."""
@@ -190,7 +194,12 @@ class Transformer(nn.Module):
         target_T = batch.decoder_target_tokens_BT.flatten()
         valid_T = (batch.decoder_segments_BT > 0).flatten()
         loss_T, nll_T = vocabulary_loss(
-            x_BTM.flatten(0, 1), self.target_embedding_VM, target_T, label_smoothing, recompute=self.recompute_logits
+            x_BTM.flatten(0, 1),
+            self.target_embedding_VM,
+            target_T,
+            label_smoothing,
+            recompute=self.recompute_logits,
+            losses=self.token_losses,
         )
         return Losses(
             loss=(loss_T * valid_T).sum(),
@@ -219,7 +228,7 @@ class Transformer(nn.Module):
 
     def embed(self, table_VM: Tensor, tokens_BL: Tensor, positions_BL: Tensor) -> Tensor:
         """Scaled embeddings plus positions, with dropout."""
-        x_BLM = F.embedding(tokens_BL, table_VM).to(self.positions.dtype) * math.sqrt(self.config.dim)
+        x_BLM = self.look_up(tokens_BL, table_VM).to(self.positions.dtype) * math.sqrt(self.config.dim)
         x_BLM = x_BLM + self.positions[positions_BL + FIRST_POSITION]
         return dropout(x_BLM, self.config.dropout, self.training)
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.model.transformer import Transformer
+from pipeline.parallel.gradient_norm import GradientNorm
 from pipeline.parallel.logical_state import LogicalState
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.optimizer import OptimizerSettings, build_optimizer, set_learning_rate
@@ -43,16 +44,19 @@ SCALER_STATE = ("cur_scale", "cur_iter", "last_overflow_iter")
 class ExpertView(DeepSpeedMoE):  # type: ignore[misc]
     """Tells the engine that there are experts and how they are cut; holds no parameter and computes nothing."""
 
-    def __init__(self, num_experts: int, ep: int) -> None:
+    def __init__(self, num_experts: int, mesh: Mesh) -> None:
         nn.Module.__init__(self)
         self.num_experts = num_experts
-        self.num_local_experts = num_experts // ep
-        self.ep_size = ep
-        self.expert_group_name = f"ep_size_{ep}"
+        self.ep_size = mesh.layout.parts(mesh.expert_axis)
+        self.num_local_experts = num_experts // self.ep_size
+        self.expert_group_name = mesh.expert_group_name
+        self._mesh = mesh
 
-    def set_deepspeed_parallelism(self, use_data_before_expert_parallel_: bool = False) -> None:
-        if self.expert_group_name not in deepspeed_groups._get_expert_parallel_group_dict():
-            deepspeed_groups._create_expert_and_data_parallel(self.ep_size, use_data_before_expert_parallel_)
+    def set_deepspeed_parallelism(self, _use_data_before_expert_parallel: bool = False) -> None:
+        """Give DeepSpeed the mesh's groups; its own are laid out otherwise where there is a model axis."""
+        name, mesh = self.expert_group_name, self._mesh
+        deepspeed_groups._EXPERT_PARALLEL_GROUP[name] = mesh.group(*mesh.expert_axis)
+        deepspeed_groups._EXPERT_DATA_PARALLEL_GROUP[name] = mesh.group(*mesh.expert_copies)
 
     def forward(self, *_args: Any) -> None:
         raise AssertionError("ExpertView is never called; the model's own MoE layers compute")
@@ -61,11 +65,11 @@ class ExpertView(DeepSpeedMoE):  # type: ignore[misc]
 class EngineModule(nn.Module):
     """What DeepSpeed wraps: the model, and the view of its experts."""
 
-    def __init__(self, model: Transformer, ep: int) -> None:
+    def __init__(self, model: Transformer, mesh: Mesh) -> None:
         super().__init__()
         self.model = model
         if model.config.moe.num_experts:
-            self.view = ExpertView(model.config.moe.num_experts, ep)
+            self.view = ExpertView(model.config.moe.num_experts, mesh)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.model(*args, **kwargs)
@@ -101,7 +105,7 @@ class Engine:
         self.world = mesh.get_data_parallel_world_size()
         self.ema = ema
         self.updates = 0
-        experts, ep = expert_parameters(model), mesh.size("expert")
+        experts = expert_parameters(model)
         config = {
             "train_micro_batch_size_per_gpu": 1,
             "gradient_accumulation_steps": accumulation,
@@ -120,8 +124,8 @@ class Engine:
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else a JIT build, 30 s and a compiler
         deepspeed.init_distributed(dist_backend=torch.distributed.get_backend(), verbose=False)
         self.engine, self.zero, _, _ = deepspeed.initialize(
-            model=EngineModule(model, ep),
-            optimizer=build_optimizer(model, experts, optimizer, ep=ep),
+            model=EngineModule(model, mesh),
+            optimizer=build_optimizer(model, experts, optimizer, expert_group=mesh.expert_group_name),
             config=config,
             mpu=mesh,
             dist_init_required=False,
@@ -173,17 +177,17 @@ class Engine:
         return bool(self.engine.was_step_applied())
 
     def _look_at_norms(self, accepts: Callable[[float], bool]) -> None:
-        """Hook into ZeRO's step where it has the norm of all parameters of all processes. What it takes for an overflow
-        (-1) it skips on every process (contract-tested)."""
-        compute = self.zero.scaled_global_norm
+        """In place of ZeRO's own norm. What ZeRO takes for an overflow (-1) it skips on every process
+        (contract-tested)."""
+        compute = GradientNorm(self.model, self.zero, self.mesh)
 
         def norm_of_step() -> Tensor:
-            norm: Tensor = compute()
+            norm = compute()
             self.loss_scale = float(self.zero.loss_scale)
             found = float(norm) / self.loss_scale
-            self.gradient_norm = found if math.isfinite(found) and found >= 0 else math.inf
-            self._refused = math.isfinite(self.gradient_norm) and not accepts(self.gradient_norm)
-            return torch.full_like(norm, -1.0) if self._refused else norm
+            self.gradient_norm = found if math.isfinite(found) else math.inf
+            self._refused = math.isfinite(found) and not accepts(found)
+            return norm if math.isfinite(found) and not self._refused else torch.full_like(norm, -1.0)
 
         self.zero.scaled_global_norm = norm_of_step
 

@@ -14,8 +14,10 @@ from torch.distributed.tensor import DTensor, Shard
 from pipeline.model.transformer import Transformer
 from pipeline.parallel import adafactor
 from pipeline.parallel.adafactor import Adafactor, Fragment, Layout
+from pipeline.parallel.layout import AXES
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.optimizer import matrices_of
+from pipeline.parallel.partition import parameter_cuts
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 EMA = "ema"
@@ -28,6 +30,7 @@ class LogicalState:
     def __init__(self, model: Transformer, zero: Any, mesh: Mesh, experts: set[str], ema: float) -> None:
         self._named: list[tuple[str, Any]] = list(model.named_parameters())
         self._zero, self._mesh, self._experts, self._ema = zero, mesh, experts, ema
+        self._cuts = parameter_cuts(model, mesh.layout)
         self._partitions: list[Tensor] = zero.single_partition_of_fp32_groups
         self._adafactor: Adafactor | None = zero.optimizer if isinstance(zero.optimizer, Adafactor) else None
         self._kinds: tuple[str, ...] = MOMENTS
@@ -134,9 +137,12 @@ class LogicalState:
         return kind == adafactor.FULL and not matrices_of(name, parameter, self._experts).factored
 
     def _logical(self, name: str, full: Tensor) -> Tensor:
-        if name in self._experts and self._mesh.size("expert") > 1:
-            return DTensor.from_local(full, self._mesh.devices["expert"], [Shard(0)], run_check=False)
-        return full
+        cuts = self._cuts.get(name, {})
+        if not cuts:
+            return full
+        axes = [axis for axis in AXES if axis in cuts]
+        placements = [Shard(cuts[axis]) for axis in axes]
+        return DTensor.from_local(full, self._mesh.submesh(*axes), placements, run_check=False)
 
     def _link(self) -> None:
         """Link every group's moments; DeepSpeed stops after the first group that has stepped (contract-tested)."""

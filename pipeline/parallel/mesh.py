@@ -1,63 +1,104 @@
-"""The device mesh (data, expert, model), and the view of it that DeepSpeed calls an mpu."""
+"""The device mesh and the view of it that DeepSpeed calls an mpu."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from pipeline.parallel.layout import AXES, Layout
 from pipeline.parallel.rendezvous import World
 
-AXES = ("data", "expert", "model")
+ALONE = "alone"  # one more axis, of one process
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mesh:
-    """One DeviceMesh and the groups that are asked of it.
-
-    replicas: all processes that hold the same dense parameters (data and expert axes flattened).
-    """
+    """One DeviceMesh (data, expert, model), the layout that is cut over it, and the groups that are asked of it."""
 
     devices: DeviceMesh
-    replicas: dist.ProcessGroup
+    layout: Layout
     device: torch.device
+    _groups: dict[tuple[str, ...], dist.ProcessGroup] = field(default_factory=dict, init=False)
 
     @classmethod
-    def build(cls, *, expert: int, model: int = 1, device: torch.device) -> "Mesh":
-        """Over the initialised world; expert, model: sizes of those axes, the data axis takes the rest."""
-        world = dist.get_world_size()
-        if world % (expert * model):
-            raise ValueError(f"a mesh of expert={expert} x model={model} does not divide a world of {world} processes")
-        devices = init_device_mesh(device.type, (world // (expert * model), expert, model), mesh_dim_names=AXES)
-        replicas = devices["data", "expert"]._flatten("replicas").get_group()
-        return cls(devices=devices, replicas=replicas, device=device)
+    def build(cls, layout: Layout, device: torch.device) -> "Mesh":
+        """Over the initialised world; its size must be the layout's. A collective."""
+        if layout.world != dist.get_world_size():
+            raise ValueError(f"a mesh of {dict(layout.sizes)} is not a world of {dist.get_world_size()} processes")
+        shape = (*(layout.sizes[axis] for axis in AXES), 1)
+        devices = init_device_mesh(device.type, shape, mesh_dim_names=(*AXES, ALONE))
+        mesh = cls(devices=devices, layout=layout, device=device)
+        for axes in (layout.batch_axes, layout.copy_axes, mesh.expert_copies):  # made now: making one is a collective
+            mesh.group(*axes)
+        return mesh
 
     def size(self, axis: str) -> int:
-        return self.devices[axis].size()
+        return self.layout.sizes[axis]
 
-    def group(self, axis: str) -> dist.ProcessGroup:
-        return self.devices.get_group(axis)
+    def rank(self, axis: str) -> int:
+        return self.devices.get_local_rank(axis)
 
-    # What DeepSpeed asks of an mpu.
+    def submesh(self, *axes: str) -> DeviceMesh:
+        """Of some axes, in the order of `AXES`."""
+        return self.devices[axes]
+
+    def group(self, *axes: str) -> dist.ProcessGroup:
+        """Processes that differ in these axes alone; without axes, of this process. The first time, a collective."""
+        wanted = tuple(axis for axis in AXES if axis in axes)
+        if wanted not in self._groups:
+            devices = self.devices[wanted]._flatten("_".join(wanted)) if wanted[1:] else self.devices
+            self._groups[wanted] = devices.get_group(None if wanted[1:] else wanted[0] if wanted else ALONE)
+        return self._groups[wanted]
+
+    @property
+    def expert_copies(self) -> tuple[str, ...]:
+        """Axes over which gradients of experts' weights are added up: those of the batch that do not cut experts."""
+        return tuple(axis for axis in self.layout.batch_axes if axis not in self.layout.table.get("E", ()))
+
+    @property
+    def expert_axis(self) -> tuple[str, ...]:
+        """That cuts experts, if any does."""
+        axis = self.layout.axis("E")
+        return () if axis is None else (axis,)
+
+    @property
+    def expert_group_name(self) -> str:
+        """How DeepSpeed calls the processes of `expert_axis` and `expert_copies`; another layout has another name."""
+        sizes = "x".join(str(size) for size in self.layout.sizes.values())
+        names = "_".join((*self.expert_axis, "of", *self.layout.batch_axes))
+        return f"ep_size_{self.layout.parts(self.expert_axis)}_{names}_{sizes}"
+
+    @property
+    def batch_rank(self) -> int:
+        """This process's place among the `batch_size` that share out the groups of a step."""
+        return dist.get_rank(self.group(*self.layout.batch_axes))
+
+    @property
+    def batch_size(self) -> int:
+        return self.layout.parts(self.layout.batch_axes)
+
+    # What DeepSpeed asks of an mpu: its data parallel processes are those with other groups, its model parallel ones
+    # those with the same.
     def get_data_parallel_group(self) -> dist.ProcessGroup:
-        return self.replicas
+        return self.group(*self.layout.batch_axes)
 
     def get_data_parallel_world_size(self) -> int:
-        return dist.get_world_size(self.replicas)
+        return self.batch_size
 
     def get_data_parallel_rank(self) -> int:
-        return dist.get_rank(self.replicas)
+        return self.batch_rank
 
     def get_model_parallel_group(self) -> dist.ProcessGroup:
-        return self.group("model")
+        return self.group(*self.layout.copy_axes)
 
     def get_model_parallel_world_size(self) -> int:
-        return self.size("model")
+        return self.layout.parts(self.layout.copy_axes)
 
     def get_model_parallel_rank(self) -> int:
-        return self.devices.get_local_rank("model")
+        return dist.get_rank(self.get_model_parallel_group())
 
 
 def start_processes_group(

@@ -23,9 +23,10 @@ class OptimizerSettings:
 
 
 def build_optimizer(
-    model: Transformer, experts: set[str], settings: OptimizerSettings, *, ep: int
+    model: Transformer, experts: set[str], settings: OptimizerSettings, *, expert_group: str
 ) -> torch.optim.Optimizer:
-    """Groups: dense (decayed), vectors (not decayed), and experts of one tag. experts: names of their parameters.
+    """Groups: dense (decayed), vectors (not decayed), and experts. experts: names of their parameters. expert_group:
+    their tag.
 
     Each group's `factor` is for `set_learning_rate`; the rate starts at 0.
     """
@@ -35,7 +36,7 @@ def build_optimizer(
     for name, parameter in model.named_parameters():
         if name in experts:
             parameter.allreduce = False  # type: ignore[attr-defined]
-            parameter.group_name = f"ep_size_{ep}"  # type: ignore[attr-defined]
+            parameter.group_name = expert_group  # type: ignore[attr-defined]
             expert.append(parameter)
         else:
             (dense if parameter.dim() > 1 else vectors).append(parameter)
@@ -44,7 +45,7 @@ def build_optimizer(
         {"params": vectors, "name": "vectors", "factor": 1.0, "weight_decay": 0.0},
     ]
     if expert:
-        groups.append({"params": expert, "name": f"ep_size_{ep}", "factor": settings.expert_rate, "moe": True})
+        groups.append({"params": expert, "name": expert_group, "factor": settings.expert_rate, "moe": True})
     if settings.kind == "adafactor":
         return Adafactor(groups, lr=0.0, weight_decay=settings.weight_decay)
     return torch.optim.AdamW(

@@ -1,128 +1,131 @@
-"""Cutting a finished single-device model over the mesh: experts over the `expert` axis.
+"""Cutting a finished single-device model over the mesh, as its layout says.
 
-E experts, e experts of one process, X rows of this process's tokens, Y rows of this process's experts (in a shape with
-e: of one expert), M model, P processes of the expert axis. The router and everything dense stays whole. Each process
-routes its own groups; two all-to-alls per layer take rows to the experts' owners and back (GShard, section 3.2: the
-hand-over of a tensor cut on G to one cut on E).
+Parameters are sliced and the collectives put in from outside: around what is cut on H or N its input enters and its
+output leaves (`conversions`), tokens travel to experts that are cut on E (`exchange`), and a vocabulary that is cut on
+V has a look-up and a loss of its own (`vocabulary`). The router and the norms stay whole.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from pipeline.model.experts import Experts
+from pipeline.model.attention import Attention
+from pipeline.model.experts import Experts, compute_dtype
+from pipeline.model.feed_forward import FeedForward
+from pipeline.model.moe import MoE
 from pipeline.model.transformer import Transformer
+from pipeline.parallel.annotations import split
+from pipeline.parallel.conversions import enter, leave
+from pipeline.parallel.exchange import compute_mine, exchange_rows
+from pipeline.parallel.layout import Layout
 from pipeline.parallel.mesh import Mesh
+from pipeline.parallel.vocabulary import look_up, token_losses
 
-Compute = Callable[[Tensor, Tensor | None], Tensor]
-
-
-class AllToAll(torch.autograd.Function):
-    """Exchange equal blocks of the first dimension; its gradient is the same exchange."""
-
-    @staticmethod
-    def forward(ctx: Any, blocks: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        received = torch.empty_like(blocks)
-        dist.all_to_all_single(received, blocks, group=group)
-        return received
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        received: Tensor = AllToAll.apply(grads[0].contiguous(), ctx.group)  # type: ignore[no-untyped-call]
-        return received, None
+# Modules whose own parameters are cut, and on which letters
+CUT: dict[type[nn.Module], str] = {Experts: "EH", FeedForward: "H", Attention: "N", Transformer: "V"}
 
 
-class RaggedAllToAll(torch.autograd.Function):
-    """Send `sent[p]` rows to process p and receive `received[p]` from it; its gradient goes the other way."""
-
-    @staticmethod
-    def forward(ctx: Any, rows_XM: Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup) -> Tensor:
-        ctx.sent, ctx.received, ctx.group = sent, received, group
-        arrived_YM = rows_XM.new_empty(sum(received), rows_XM.shape[1])
-        dist.all_to_all_single(arrived_YM, rows_XM.contiguous(), received, sent, group=group)
-        return arrived_YM
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        returned: Tensor = RaggedAllToAll.apply(grads[0], ctx.received, ctx.sent, ctx.group)  # type: ignore[no-untyped-call]
-        return returned, None, None, None
-
-
-class Permute(torch.autograd.Function):
-    """Rows in another order; `back` undoes `order`, so that the gradient is a gather too."""
-
-    @staticmethod
-    def forward(ctx: Any, rows_YM: Tensor, order_Y: Tensor, back_Y: Tensor) -> Tensor:
-        ctx.save_for_backward(back_Y)
-        return rows_YM.index_select(0, order_Y)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return grads[0].index_select(0, ctx.saved_tensors[0]), None, None
-
-
-def exchange_rows(
-    compute: Compute, rows_XM: Tensor, counts_E: Tensor | None, *, num_experts: int, group: dist.ProcessGroup
-) -> Tensor:
-    """Run `compute` where the experts of the rows live, and bring the results back.
-
-    Where every expert has as many rows (counts None), two all-to-alls of fixed size; otherwise counts go first.
-    """
-    if counts_E is None:
-        return _exchange_equal(compute, rows_XM, num_experts, group)
-    P = dist.get_world_size(group)
-    theirs_E = torch.empty_like(counts_E)
-    dist.all_to_all_single(theirs_E, counts_E, group=group)
-    theirs_Pe = theirs_E.view(P, -1)
-    sent, received = counts_E.view(P, -1).sum(dim=1).tolist(), theirs_Pe.sum(dim=1).tolist()
-    arrived_YM: Tensor = RaggedAllToAll.apply(rows_XM, sent, received, group)  # type: ignore[no-untyped-call]
-    expert_Y = torch.arange(num_experts // P, device=rows_XM.device).repeat(P).repeat_interleave(theirs_E)
-    order_Y = expert_Y.argsort(stable=True)  # arrived by process, computed by expert
-    back_Y = torch.empty_like(order_Y).scatter_(0, order_Y, torch.arange(len(order_Y), device=order_Y.device))
-    sorted_YM: Tensor = Permute.apply(arrived_YM, order_Y, back_Y)  # type: ignore[no-untyped-call]
-    done_YM: Tensor = Permute.apply(compute(sorted_YM, theirs_Pe.sum(dim=0)), back_Y, order_Y)  # type: ignore[no-untyped-call]
-    returned_XM: Tensor = RaggedAllToAll.apply(done_YM, received, sent, group)  # type: ignore[no-untyped-call]
-    return returned_XM
-
-
-def _exchange_equal(compute: Compute, rows_XM: Tensor, num_experts: int, group: dist.ProcessGroup) -> Tensor:
-    """[E, Y, M] of this process's tokens -> [e, P·Y, M] of every process's tokens for its experts, and back."""
-    P, E, M = dist.get_world_size(group), num_experts, rows_XM.shape[1]
-    arrived: Tensor = AllToAll.apply(rows_XM.contiguous(), group)  # type: ignore[no-untyped-call]
-    by_expert_ePYM = arrived.view(P, E // P, -1, M).transpose(0, 1)
-    done_YM = compute(by_expert_ePYM.reshape(-1, M), None)
-    by_process_PeYM = done_YM.view(E // P, P, -1, M).transpose(0, 1)
-    returned_XM: Tensor = AllToAll.apply(by_process_PeYM.reshape(-1, M), group)  # type: ignore[no-untyped-call]
-    return returned_XM
-
-
-def cut_experts(model: Transformer, mesh: Mesh) -> None:
-    """Keep this process's experts of every MoE layer and put the collectives in; a mesh of one expert process changes
+def parameter_cuts(model: Transformer, layout: Layout) -> dict[str, dict[str, int]]:
+    """Of every parameter that the layout cuts, by name: the dimension that each axis cuts. Axes of size 1 cut
     nothing."""
-    P = mesh.size("expert")
-    if P == 1:
-        return
-    group = mesh.group("expert")
-    rank = dist.get_rank(group)
-    for moe in model.moe_layers().values():
-        if moe.num_experts % P:
-            raise ValueError(f"model.moe.num_experts={moe.num_experts} is not divisible by runtime.ep={P}")
-        for name, parameter in list(moe.experts.named_parameters()):
-            mine = parameter.detach().chunk(P)[rank].clone()
-            setattr(moe.experts, name, nn.Parameter(mine))
-        moe.experts.exchange = partial(exchange_rows, num_experts=moe.num_experts, group=group)
+    found = {}
+    for name, module, leaf in _parameters(model):
+        letters = leaf.rpartition("_")[2]
+        axes = {layout.axis(letter): letters.index(letter) for letter in CUT[type(module)] if letter in letters}
+        if cuts := {axis: dim for axis, dim in axes.items() if axis is not None}:
+            found[name] = cuts
+    return found
 
 
 def expert_parameters(model: Transformer) -> set[str]:
     """Names of the parameters whose first dimension is experts."""
-    return {
-        f"{prefix}.{name}"
+    return {name for name, module, _ in _parameters(model) if isinstance(module, Experts)}
+
+
+def partition(model: Transformer, mesh: Mesh) -> None:
+    """Keep this process's part of every parameter, and put the collectives in; axes of size 1 change nothing.
+
+    Raises ValueError where a size does not divide.
+    """
+    layout = mesh.layout
+    _slice(model, mesh)
+    for module in model.modules():
+        if isinstance(module, MoE):
+            _share_experts(module, mesh)
+        elif isinstance(module, FeedForward) and (axis := layout.axis("H")):
+            _surround(module, mesh, axis)
+        elif isinstance(module, Attention) and (axis := layout.axis("N")):
+            module.heads = module.wq_MND.shape[1]
+            _surround(module, mesh, axis)
+    if axis := layout.axis("V"):
+        model.look_up = partial(look_up, group=mesh.group(axis))
+        model.token_losses = partial(token_losses, group=mesh.group(axis))
+
+
+def _parameters(model: Transformer) -> Iterator[tuple[str, nn.Module, str]]:
+    """Name, module and last part of the name of the parameters that may be cut; one that is shared comes once."""
+    owners = {
+        f"{prefix}.{leaf}".lstrip("."): (module, leaf)
         for prefix, module in model.named_modules()
-        if isinstance(module, Experts)
-        for name, _ in module.named_parameters()
+        if type(module) in CUT
+        for leaf in module._parameters
     }
+    for name, _ in model.named_parameters():
+        if name in owners:
+            yield (name, *owners[name])
+
+
+def _slice(model: Transformer, mesh: Mesh) -> None:
+    """In place of each parameter that is cut this process's part, everywhere it is used."""
+    named = dict(model.named_parameters())
+    parts: dict[nn.Parameter, nn.Parameter] = {}
+    for name, cuts in parameter_cuts(model, mesh.layout).items():
+        whole, letters = named[name], name.rpartition("_")[2]
+        part: Tensor = whole.detach()
+        for axis, dim in cuts.items():
+            try:
+                part = split(part, letters[dim], axis, letters=letters, mesh=mesh.devices)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+        parts[whole] = nn.Parameter(part.to_local().clone())  # type: ignore[attr-defined]
+    for module in model.modules():
+        for leaf, parameter in list(module._parameters.items()):
+            if parameter in parts:
+                setattr(module, leaf, parts[parameter])
+
+
+def _surround(module: nn.Module, mesh: Mesh, axis: str) -> None:
+    """All tensors that carry a gradient enter, each once; the output leaves."""
+    group = mesh.group(axis)
+
+    def before(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        entered: dict[int, Tensor] = {}
+        for each in args:
+            if isinstance(each, Tensor) and each.is_floating_point() and each.requires_grad and id(each) not in entered:
+                entered[id(each)] = enter(each.to(compute_dtype(each)), group)  # gradients travel in it
+        return tuple(entered.get(id(each), each) for each in args)
+
+    def after(_module: nn.Module, _args: tuple[Any, ...], output: Tensor) -> Tensor:
+        return leave(output, group)
+
+    module.register_forward_pre_hook(before)
+    module.register_forward_hook(after)
+
+
+def _share_experts(moe: MoE, mesh: Mesh) -> None:
+    """Experts behind an all-to-all, or each process's share of them, and of every expert's hidden units."""
+    layout, summed = mesh.layout, []
+    if axis := layout.axis("E"):
+        if layout.handed_over:
+            moe.experts.exchange = partial(exchange_rows, num_experts=moe.num_experts, group=mesh.group(axis))
+        else:
+            moe.experts.exchange = partial(compute_mine, rank=mesh.rank(axis), parts=mesh.size(axis))
+            summed.append(axis)
+    if axis := layout.axis("H"):
+        summed.append(axis)
+    if summed:
+        group = mesh.group(*summed)
+        moe.enter = partial(enter, group=group)
+        moe.leave = partial(leave, group=group)

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from pipeline.parallel.device import Place
+from pipeline.parallel.layout import Layout
 from pipeline.parallel.mesh import Mesh, start_processes_group
 from pipeline.parallel.process import StopRequest, run_process
 from pipeline.schema import build
@@ -24,7 +25,7 @@ def train(values: dict[str, Any], stop: StopRequest) -> None:
     )
     from pipeline.train.trainer import Trainer
 
-    Trainer(job, Mesh.build(expert=job.runtime.ep, device=place.device), stop).run()
+    Trainer(job, Mesh.build(Layout.gshard(place.world, job.runtime.ep), place.device), stop).run()
 
 
 if __name__ == "__main__":

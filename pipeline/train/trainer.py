@@ -28,7 +28,7 @@ from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.mesh import Mesh
-from pipeline.parallel.partition import cut_experts
+from pipeline.parallel.partition import partition
 from pipeline.parallel.process import StopRequest
 from pipeline.stage import Stopped, write_atomically
 from pipeline.train.checkpoints import Checkpoints
@@ -76,7 +76,7 @@ class Trainer:
             initialize_from(Path(job.train.initialize_from), model, self.vocabulary)
         self.parameters = count_parameters(job.model, **sizes, shared=vocabulary.shared)
         self.forward_flops = forward_flops(job.model, vocabulary.target_size)
-        cut_experts(model, mesh)
+        partition(model, mesh)
         model.recompute(job.runtime.recompute)
         if job.runtime.compile:
             compile_layers(model)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from pipeline.parallel.device import pick_device
+from pipeline.parallel.layout import Layout
 from pipeline.parallel.mesh import Mesh, start_processes_group
 from pipeline.parallel.process import StopRequest, run_process
 from pipeline.schema import build
@@ -39,7 +40,7 @@ def work(values: dict[str, Any], stop: StopRequest) -> None:
             save(reference, run_plain(case, job.steps, job.optimizer, stop), case, job.steps, rank)
             continue
         if case.ep not in meshes:
-            meshes[case.ep] = Mesh.build(expert=case.ep, device=device)
+            meshes[case.ep] = Mesh.build(Layout.gshard(world, case.ep), device)
         given = decisions(reference) if case.replayed else None
         outcome = run_engine(case, meshes[case.ep], job.steps, job.optimizer, given, stop)
         save(Path(job.out) / f"{case.name}.safetensors", outcome, case, job.steps, rank)

@@ -16,7 +16,7 @@ from pipeline.parallel.adafactor import Adafactor, Layout
 from pipeline.parallel.deepspeed import Engine
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.optimizer import OptimizerSettings, matrices_of, set_learning_rate
-from pipeline.parallel.partition import cut_experts, expert_parameters
+from pipeline.parallel.partition import expert_parameters, partition
 from pipeline.parallel.process import StopRequest
 from pipeline.stage import Stopped
 from pipeline.verify.batches import SHAPE, VOCABULARY, SyntheticStep, synthetic_step
@@ -68,11 +68,11 @@ def run_engine(case: Case, mesh: Mesh, steps: int, optimizer: str, given: Tensor
     model = built(case)
     outcome = Outcome()
     passes = Passes(model, outcome, given)
-    cut_experts(model, mesh)
+    partition(model, mesh)
     engine = Engine(
         model,
         mesh,
-        accumulation=case.accumulation,
+        accumulation=case.groups // mesh.batch_size,
         zero_stage=case.zero_stage,
         clip=CLIP,
         optimizer=replace(SETTINGS, kind=optimizer),
@@ -84,14 +84,14 @@ def run_engine(case: Case, mesh: Mesh, steps: int, optimizer: str, given: Tensor
             raise Stopped("verify")
         step = synthetic_step(number, case.groups)
         total = torch.zeros((), dtype=torch.float64)
-        for group in range(dist.get_rank(), case.groups, case.world):
+        for group in range(mesh.batch_rank, case.groups, mesh.batch_size):
             share = passes.share(engine, step, number, group)
             engine.backward(share)
-            if number == 1 and group >= case.groups - case.world:
+            if number == 1 and group >= case.groups - mesh.batch_size:
                 outcome.gradients = whole(engine.gradients())
             engine.step(learning_rate_at(number))
             total += share.detach().double()
-        dist.all_reduce(total)
+        dist.all_reduce(total, group=mesh.get_data_parallel_group())
         outcome.losses.append(total)
         outcome.norms.append(engine.gradient_norm)
     outcome.weights = whole({name.removeprefix("model."): value for name, value in engine.weights().items()})

@@ -22,8 +22,9 @@ from pipeline.decode.peers import ExpertPeers
 from pipeline.decode.search import Request, search
 from pipeline.decode.share import share
 from pipeline.parallel.device import Place
+from pipeline.parallel.layout import Layout
 from pipeline.parallel.mesh import Mesh, start_processes_group
-from pipeline.parallel.partition import cut_experts, expert_parameters
+from pipeline.parallel.partition import expert_parameters, partition
 from pipeline.parallel.process import run_process
 from pipeline.vocab.tokenizer import Vocabulary
 from tests.parallel.logical_checkpoint import sharpen
@@ -89,7 +90,7 @@ def compare(mesh, peers, place, case):
     values, size = CASES[case]
     settings = config(**values)
     whole, cut = sharp(settings.precision), sharp(settings.precision)
-    cut_experts(cut, mesh)
+    partition(cut, mesh)
     expected_usage, usage_here = usage(whole), usage(cut)
     forward, alone = list(range(SENTENCES)), replace(place, rank=0, world=1)
     order = forward if case.startswith("same batch") else forward[::-1]
@@ -155,7 +156,7 @@ def work(values, stop):
         met=partial(stop.watch, limit=30),
     )
     torch.set_num_threads(1)
-    mesh = Mesh.build(expert=values["ep"], device=device)
+    mesh = Mesh.build(Layout.gshard(dist.get_world_size(), values["ep"]), device)
     place = Place(rank=rank, world=world, on_host=world, device=device)
     peers = ExpertPeers(mesh, stop=lambda: bool(stop), title="decoding")
     differences = {case: compare(mesh, peers, place, case) for case in CASES}
@@ -167,7 +168,7 @@ def work(values, stop):
     if member == values["ep"] - 1:
         signal.raise_signal(signal.SIGTERM)
     cut = sharp("fp32")
-    cut_experts(cut, mesh)
+    partition(cut, mesh)
     search(cut, [Request(source=[4, 9, 2])] if member == 0 else [], config(beam=4), peers)
     raise AssertionError("one process was asked to stop, and this one went on")
 

@@ -19,8 +19,9 @@ from pipeline.model.config import ModelConfig
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
 from pipeline.model.transformer import Transformer
+from pipeline.parallel.layout import Layout
 from pipeline.parallel.mesh import Mesh, start_processes_group
-from pipeline.parallel.partition import cut_experts, expert_parameters
+from pipeline.parallel.partition import expert_parameters, partition
 from pipeline.vocab.symbols import EOS
 from tests.gates import GATES, moe_of
 
@@ -74,7 +75,7 @@ def check(gate, mesh, rank):
     moe = moe_of(gate, z_weight=0.01, output_masking=0.1, conditional={"drop": 0.1})
     config = ModelConfig(dim=16, ffn_dim=32, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.1, moe=moe)
     whole, cut = built(config), built(config)
-    cut_experts(cut, mesh)
+    partition(cut, mesh)
     experts = expert_parameters(cut)
     for training in (True, False):
         loss, usage = run(whole, range(NUM_GROUPS), training=training)
@@ -105,7 +106,7 @@ if __name__ == "__main__":
     start_processes_group(
         init_method=os.environ["BABELSHARD_RENDEZVOUS"], rank=rank, world=2, device=device, timeout=60
     )
-    mesh = Mesh.build(expert=2, device=device)
+    mesh = Mesh.build(Layout.gshard(2, 2), device)
     for gate in GATES:
         check(gate, mesh, rank)
         print(gate, flush=True)

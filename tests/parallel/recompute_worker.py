@@ -11,9 +11,10 @@ import torch.distributed as dist
 
 from pipeline.model.noise import seed_group
 from pipeline.parallel.deepspeed import Engine
+from pipeline.parallel.layout import Layout
 from pipeline.parallel.mesh import Mesh, start_processes_group
 from pipeline.parallel.optimizer import OptimizerSettings
-from pipeline.parallel.partition import cut_experts
+from pipeline.parallel.partition import partition
 from pipeline.verify.batches import synthetic_step
 from pipeline.verify.config import Case
 from pipeline.verify.runs import built
@@ -25,7 +26,7 @@ CASES = [(1, "dropless"), (2, "top2")]  # ZeRO stage, gate: ragged all-to-alls a
 def run(zero_stage, gate, mode, mesh):
     """Losses of this process and its weights after the steps."""
     model = built(Case(world=2, ep=2, zero_stage=zero_stage, groups=GROUPS, precision="fp32", gate=gate))
-    cut_experts(model, mesh)
+    partition(model, mesh)
     model.recompute(mode)
     settings = {"clip": 1.0, "optimizer": OptimizerSettings(weight_decay=0.01), "precision": "fp32"}
     engine = Engine(model, mesh, accumulation=GROUPS // 2, zero_stage=zero_stage, **settings)
@@ -53,7 +54,7 @@ if __name__ == "__main__":
         device=device,
         timeout=60,
     )
-    mesh = Mesh.build(expert=2, device=device)
+    mesh = Mesh.build(Layout.gshard(2, 2), device)
     for zero_stage, gate in CASES:
         reference = run(zero_stage, gate, "none", mesh)
         for mode in ("selective", "layers", "all"):

@@ -4,7 +4,7 @@ from pipeline.parallel import partition
 from pipeline.parallel.process import run_process
 from pipeline.verify.__main__ import work
 
-right = partition.cut_experts
+right = partition.partition
 
 
 def wrong(model, mesh):
@@ -16,5 +16,5 @@ def wrong(model, mesh):
 
 
 if __name__ == "__main__":
-    partition.cut_experts = wrong
+    partition.partition = wrong
     run_process(work)

@@ -1,0 +1,45 @@
+"""The gradient norm of the whole model from the parts that every process's ZeRO partitions hold.
+
+DeepSpeed's own counts a parameter once or once per model-parallel process, which is wrong for one that is cut over some
+of the mesh's axes and copied over others.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pipeline.model.transformer import Transformer
+from pipeline.parallel.mesh import Mesh
+from pipeline.parallel.partition import expert_parameters, parameter_cuts
+
+
+class GradientNorm:
+    """Of one model under ZeRO."""
+
+    def __init__(self, model: Transformer, zero: Any, mesh: Mesh) -> None:
+        self._zero, self._device = zero, mesh.device
+        layout, cuts, experts = mesh.layout, parameter_cuts(model, mesh.layout), expert_parameters(model)
+        self._copies: dict[int, int] = {}  # how many processes hold the same element of a parameter's gradient
+        for name, parameter in model.named_parameters():
+            partitioned = mesh.expert_copies if name in experts else layout.batch_axes
+            self._copies[id(parameter)] = layout.world // layout.parts((*cuts.get(name, ()), *partitioned))
+
+    def __call__(self) -> Tensor:
+        """Scaled as the gradients are; float32, infinite or NaN where they are. A collective of the world."""
+        total = torch.zeros((), dtype=torch.float64, device=self._device)
+        for gradients, parameters in zip(self._gradients(), self._zero.params_in_partition, strict=True):
+            for gradient, parameter in zip(gradients, parameters, strict=True):
+                total += gradient.norm(dtype=at_least_float32(gradient)).double().square() / self._copies[id(parameter)]
+        dist.all_reduce(total)
+        return total.sqrt().float()
+
+    def _gradients(self) -> list[list[Tensor]]:
+        """Of every group, in the order of `params_in_partition`."""
+        groups = range(len(self._zero.params_in_partition))
+        return [[g for g in self._zero.averaged_gradients[i] if not getattr(g, "_zero_padding", False)] for i in groups]
+
+
+def at_least_float32(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
