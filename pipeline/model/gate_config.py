@@ -5,6 +5,7 @@ its router computes for each expert (`router_width`), which is what its cost dep
 for an expert, so that it may have a capacity in evaluation.
 """
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -220,6 +221,21 @@ GateConfig = (
     | BalancedConfig
     | ExpertChoiceConfig
 )
+
+
+def capacity_of(factor: float, k: float, num_tokens: int, num_experts: int) -> int:
+    """C of a group of `num_tokens`: ceil(factor · k · S / E), at least 1."""
+    return max(1, math.ceil(factor * k * num_tokens / num_experts))
+
+
+def training_capacity(gate: GateConfig, num_tokens: int, num_experts: int) -> int | None:
+    """Rows of an expert and group in training; None where it gets as many as chose it."""
+    if isinstance(gate, DroplessConfig):
+        return None
+    if isinstance(gate, BalancedConfig | ExpertChoiceConfig):
+        return capacity_of(1.0, gate.experts_per_token, num_tokens, num_experts)
+    factor = gate.capacity_factor
+    return capacity_of(factor, gate.experts_per_token, num_tokens, num_experts) if factor else None
 
 
 def _at_most(available: int, k: int, path: str, why: str = "", what: str = "experts") -> None:

@@ -7,7 +7,6 @@ eight times slower in MKL. In training it draws from torch's default generator, 
 (`pipeline.model.capacity`).
 """
 
-import math
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -24,6 +23,7 @@ from pipeline.model.gate_config import (
     NoisyTopKConfig,
     Top1Config,
     Top2Config,
+    capacity_of,
 )
 from pipeline.model.gating import Gating, dropless_of_choices, top1_of_choices, top2_of_choices
 from pipeline.model.noisy_gating import hierarchical_gating, noisy_top_k_gating
@@ -39,11 +39,6 @@ class Routing:
 
     decision: Gating | Selection
     observed: Observed
-
-
-def capacity_of(factor: float, k: float, num_tokens: int, num_experts: int) -> int:
-    """C of a group of `num_tokens`: ceil(factor · k · S / E), at least 1."""
-    return max(1, math.ceil(factor * k * num_tokens / num_experts))
 
 
 @runtime_checkable

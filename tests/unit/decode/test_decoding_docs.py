@@ -8,8 +8,7 @@ import yaml
 from pipeline.config import ROOT
 from pipeline.decode.config import SPEED_ONLY, DecodeConfig
 from pipeline.decode.rows import batch_size
-from pipeline.model.gate_config import Top2Config
-from pipeline.model.routers import capacity_of
+from pipeline.model.gate_config import Top2Config, capacity_of
 from tests.gates import GATES, moe_of
 
 TEXT = (ROOT / "docs" / "decoding.md").read_text(encoding="utf-8")

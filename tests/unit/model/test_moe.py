@@ -7,10 +7,9 @@ import torch
 
 from pipeline.model import router_chunks
 from pipeline.model.config import ConditionalConfig, MoEConfig
-from pipeline.model.gate_config import Top2Config
+from pipeline.model.gate_config import Top2Config, capacity_of
 from pipeline.model.initialization import initialize
 from pipeline.model.moe import MoE
-from pipeline.model.routers import capacity_of
 from pipeline.model.tokens import Tokens
 from tests.gates import GATES, moe_of
 
