@@ -1,12 +1,20 @@
 """What a plan is made of: the work, how it is spread, and what does it. Plain values, free of torch."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from pipeline.batch.config import GroupShape
 from pipeline.model.config import ModelConfig, Recompute
 from pipeline.parallel.layout import Layout
+
+PRECISIONS = ("fp32", "bf16")
+
+# Parts of a step's computation. attention: scores and what is weighted by them; projections: to heads and back.
+PARTS = ("embedding", "projections", "attention", "dense", "gate", "dispatch", "experts", "logits", "optimizer")
+_EFFICIENCIES = (*PARTS, *(f"{part}_{precision}" for part in PARTS for precision in PRECISIONS))
+
+Kind = Literal["all_to_all", "all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,19 +54,20 @@ class Setup:
 class Device:
     """One device, its memory and its links; configs/device/<name>.yaml. Units: FLOP/s, bytes, bytes/s, seconds.
 
-    flops: peak of matmuls by precision. efficiency: share of it that a kind of work reaches (dense, attention, experts,
-    logits; 1 where none is given). memory: of one device; resident: of it, taken before there is any model. bandwidth:
-    of memory. launch: of one small operation. link: of one device to others of its node, each way; network: to other
-    nodes, its share of its node's. node: devices of one node. latency, network_latency: of one collective on each.
-    topology: switch, or torus (two dimensions; all-to-all takes the square root of the devices longer). price: of a
-    device hour in US dollars, 0 where nobody rents it.
+    flops: peak of matmuls by precision. efficiency: share of it that a part of the work reaches (`PARTS`; 1 where none
+    is given; attention_bf16: of that precision alone). memory: of one device; resident: of it, taken before there is
+    any model. bandwidth: of memory. launch: of one small operation. link: of one device to others of its node, each
+    way; network: to other nodes, its share of its node's. node: devices of one node. latency, network_latency: of one
+    collective on each, for every doubling of its processes. rates: of a kind of collective inside a node where it is
+    not the link's. topology: of the network: switch, or torus (two dimensions of nodes; all-to-all takes longer with
+    the square root of their number). price: of a device hour in US dollars, 0 where nobody rents it.
     """
 
     name: str
     kind: Literal["cpu", "cuda", "tpu"]
     source: str
-    flops: Mapping[str, float]
-    efficiency: Mapping[str, float]
+    flops: dict[str, float]
+    efficiency: dict[str, float] = field(default_factory=dict)
     memory: float
     resident: float
     bandwidth: float
@@ -68,21 +77,37 @@ class Device:
     network: float
     latency: float
     network_latency: float
-    topology: Literal["switch", "torus"]
+    rates: dict[str, float] = field(default_factory=dict)
+    topology: Literal["switch", "torus"] = "switch"
     price: float
+
+    def __post_init__(self) -> None:
+        if set(self.flops) != set(PRECISIONS):
+            raise ValueError(f"device {self.name}: flops has {', '.join(self.flops)}; give {' and '.join(PRECISIONS)}")
+        positive = {name: getattr(self, name) for name in ("memory", "bandwidth", "node", "link", "network")}
+        named = (("flops", self.flops), ("efficiency", self.efficiency), ("rates", self.rates))
+        for field_name, values in named:
+            positive |= {f"{field_name}.{key}": value for key, value in values.items()}
+        for name, value in positive.items():
+            if not value > 0:
+                raise ValueError(f"device {self.name}: {name}={value} must be positive")
+        for name in ("resident", "launch", "latency", "network_latency", "price"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"device {self.name}: {name}={getattr(self, name)} must not be negative")
+        for name, known in (("efficiency", _EFFICIENCIES), ("rates", KINDS)):
+            if wrong := [key for key in getattr(self, name) if key not in known]:
+                raise ValueError(f"device {self.name}: {name}.{wrong[0]} does not exist; there are {', '.join(known)}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Computation of one part of one micro-batch on one process, forward and backward. bytes: moved through memory."""
+    """Computation of one kind in one part (`PARTS`) on one process, forward and backward. bytes: moved through memory.
+    launches: of operations."""
 
     part: str
     flops: float
     bytes: float
     launches: int
-
-
-Kind = Literal["all_to_all", "all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,202 @@
+"""A plan: what training a recipe takes on a cluster, before anything is rented."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pipeline.plan import parts, roofline
+from pipeline.plan.collectives import engine_collectives, model_collectives
+from pipeline.plan.memory import Memory, memory
+from pipeline.plan.parameters import Parameters, count
+from pipeline.plan.workload import Collective, Device, Setup, Work, Workload
+
+if TYPE_CHECKING:
+    from pipeline.config import RunConfig
+
+HOUR, DAY = 3600.0, 86400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flops:
+    """Of matrix products in training. useful_per_token: that a target token of a full group needs, with its share of
+    the source's. useful_per_step, executed_per_step: of all devices together; executed counts empty slots of experts,
+    what backward computes again, and what several devices compute alike."""
+
+    useful_per_token: float
+    useful_per_step: float
+    executed_per_step: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """A collective, between how many processes, whether it leaves the node, what one process sends inside its node and
+    out of it (bytes of a step), and how long it takes (seconds of a step)."""
+
+    collective: Collective
+    processes: int
+    link: Literal["node", "network"]
+    bytes_inside: float
+    bytes_outside: float
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """seconds of a step: the sum of its parts, which do not overlap. tokens_per_second: target tokens of full groups.
+    mfu: useful FLOPs over the devices' peak."""
+
+    seconds: float
+    parts: dict[str, float]
+    tokens_per_second: float
+    mfu: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """To `tokens` target tokens, 0 for no budget. cost: US dollars."""
+
+    tokens: int
+    days: float
+    device_hours: float
+    cost: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Of one workload in one setup on devices of one kind."""
+
+    workload: Workload
+    setup: Setup
+    device: Device
+    parameters: Parameters
+    memory: Memory
+    flops: Flops
+    collectives: list[Transfer]
+    step: Step
+    budget: Budget
+
+    def to_json(self) -> dict[str, Any]:
+        layout = self.setup.layout
+        return {
+            "recipe": self.workload.recipe,
+            "device": self.device.name,
+            "devices": layout.world,
+            "layout": {
+                "table": {letter: list(axes) for letter, axes in layout.table.items()},
+                "sizes": dict(layout.sizes),
+            },
+            "zero_stage": self.setup.zero_stage,
+            "recompute": self.setup.recompute,
+            "parameters": asdict(self.parameters),
+            "memory": {**asdict(self.memory), "total": self.memory.total, "fits": self.memory.fits},
+            "flops": asdict(self.flops),
+            "collectives": [_flat(transfer) for transfer in self.collectives],
+            "step": asdict(self.step),
+            "budget": asdict(self.budget),
+        }
+
+
+def make_plan(workload: Workload, setup: Setup, device: Device) -> Plan:
+    """Raises ValueError where the layout does not divide the model or the groups of a step."""
+    check(workload, setup)
+    layout = setup.layout
+    works = [parts.times(work, setup.accumulation(workload)) for work in parts.micro_batch(workload, setup)]
+    works.append(parts.optimizer(workload, setup))
+    collectives = [*model_collectives(workload, setup), *engine_collectives(workload, setup)]
+    transfers = [_transfer(collective, setup, device) for collective in collectives]
+    flops = _flops(workload, setup, works)
+    step = _step(workload, setup, device, works, transfers, flops)
+    days = workload.max_tokens / step.tokens_per_second / DAY
+    return Plan(
+        workload=workload,
+        setup=setup,
+        device=device,
+        parameters=count(workload, setup),
+        memory=memory(workload, setup, device),
+        flops=flops,
+        collectives=transfers,
+        step=step,
+        budget=Budget(
+            tokens=workload.max_tokens,
+            days=days,
+            device_hours=days * 24 * layout.world,
+            cost=days * 24 * layout.world * device.price,
+        ),
+    )
+
+
+def check(workload: Workload, setup: Setup) -> None:
+    """Raise ValueError where groups do not divide over the processes that share them out; `Shape.part` does of the
+    model's sizes."""
+    groups, processes = workload.groups_per_step, setup.layout.parts(setup.layout.batch_axes)
+    if groups % processes:
+        upper = (groups // processes + 1) * processes
+        raise ValueError(
+            f"batch.groups_per_step={groups} is not divisible by the {processes} processes that share groups out; "
+            f"choose {upper} groups, or a number of processes that divides {groups}"
+        )
+
+
+def workload_of(config: "RunConfig") -> Workload:
+    """Its largest shape, every group of a step being of it. A budget in steps is one of their full groups."""
+    shape, train = config.batch.shapes[-1], config.train
+    in_steps = train.max_steps * config.batch.groups_per_step * shape.rows * shape.target
+    budgets = [tokens for tokens in (train.max_tokens, in_steps) if tokens > 0]
+    return Workload(
+        recipe=config.recipe,
+        model=config.model,
+        source_vocabulary=config.vocab.source_size,
+        target_vocabulary=config.vocab.target_size,
+        shared=config.vocab.shared,
+        shape=shape,
+        groups_per_step=config.batch.groups_per_step,
+        precision="fp32" if train.precision == "fp32" else "bf16",  # fp16 is as large and as fast
+        optimizer="adafactor" if train.optimizer == "adafactor" else "adamw",
+        ema=train.ema > 0,
+        max_tokens=min(budgets),
+    )
+
+
+def _flops(workload: Workload, setup: Setup, works: list[Work]) -> Flops:
+    group = sum(parts.useful(workload).values())
+    return Flops(
+        useful_per_token=group / (workload.shape.rows * workload.shape.target),
+        useful_per_step=group * workload.groups_per_step,
+        executed_per_step=sum(work.flops for work in works) * setup.layout.world,
+    )
+
+
+def _transfer(collective: Collective, setup: Setup, device: Device) -> Transfer:
+    group = roofline.group(collective.axes, setup.layout, device.node)
+    inside, outside = roofline.traffic(collective, group)
+    return Transfer(
+        collective=collective,
+        processes=group.size,
+        link="network" if group.crosses else "node",
+        bytes_inside=inside,
+        bytes_outside=outside,
+        seconds=roofline.collective_seconds(collective, setup.layout, device),
+    )
+
+
+def _step(
+    workload: Workload, setup: Setup, device: Device, works: list[Work], transfers: list[Transfer], flops: Flops
+) -> Step:
+    taken: Counter[str] = Counter()
+    for work in works:
+        taken[work.part] += roofline.seconds(work, device, workload.precision)  # type: ignore[assignment]
+    for transfer in transfers:
+        taken[transfer.collective.kind] += transfer.seconds  # type: ignore[assignment]
+    seconds = float(sum(taken.values()))
+    tokens = workload.groups_per_step * workload.shape.rows * workload.shape.target
+    peak = device.flops[workload.precision] * setup.layout.world
+    return Step(
+        seconds=seconds,
+        parts=dict(taken),
+        tokens_per_second=tokens / seconds,
+        mfu=flops.useful_per_step / seconds / peak,
+    )
+
+
+def _flat(transfer: Transfer) -> dict[str, Any]:
+    return {**asdict(transfer.collective), **{k: v for k, v in asdict(transfer).items() if k != "collective"}}
