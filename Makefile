@@ -14,6 +14,7 @@ CORPUS_ADD  ?=
 LANG_PAIRS  ?=
 NAME        ?=
 RUNTIME     ?=
+LAYOUT      ?=
 ARGS        ?=
 
 # Settings of `make sweep`, beside those of `train`: values to sweep, several in a list; LAYERS counts encoder and decoder
@@ -67,7 +68,8 @@ quoted = $(subst ','\'',$(1))
 WHERE := $(if $(LANG_PAIRS),'pairs=[$(call list,$(LANG_PAIRS))]') $(if $(RUNTIME),runtime=$(RUNTIME))
 OF    := $(if $(CORPUS),'corpus=$(call quoted,$(CORPUS))') \
 	$(if $(CORPUS_PATH),'corpus.path="$(call quoted,$(CORPUS_PATH))"') \
-	$(if $(CORPUS_ADD),'corpus.add=[$(call list,$(CORPUS_ADD))]') $(if $(NAME),'name="$(NAME)"') $(WHERE)
+	$(if $(CORPUS_ADD),'corpus.add=[$(call list,$(CORPUS_ADD))]') $(if $(NAME),'name="$(NAME)"') $(WHERE) \
+	$(if $(LAYOUT),layout=$(LAYOUT))
 RUN   := recipes=$(RECIPE) $(OF) $(ARGS)
 SWEEP := $(if $(EXPERIMENT),experiment=$(EXPERIMENT),recipes=$(call list,$(RECIPE))) $(OF) \
 	$(if $(EXPERTS),model.moe.num_experts=$(call list,$(EXPERTS))) $(if $(LAYERS),layers=$(call list,$(LAYERS))) \
@@ -84,7 +86,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 	@echo
 	@echo '  settings of train, data, baselines and config:'
-	@echo '    RECIPE=demo LANG_PAIRS="de-en tr-en" (or all) NAME=mine RUNTIME=gpu ARGS="train.seed=2 ..."'
+	@echo '    RECIPE=demo LANG_PAIRS="de-en tr-en" (or all) NAME=mine RUNTIME=gpu LAYOUT=model ARGS="train.seed=2 ..."'
 	@echo '    CORPUS=path/to/dir (files named by pair: data/README.md) or a name in configs/corpus, with CORPUS_PATH=dir'
 	@echo '  of sweep, beside those:'
 	@echo '    EXPERTS="4 8 16" LAYERS="6 12" GATE="top2 top1" SEEDS="1 2" LAUNCHER=joblib, or EXPERIMENT=freesoft38'

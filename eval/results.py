@@ -90,7 +90,7 @@ def _seed(run: RunResults) -> object:
 def _without_seed(run: RunResults) -> Json:
     config = run.record.config
     train = {key: value for key, value in config.get("train", {}).items() if key != SEED}
-    ignored = ("name", "recipe", "runtime", "train")
+    ignored = ("name", "recipe", "runtime", "layout", "train")
     return {**{key: value for key, value in config.items() if key not in ignored}, "train": train}
 
 

@@ -16,7 +16,8 @@ from pipeline.batch.config import BatchConfig
 from pipeline.corpus.config import CorpusConfig
 from pipeline.decode.config import DecodeConfig
 from pipeline.model.config import ModelConfig
-from pipeline.parallel.config import RuntimeConfig, check_divisible
+from pipeline.parallel.config import RuntimeConfig, layout_of
+from pipeline.parallel.legality import cautions, check_sizes
 from pipeline.schema import build, suggestion
 from pipeline.train.config import TrainConfig
 from pipeline.vocab.config import VocabConfig
@@ -24,7 +25,8 @@ from pipeline.vocab.config import VocabConfig
 logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parent.parent
-OPEN = ("batch.mixture.groups", "batch.mixture.sources")  # mappings whose keys are names of the user's choice
+OPEN = ("batch.mixture.groups", "batch.mixture.sources", "layout")  # mappings whose keys are names of the user's choice
+PLACE = ("runtime", "layout")  # parts that say where a run executes and change no result
 _ANY_CORPUS = "rules"  # the choice of corpus that says nothing of files
 
 
@@ -52,7 +54,8 @@ class ScoreConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Everything a run depends on. pairs: as the user wrote them, parsed against the corpus when it is read."""
+    """Everything a run depends on. pairs: as the user wrote them, parsed against the corpus when it is read. layout: of
+    the main model, letters of tensors and the axes of the mesh that cut them; a bilingual model has one process."""
 
     name: str
     recipe: str
@@ -66,14 +69,14 @@ class RunConfig:
     score: ScoreConfig
     baselines: BaselinesConfig
     runtime: RuntimeConfig
+    layout: dict[str, str | list[str] | None]
 
     def __post_init__(self) -> None:
         if not self.pairs:
             raise ValueError('pairs is empty; give language pairs, for example LANG_PAIRS="de-en fr-en"')
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise ValueError(f"name={self.name!r} must be a plain directory name")
-        num_experts, groups = self.model.moe.num_experts, self.batch.groups_per_step
-        check_divisible(num_experts=num_experts, groups_per_step=groups, runtime=self.runtime)
+        check_sizes(layout_of(self.layout, self.runtime), model=self.model, batch=self.batch, vocab=self.vocab)
         self.model.moe.check_evaluation_capacity(self.decode.capacity_factor)
         rule = self.decode.averaged_rule
         for train in (self.train, *(tier.train for tier in self.baselines.variants())):
@@ -98,7 +101,9 @@ def load_config(overrides: Sequence[str], root: Path = ROOT) -> RunConfig:
     if directory is not None:
         tree = _of_directory(tree, directory, overrides)
     config = build(RunConfig, {**tree, "baselines": complete(tree)})
-    for caution in config.model.moe.cautions():
+    layout, sizes = layout_of(config.layout, config.runtime), {"target_vocabulary": config.vocab.target_size}
+    replicated = cautions(layout, model=config.model, shape=config.batch.shapes[0], **sizes)
+    for caution in (*config.model.moe.cautions(), *replicated):
         logger.warning("warning: %s", caution)
     return config
 

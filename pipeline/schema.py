@@ -70,6 +70,8 @@ def _convert_union(members: tuple[Any, ...], value: Any, path: str) -> Any:
     kinds = [member for member in members if member is not NoneType]
     if len(kinds) == 1:
         return _convert(kinds[0], value, path, optional=True)
+    if not all(is_dataclass(member) for member in kinds):
+        return _convert_plain(kinds, value, path)
     by_name = {get_args(get_type_hints(member)["kind"])[0]: member for member in kinds}
     if not isinstance(value, Mapping) or "kind" not in value:
         raise ValueError(f"{path}={value!r} must be a mapping with kind: one of {', '.join(by_name)}")
@@ -77,6 +79,15 @@ def _convert_union(members: tuple[Any, ...], value: Any, path: str) -> Any:
     if name not in by_name:
         raise ValueError(f"{path}.kind={name!r} does not exist{suggestion(str(name), by_name)}")
     return build(by_name[name], value, path)
+
+
+def _convert_plain(members: list[Any], value: Any, path: str) -> Any:
+    """As the member, of plain types and lists, whose type the value has."""
+    for member in members:
+        if isinstance(value, get_origin(member) or member):
+            return _convert(member, value, path)
+    names = " or ".join((get_origin(member) or member).__name__ for member in members)
+    raise ValueError(f"{path}={value!r} must be of type {names}, not {type(value).__name__}")
 
 
 def _join(path: str, key: str) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.baselines import Baselines, baselines, prepare_baselines
-from pipeline.config import ROOT, RunConfig
+from pipeline.config import PLACE, ROOT, RunConfig
 from pipeline.corpora import Corpus, clean, prepare_corpus
 from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
@@ -101,6 +101,7 @@ def _multilingual(config: RunConfig, pairs: Sequence[LangPair]) -> System:
         model=config.model,
         train=config.train,
         runtime=config.runtime,
+        layout=config.layout,
     )
 
 
@@ -172,7 +173,7 @@ def score(
     inputs = {f"{name} {i}": t.translations for name, ts in trained.items() for i, t in enumerate(ts)}
     if found is not None:
         inputs |= {f"candidate {i}": trial.model for i, trial in enumerate(found.trials)}
-    decisive = {key: value for key, value in config.to_json().items() if key != "runtime"}
+    decisive = {key: value for key, value in config.to_json().items() if key not in PLACE}
     return store.get(Stage(name="score", version=4, config=decisive, inputs=inputs, run=run, label=config.name))
 
 

@@ -20,7 +20,8 @@ from pipeline.decode.pruning import Pruning
 from pipeline.model.config import ModelConfig
 from pipeline.model.flops import count_parameters
 from pipeline.parallel.cluster import launch_job
-from pipeline.parallel.config import RuntimeConfig
+from pipeline.parallel.config import RuntimeConfig, Table, layout_of
+from pipeline.parallel.legality import check_vocabulary
 from pipeline.stage import Artifact, Stage, Store, check_free
 from pipeline.tasks import shard_runner, side_by_side
 from pipeline.train import retention
@@ -44,6 +45,7 @@ class System:
     model: ModelConfig
     train: TrainConfig
     runtime: RuntimeConfig
+    layout: Table
     slot: int = 0
 
 
@@ -65,7 +67,8 @@ def bilingual(pair: LangPair, tier: BaselineTier, runtime: RuntimeConfig) -> Sys
         batch=tier.batch,
         model=tier.model,
         train=tier.train,
-        runtime=replace(runtime, processes=1, ep=1, launcher="local", decode_experts="replicated"),
+        runtime=replace(runtime, processes=1, ep=1, mp=1, launcher="local", decode_experts="replicated"),
+        layout={},
     )
 
 
@@ -110,8 +113,16 @@ def encode(store: Store, vocabulary: Artifact, cleaned: Artifact, pair: LangPair
 def prepare(
     store: Store, cleaned: Mapping[LangPair, Artifact], system: System
 ) -> tuple[Artifact, dict[LangPair, Artifact]]:
-    """vocab -> encode: what a system is trained on. Raises ValueError on a mixture that cannot be drawn from it."""
+    """vocab -> encode: what a system is trained on. Raises ValueError on a mixture that cannot be drawn from it, and
+    on a vocabulary that cannot be cut."""
     vocabulary = vocab(store, cleaned, system)
+    sizes = _sizes(vocabulary)
+    check_vocabulary(
+        layout_of(system.layout, system.runtime),
+        system.vocab,
+        source_size=sizes["source_size"],
+        target_size=sizes["target_size"],
+    )
     actions = [partial(encode, store, vocabulary, cleaned[pair], pair, system) for pair in system.pairs]
     found = side_by_side(actions, at_once=system.runtime.data.stages_at_once)
     encoded = dict(zip(system.pairs, found, strict=True))
@@ -143,7 +154,7 @@ def train_and_translate(
 
 def train(store: Store, vocabulary: Artifact, encoded: Mapping[LangPair, Artifact], system: System) -> Artifact:
     def run(out: Path) -> None:
-        sizes = json.loads((vocabulary.path / "vocab.json").read_text(encoding="utf-8"))
+        sizes = _sizes(vocabulary)
         parameters = count_parameters(
             system.model,
             source_vocabulary=sizes["source_size"],
@@ -164,6 +175,7 @@ def train(store: Store, vocabulary: Artifact, encoded: Mapping[LangPair, Artifac
             batch=system.batch,
             train=system.train,
             runtime=system.runtime,
+            layout=dict(system.layout),
         )
         _launch("pipeline.train", job, out)
 
@@ -223,6 +235,12 @@ def translation(
     slice_ = {**decode.decisive(), **({"experts": pruning.experts} if pruning is not None else {})}
     inputs = {"vocabulary": vocabulary, "model": model, **{pair.name: cleaned[pair] for pair in pairs}}
     return Stage(name="translate", version=2, config=slice_, inputs=inputs, run=run, label=label, resumable=True)
+
+
+def _sizes(vocabulary: Artifact) -> dict[str, Any]:
+    """Of the vocabulary as it was trained: source_size, target_size, shared."""
+    sizes: dict[str, Any] = json.loads((vocabulary.path / "vocab.json").read_text(encoding="utf-8"))
+    return sizes
 
 
 def _launch(module: str, job: TrainJob | TranslateJob, out: Path) -> None:

@@ -234,4 +234,5 @@ def own_job(contender: Contender, contest: Contest, sample: Sample, directory: P
             log_every=1,
         ),
         runtime=runtime,
+        layout={"G": ["data", "expert"], "E": "expert"},
     )

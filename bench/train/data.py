@@ -52,6 +52,7 @@ def prepare_sample(contest: Contest, pairs: str) -> Sample:
         model=contest.model,
         train=config.train,
         runtime=config.runtime,
+        layout=config.layout,
     )
     vocabulary, encoded = prepare(store, cleaned, system)
     content = json.loads((vocabulary.path / "vocab.json").read_text(encoding="utf-8"))

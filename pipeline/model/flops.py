@@ -5,7 +5,7 @@ A multiply-add counts two. Attention counts every query against every key of its
 three forward passes: forward, gradient to inputs, gradient to weights.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from pipeline.batch.config import GroupShape
@@ -22,11 +22,11 @@ TRAINING_FACTOR = 3
 class Forward:
     """Forward FLOPs per token of each side, and per query-key pair of each attention."""
 
-    source_token: float
-    target_token: float
-    encoder_attention: float
-    decoder_attention: float
-    cross_attention: float
+    source_token: float = 0
+    target_token: float = 0
+    encoder_attention: float = 0
+    decoder_attention: float = 0
+    cross_attention: float = 0
 
     def of_sentences(self, source_lengths: "NDArray[Any]", target_lengths: "NDArray[Any]") -> float:
         """Useful FLOPs of sentence pairs with these lengths in tokens, int arrays [n]."""
@@ -56,32 +56,43 @@ class Forward:
 
 def forward_flops(config: ModelConfig, target_vocabulary: int) -> Forward:
     """The model's forward FLOPs; a MoE layer counts the experts its gate gives a token, router and shared network."""
+    parts = forward_parts(config, target_vocabulary).values()
+    return Forward(**{field.name: sum(getattr(part, field.name) for part in parts) for field in fields(Forward)})
+
+
+def forward_parts(config: ModelConfig, target_vocabulary: int) -> dict[str, Forward]:
+    """The same by kind of work."""
     M, ND = config.dim, config.heads * config.key_dim
-    projections = 2 * 4 * M * ND
-    encoder = config.encoder_layers * projections + _feed_forward(config, decoder=False)
-    encoder += config.decoder_layers * 2 * 2 * M * ND  # keys and values of cross-attention are made from source tokens
-    decoder = config.decoder_layers * (projections + 2 * 2 * M * ND) + _feed_forward(config, decoder=True)
+    projections, keys_values = 2 * 4 * M * ND, 2 * 2 * M * ND
     pair = 2 * 2 * ND  # scores and weighted sum
-    return Forward(
-        source_token=encoder,
-        target_token=decoder + 2 * M * target_vocabulary,
+    attention = Forward(
+        # keys and values of cross-attention are made from source tokens
+        source_token=config.encoder_layers * projections + config.decoder_layers * keys_values,
+        target_token=config.decoder_layers * (projections + keys_values),
         encoder_attention=config.encoder_layers * pair,
         decoder_attention=config.decoder_layers * pair,
         cross_attention=config.decoder_layers * pair,
     )
+    source, target = (_feed_forward(config, decoder=decoder) for decoder in (False, True))
+    return {
+        "attention": attention,
+        **{part: Forward(source_token=source[part], target_token=target[part]) for part in source},
+        "logits": Forward(target_token=2 * M * target_vocabulary),
+    }
 
 
-def _feed_forward(config: ModelConfig, *, decoder: bool) -> float:
+def _feed_forward(config: ModelConfig, *, decoder: bool) -> dict[str, float]:
+    """Of a token of one side, by kind of work."""
     num_layers = config.decoder_layers if decoder else config.encoder_layers
     num_moe, M, moe = config.num_moe_layers(num_layers), config.dim, config.moe
+    num_shared = num_moe if moe.conditional else 0
     dense = 2 * 2 * M * config.ffn_dim
-    layers: float = (num_layers - num_moe) * dense
-    if num_moe:
-        gate = moe.gate_of(decoder=decoder)
-        experts = gate.experts_per_token * 2 * 2 * M * moe.expert_dim
-        shared = dense + 2 * M if moe.conditional else 0
-        layers += num_moe * (experts + 2 * M * _router_width(config, gate) + shared)
-    return layers
+    gate = moe.gate_of(decoder=decoder)
+    return {
+        "dense": (num_layers - num_moe + num_shared) * dense,
+        "router": num_moe * 2 * M * _router_width(config, gate) + num_shared * 2 * M,
+        "experts": num_moe * gate.experts_per_token * 2 * 2 * M * moe.expert_dim,
+    }
 
 
 def _router_width(config: ModelConfig, gate: GateConfig) -> int:

@@ -1,14 +1,17 @@
 """Configuration of where and on how much a run executes; none of it may change a result, so it is in no stage key."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipeline.model.config import Recompute
+from pipeline.parallel.layout import Layout
 from pipeline.tasks.config import DataConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeConfig:
-    """processes: of training and decoding, one device each. threads: of each process. ep: expert-parallel size.
+    """processes: of training and decoding, one device each. threads: of each process. ep, mp: of them, how many share
+    the experts and how many share a model, where the layout cuts them (`layout_of`); decoding knows ep alone.
 
     device: cpu, cuda, or auto (cuda where each process gets one). zero_stage: 1 or 2. parallel_baselines: bilingual
     models trained side by side, one process each. timeout: seconds after which a collective that hears nothing fails,
@@ -44,15 +47,21 @@ class RuntimeConfig:
     runs: str
     wandb: str
     data: DataConfig
+    mp: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("processes", "threads", "ep", "parallel_baselines", "timeout", "heartbeat"):
+        for name in ("processes", "threads", "ep", "mp", "parallel_baselines", "timeout", "heartbeat"):
             if getattr(self, name) < 1:
                 raise ValueError(f"runtime.{name}={getattr(self, name)} must be at least 1")
         if self.processes % self.ep:
-            divisors = [n for n in range(1, self.processes + 1) if self.processes % n == 0]
             raise ValueError(
-                f"runtime.ep={self.ep} does not divide runtime.processes={self.processes}; choose one of {divisors}"
+                f"runtime.ep={self.ep} does not divide runtime.processes={self.processes}; choose one of "
+                f"{_divisors(self.processes)}"
+            )
+        if self.processes // self.ep % self.mp:
+            raise ValueError(
+                f"runtime.ep={self.ep} times runtime.mp={self.mp} does not divide runtime.processes={self.processes}; "
+                f"choose runtime.mp of {_divisors(self.processes // self.ep)}, or {self.ep * self.mp} processes"
             )
         if self.launcher not in ("local", "hostfile", "slurm"):
             raise ValueError(f"runtime.launcher={self.launcher!r} is not one of local, hostfile, slurm")
@@ -80,17 +89,16 @@ class RuntimeConfig:
             raise ValueError(f"runtime.wandb={self.wandb!r} is not one of auto, offline, online, disabled")
 
 
-def check_divisible(*, num_experts: int, groups_per_step: int, runtime: RuntimeConfig) -> None:
-    """Refuse experts or groups that do not divide over the processes, naming the nearest that do."""
-    if num_experts and num_experts % runtime.ep:
-        lower = num_experts // runtime.ep * runtime.ep
-        choices = " or ".join(str(n) for n in (lower, lower + runtime.ep) if n >= 2)
-        raise ValueError(
-            f"model.moe.num_experts={num_experts} is not divisible by runtime.ep={runtime.ep}; choose {choices}"
-        )
-    if groups_per_step % runtime.processes:
-        upper = (groups_per_step // runtime.processes + 1) * runtime.processes
-        raise ValueError(
-            f"batch.groups_per_step={groups_per_step} is not divisible by runtime.processes={runtime.processes}; "
-            f"choose {upper} groups, or a number of processes that divides {groups_per_step}"
-        )
+# Of a configuration: the axis of the mesh that cuts a letter, or several, or none
+Table = Mapping[str, str | list[str] | None]
+
+
+def layout_of(table: Table, runtime: RuntimeConfig) -> Layout:
+    """The table over the processes: the axis expert has ep of them, model mp, and data takes the rest."""
+    cut = {letter: (axes,) if isinstance(axes, str) else tuple(axes) for letter, axes in table.items() if axes}
+    sizes = {"data": runtime.processes // (runtime.ep * runtime.mp), "expert": runtime.ep, "model": runtime.mp}
+    return Layout(table=cut, sizes=sizes)
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]

@@ -5,15 +5,25 @@ G groups, S tokens of a group, E experts, C capacity, M model, H hidden (of feed
 D head dim, V vocabulary. Free of torch so that it loads fast.
 """
 
+import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from pipeline.schema import suggestion
+
 AXES = ("data", "expert", "model")
 GSHARD: Mapping[str, tuple[str, ...]] = {"G": ("data", "expert"), "E": ("expert",)}
 
-# Letters that a layout may cut. The others: M would cut every activation and both sides of H; S and D have no use here.
 CUTTABLE = {"G": "groups", "E": "experts", "H": "hidden units", "N": "heads", "V": "vocabulary"}
+
+# And why not the others
+WHOLE = {
+    "S": "tokens of a group meet in attention and gating",
+    "M": "it is in every activation and on both sides of H, so each matmul would end in an all-reduce",
+    "D": "N cuts the same tensors without a sum inside of attention",
+    "C": "slots of one expert: E and G cut what they are in",
+}
 
 # The model's tensors, for legality. The router's have an E that is never cut, so they are named without it.
 TENSORS = {
@@ -49,15 +59,16 @@ class Layout:
     def __post_init__(self) -> None:
         for letter, axes in self.table.items():
             if letter not in CUTTABLE:
-                known = ", ".join(f"{name} ({meaning})" for name, meaning in CUTTABLE.items())
-                raise ValueError(f"layout.{letter}: a layout cuts {known}, and nothing else")
+                raise ValueError(f"layout.{letter}: {_no_letter(letter)}")
             for axis in axes:
                 if axis not in AXES:
-                    raise ValueError(f"layout.{letter}: there is no axis {axis}; the mesh has {', '.join(AXES)}")
-            if len(axes) > 1 and letter != "G":
-                raise ValueError(f"layout.{letter}={list(axes)}: only G may be cut over several axes")
+                    raise ValueError(f"layout.{letter}: there is no axis {axis}{suggestion(axis, AXES)}")
             if len(set(axes)) < len(axes):
-                raise ValueError(f"layout.{letter}={list(axes)} names an axis twice")
+                raise ValueError(f"layout.{letter}=[{', '.join(axes)}] names an axis twice")
+            if len(axes) > 1 and letter != "G":
+                raise ValueError(
+                    f"layout.{letter}=[{', '.join(axes)}]: G alone may be cut over several axes; choose one of them"
+                )
         for name, letters in TENSORS.items():
             self._cut(name, letters)
 
@@ -116,3 +127,15 @@ class Layout:
                     )
                 found[axis] = dim
         return found
+
+
+def _no_letter(name: str) -> str:
+    """What to say of a letter that no layout cuts, or of a word in place of one."""
+    if name in WHOLE:
+        return f"no layout cuts {name} ({WHOLE[name]}); there are {', '.join(CUTTABLE)}"
+    known = {**{letter.lower(): letter for letter in CUTTABLE}, **{word: letter for letter, word in CUTTABLE.items()}}
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    there_are = ", ".join(f"{letter} ({word})" for letter, word in CUTTABLE.items())
+    return "there is no such letter; " + (
+        f"did you mean {known[near[0]]} ({CUTTABLE[known[near[0]]]})?" if near else f"there are {there_are}"
+    )

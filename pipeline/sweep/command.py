@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import ROOT
+from pipeline.config import PLACE, ROOT
 from pipeline.parallel.launch import JobFailed
 from pipeline.run_record import commit
 from pipeline.stage import Stopped, check_writable, write_atomically
@@ -199,4 +199,4 @@ def _entry(point: Point) -> dict[str, Any]:
 
 
 def _decisive(config: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in config.items() if key != "runtime"}
+    return {key: value for key, value in config.items() if key not in PLACE}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.config import RunConfig, load_config
+from pipeline.config import PLACE, RunConfig, load_config
 from pipeline.model.config import MoEConfig
 from pipeline.model.flops import TRAINING_FACTOR, count_parameters, forward_flops
 from pipeline.sweep.config import SweepConfig
@@ -93,7 +93,7 @@ def comparable(config: RunConfig) -> dict[str, Any]:
     if not config.model.moe.num_experts:
         config = replace(config, model=replace(config.model, moe=MoEConfig()))
     tree = config.to_json()
-    return {key: value for key, value in tree.items() if key not in ("name", "recipe", "runtime", "baselines")}
+    return {key: value for key, value in tree.items() if key not in ("name", "recipe", "baselines", *PLACE)}
 
 
 def name_of(swept: Axes, config: RunConfig) -> str:

@@ -4,8 +4,8 @@ import os
 from functools import partial
 from typing import Any
 
+from pipeline.parallel.config import layout_of
 from pipeline.parallel.device import Place
-from pipeline.parallel.layout import Layout
 from pipeline.parallel.mesh import Mesh, start_processes_group
 from pipeline.parallel.process import StopRequest, run_process
 from pipeline.schema import build
@@ -25,7 +25,7 @@ def train(values: dict[str, Any], stop: StopRequest) -> None:
     )
     from pipeline.train.trainer import Trainer
 
-    Trainer(job, Mesh.build(Layout.gshard(place.world, job.runtime.ep), place.device), stop).run()
+    Trainer(job, Mesh.build(layout_of(job.layout, job.runtime), place.device), stop).run()
 
 
 if __name__ == "__main__":

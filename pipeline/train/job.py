@@ -13,7 +13,7 @@ from pipeline.train.config import TrainConfig
 class TrainJob:
     """pairs: names of language pairs, and encoded: their directories in the same order. vocabulary, out: directories.
 
-    title: for progress and wandb. slot: line of the terminal that its progress bar takes.
+    title: for progress and wandb. slot: line of the terminal that its progress bar takes. layout: for `layout_of`.
     """
 
     title: str
@@ -26,6 +26,7 @@ class TrainJob:
     batch: BatchConfig
     train: TrainConfig
     runtime: RuntimeConfig
+    layout: dict[str, str | list[str] | None]
 
     @property
     def log(self) -> Path:

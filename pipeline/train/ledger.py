@@ -4,6 +4,7 @@ from typing import Any
 
 from pipeline.model.config import ModelConfig
 from pipeline.model.flops import ParameterCount
+from pipeline.parallel.layout import Layout
 from pipeline.parallel.matmul import matmul_library
 from pipeline.train.totals import Progress
 
@@ -16,10 +17,11 @@ def ledger(
     peak: float,
     stopped: str,
     processes: int,
-    ep: int,
+    layout: Layout,
 ) -> dict[str, Any]:
-    """Costs of a finished run. flops_per_token: useful training FLOPs per target token. peak: FLOP/s of matmuls on the
-    run's devices together, which `mfu` is a share of. matmul_library: of float32 products on a CPU."""
+    """Costs of a finished run. flops_per_token: useful training FLOPs per target token, counted once where several
+    processes do the same. peak: FLOP/s of matmuls on the run's devices together, which `mfu` is a share of.
+    matmul_library: of float32 products on a CPU."""
     p = progress
     experts = f", {model.moe.num_experts} experts" if model.moe.num_experts else ""
     return {
@@ -41,7 +43,9 @@ def ledger(
         "stopped": stopped,
         "size": f"d={model.dim}, {model.encoder_layers}+{model.decoder_layers} layers{experts}",
         "processes": processes,
-        "ep": ep,
+        "ep": layout.sizes["expert"],
+        "mp": layout.sizes["model"],
+        "layout": {letter: list(axes) for letter, axes in layout.table.items()},
     }
 
 

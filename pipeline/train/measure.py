@@ -5,9 +5,11 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from pipeline.batch.packing import Step
 from pipeline.model.flops import TRAINING_FACTOR, Forward
+from pipeline.parallel.mesh import Mesh
 
 PEAK_SIZE = {"cpu": 1024, "cuda": 8192}
 PEAK_SECONDS = 0.4
@@ -63,3 +65,9 @@ def largest(values: list[float], device: torch.device) -> list[float]:
     most = torch.tensor(values, dtype=torch.float64, device=device)
     dist.all_reduce(most, op=dist.ReduceOp.MAX)
     return most.tolist()
+
+
+def counted_once(values: Tensor, mesh: Mesh) -> Tensor:
+    """The values, or zeros where another process runs the same groups and counts them: what a sum over all processes is
+    taken of, so that each group counts once and all processes get the same bits."""
+    return values if mesh.get_model_parallel_rank() == 0 else torch.zeros_like(values)

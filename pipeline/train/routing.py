@@ -12,6 +12,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pipeline.model.moe import MoE, MoEStatistics
+from pipeline.parallel.mesh import Mesh
+from pipeline.train.measure import counted_once
 
 COUNTS = ("tokens", "asked", "kept", "unserved", "entropy", "sampled", "not_finite")
 
@@ -19,14 +21,15 @@ COUNTS = ("tokens", "asked", "kept", "unserved", "entropy", "sampled", "not_fini
 class RoutingSums:
     """Sums of one step, or of one validation, of all MoE layers; a dense model has none."""
 
-    def __init__(self, layers: dict[str, MoE], num_pairs: int, device: torch.device) -> None:
+    def __init__(self, layers: dict[str, MoE], num_pairs: int, mesh: Mesh) -> None:
+        self.mesh = mesh
         self.names = list(layers)
         self._losses = [sorted(layer.loss_weights) for layer in layers.values()]
         self._weights = [layer.loss_weights for layer in layers.values()]
         width = len(COUNTS) + max((len(names) for names in self._losses), default=0)
-        self.values_LX = torch.zeros(len(layers), width, dtype=torch.float64, device=device)
+        self.values_LX = torch.zeros(len(layers), width, dtype=torch.float64, device=mesh.device)
         num_experts = next((layer.num_experts for layer in layers.values()), 0)
-        self.usage_LPE = torch.zeros(len(layers), num_pairs, num_experts, dtype=torch.int64, device=device)
+        self.usage_LPE = torch.zeros(len(layers), num_pairs, num_experts, dtype=torch.int64, device=mesh.device)
 
     @torch.no_grad()
     def add(self, statistics: Sequence[MoEStatistics]) -> None:
@@ -43,7 +46,7 @@ class RoutingSums:
 
     def take_usage(self) -> Tensor:
         """Choices of all processes since the last call, [L, P, E]. A collective."""
-        usage_LPE = self.usage_LPE.clone()
+        usage_LPE = counted_once(self.usage_LPE, self.mesh).clone()
         dist.all_reduce(usage_LPE)
         self.usage_LPE.zero_()
         return usage_LPE

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from pipeline.batch.batch import Batch
 from pipeline.model.transformer import Losses
+from pipeline.parallel.mesh import Mesh
 from pipeline.train.config import TrainConfig
+from pipeline.train.measure import counted_once
 from pipeline.train.routing import RoutingSums
 
 
@@ -33,9 +35,9 @@ class StepSums:
     nll: of the step. pairs_P2: as `pair_sums` gives them.
     """
 
-    def __init__(self, routing: RoutingSums, num_pairs: int) -> None:
-        self.routing = routing
-        self.pairs_P2 = torch.zeros(num_pairs, 2, dtype=torch.float64, device=routing.values_LX.device)
+    def __init__(self, routing: RoutingSums, num_pairs: int, mesh: Mesh) -> None:
+        self.routing, self.mesh = routing, mesh
+        self.pairs_P2 = torch.zeros(num_pairs, 2, dtype=torch.float64, device=mesh.device)
         self.nll = 0.0
         self.stop = False
         routing.clear()
@@ -48,7 +50,8 @@ class StepSums:
     def reduce(self, *, stop: bool) -> None:
         """stop: whether this process was asked to stop; `self.stop` then says whether any was."""
         pairs_P2, values_LX = self.pairs_P2, self.routing.values_LX
-        sums = torch.cat((pairs_P2.new_tensor([float(stop)]), pairs_P2.flatten(), values_LX.flatten()))
+        sums = counted_once(torch.cat((pairs_P2.flatten(), values_LX.flatten())), self.mesh)
+        sums = torch.cat((sums.new_tensor([float(stop)]), sums))
         dist.all_reduce(sums)
         self.stop, sums = bool(sums[0] > 0), sums[1:]
         self.pairs_P2 = sums[: pairs_P2.numel()].view_as(pairs_P2)

@@ -1,8 +1,9 @@
 """The training loop of one process: the same code on one device or many.
 
-Each step's G groups are dealt to the processes in turn; a process runs one group per micro-batch. The loss of a
-micro-batch is its sum of cross-entropy over the target tokens of the WHOLE step plus its share of the auxiliary loss
-over the groups of the whole step, so the step does not depend on how groups were dealt.
+Each step's G groups are dealt in turn to the processes that share them out; a process runs one group per micro-batch,
+with those to which the layout deals the same groups. The loss of a micro-batch is its sum of cross-entropy over the
+target tokens of the WHOLE step plus its share of the auxiliary loss over the groups of the whole step, so the step does
+not depend on how groups were dealt.
 """
 
 import json
@@ -63,7 +64,7 @@ class Trainer:
         lengths = read_lengths(job.pairs, job.encoded)
         self.job = job = replace(job, batch=fit_targets(job.batch, lengths))
         dev = [EncodedSplit.open(Path(d), "dev") for d in job.encoded]
-        self.validation = Validation(dev, job.batch, self.device)
+        self.validation = Validation(dev, job.batch, mesh)
         self.mixture = Mixture(job.batch, lengths, seed=job.train.seed)
         vocabulary = Vocabulary.load(Path(job.vocabulary))
         sizes = {"source_vocabulary": vocabulary.source_size, "target_vocabulary": vocabulary.target_size}
@@ -83,7 +84,7 @@ class Trainer:
         self.guard = StepGuard(job.train.spikes, fp16=job.train.precision == "fp16")
         self.engine = build_engine(job, model.to(self.device), mesh, self.guard)
         layers = model.moe_layers()
-        self.routing = RoutingSums(layers, len(self.data), self.device)
+        self.routing = RoutingSums(layers, len(self.data), mesh)
         self.window = Window(self.routing, job.pairs, self.device)
         self.gradient_check = RouterGradientCheck(layers, self.device)
         self.progress = Progress()
@@ -119,7 +120,7 @@ class Trainer:
                     peak=peak,
                     stopped="patience" if progress.out_of_patience(t) else "budget",
                     processes=self.world,
-                    ep=self.mesh.size("expert"),
+                    layout=self.mesh.layout,
                 )
                 write_atomically(self.job.log / "ledger.json", json.dumps(costs, indent=1))
                 records.say(summary(progress, peak))
@@ -145,9 +146,9 @@ class Trainer:
         progress, t = self.progress, self.job.train
         number = progress.step + 1
         rate = t.learning_rate_at(number)
-        sums = StepSums(self.routing, len(self.data))
+        sums = StepSums(self.routing, len(self.data), self.mesh)
         self.engine.train()
-        for micro in range(self.rank, step.num_groups, self.world):
+        for micro in range(self.mesh.batch_rank, step.num_groups, self.mesh.batch_size):
             with self.window.data_wait:
                 batch = assemble(step.group(micro), step.shape, self.data).to(self.device)
             seed_group(t.seed, number, micro)

@@ -10,6 +10,8 @@ from pipeline.batch.assembly import assemble
 from pipeline.batch.config import BatchConfig
 from pipeline.batch.packing import Step, pack_steps
 from pipeline.parallel.deepspeed import Engine
+from pipeline.parallel.mesh import Mesh
+from pipeline.train.measure import counted_once
 from pipeline.train.routing import RoutingSums
 from pipeline.train.totals import pair_sums
 from pipeline.vocab.encoded import EncodedSplit
@@ -18,8 +20,8 @@ from pipeline.vocab.encoded import EncodedSplit
 class Validation:
     """All development sentences in fixed order, in groups of the training shapes."""
 
-    def __init__(self, dev: Sequence[EncodedSplit], batch: BatchConfig, device: torch.device) -> None:
-        self.dev, self.device = dev, device
+    def __init__(self, dev: Sequence[EncodedSplit], batch: BatchConfig, mesh: Mesh) -> None:
+        self.dev, self.mesh, self.device = dev, mesh, mesh.device
         self.steps = validation_steps(dev, batch)
 
     @torch.no_grad()
@@ -29,11 +31,12 @@ class Validation:
         engine.train(False)
         sums_P2 = torch.zeros(len(self.dev), 2, dtype=torch.float64, device=self.device)
         for step in self.steps:
-            for micro in range(dist.get_rank(), step.num_groups, dist.get_world_size()):
+            for micro in range(self.mesh.batch_rank, step.num_groups, self.mesh.batch_size):
                 batch = assemble(step.group(micro), step.shape, self.dev).to(self.device)
                 losses = engine(batch, label_smoothing=0.0)
                 sums_P2 += pair_sums(losses.nll_BT, batch, len(self.dev))
                 routing.add(losses.statistics)
+        sums_P2 = counted_once(sums_P2, self.mesh)
         dist.all_reduce(sums_P2)
         return (sums_P2[:, 0] / sums_P2[:, 1]).tolist()
 

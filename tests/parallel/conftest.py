@@ -63,6 +63,9 @@ class Outcome:
         return {name: torch.cat([t for _, t in sorted(p, key=lambda x: x[0])]) for name, p in parts.items()}
 
 
+GSHARD = {"G": ["data", "expert"], "E": "expert"}
+MODEL = {**GSHARD, "H": "model", "N": "model", "V": "model"}
+
 RunJob = Callable[..., Outcome]
 
 
@@ -103,9 +106,10 @@ def step_name(step: int) -> str:
 
 def make_job(prepared: Any, out: Path, *, processes: int, ep: int, **changes: Any) -> TrainJob:
     """A small MoE model with dropout and random routing on; `changes` go to the training configuration, but for
-    `runtime` and `moe`."""
+    `runtime`, `layout` and `moe`."""
     runtime = changes.pop("runtime", {})
     moe = changes.pop("moe", MoEConfig(num_experts=4, expert_dim=32))
+    layout = changes.pop("layout", GSHARD)
     train = {
         "max_steps": 4,
         "max_tokens": 0,
@@ -161,6 +165,7 @@ def make_job(prepared: Any, out: Path, *, processes: int, ep: int, **changes: An
                 **runtime,
             }
         ),
+        layout=layout,
     )
 
 

@@ -4,8 +4,8 @@ import os
 from typing import Any
 
 from pipeline.parallel.checkpoint import code_version, save
+from pipeline.parallel.config import layout_of
 from pipeline.parallel.device import Place
-from pipeline.parallel.layout import Layout
 from pipeline.parallel.mesh import Mesh, start_processes_group
 from pipeline.parallel.process import StopRequest, run_process
 from pipeline.schema import build
@@ -24,7 +24,7 @@ def work(values: dict[str, Any], stop: StopRequest) -> None:
     )
     from pipeline.train.trainer import Trainer
 
-    trainer = Trainer(job, Mesh.build(Layout.gshard(place.world, job.runtime.ep), place.device), stop)
+    trainer = Trainer(job, Mesh.build(layout_of(job.layout, job.runtime), place.device), stop)
     tensors = {**trainer.window.tensors(), **trainer.engine.state()}
     save(trainer.checkpoints.found.with_name("again"), tensors, {**trainer._state(None), "code": code_version()})
 

@@ -26,8 +26,8 @@ def main(stage: str, overrides: list[str]) -> None:
     if stage != "fetch":
         cleaned = clean(config.corpus, store, corpus, pair, data)
     if stage in ("vocab", "encode"):
-        parts = {"batch": config.batch, "model": config.model, "train": config.train, "runtime": config.runtime}
-        system = System(label="moe", pairs=[pair], vocab=config.vocab, **parts)
+        parts = {part: getattr(config, part) for part in ("vocab", "batch", "model", "train", "runtime", "layout")}
+        system = System(label="moe", pairs=[pair], **parts)
         vocabulary = vocab(store, {pair: cleaned}, system)
     if stage == "encode":
         encode(store, vocabulary, cleaned, pair, system)

@@ -128,8 +128,14 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
             ["runtime.processes=4", "runtime.ep=3"],
             r"runtime.ep=3 does not divide runtime.processes=4; choose one of \[1, 2, 4\]",
         ),
-        (["model.moe.num_experts=7"], r"num_experts=7 is not divisible by runtime.ep=2; choose 6 or 8"),
-        (["batch.groups_per_step=3"], r"groups_per_step=3 is not divisible by runtime.processes=2; choose 4"),
+        (
+            ["model.moe.num_experts=7"],
+            r"num_experts=7 \(E of wi_EMH\) is not divisible by runtime.ep=2, the axis expert; choose 6 or 8",
+        ),
+        (
+            ["batch.groups_per_step=3"],
+            r"groups_per_step=3 \(G of x_GSM\) is not divisible by runtime.processes=2; choose 2 or 4 or processes",
+        ),
         (["gate=top3"], r"gate top3 does not exist; did you mean top2"),
         (["regularizer=[eon]"], r"regularizer eon does not exist; did you mean eom"),
         (["gate=top1", "model.moe.gate.second=all"], r"second does not exist; did you mean model.moe.gate.kind"),

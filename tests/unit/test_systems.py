@@ -21,7 +21,7 @@ class Keys:
 
 def key(**changes):
     config = load_config(["recipes=smoke"])
-    settings = {part: getattr(config, part) for part in ("vocab", "batch", "model", "runtime")}
+    settings = {part: getattr(config, part) for part in ("vocab", "batch", "model", "runtime", "layout")}
     system = System(label="one", pairs=[], train=replace(config.train, **changes), **settings)
     vocabulary = Artifact(stage="vocab", key="k", path=Path("-"), content="c")
     return train(Keys(), vocabulary, {}, system)
