@@ -40,8 +40,20 @@ class Matrices:
 
 
 @dataclass(frozen=True)
+class Block:
+    """What a process has of every matrix where R or C is cut over processes: `R` rows from `row` on, and `C`
+    columns from `column` on."""
+
+    row: int
+    column: int
+    R: int
+    C: int
+
+
+@dataclass(frozen=True)
 class Box:
-    """A run of a flat tensor that is a block of matrices: place is its first element there."""
+    """A run of a flat tensor that is a block of matrices: place is its first element there. rows, columns: of the whole
+    matrices."""
 
     place: int
     matrices: slice
@@ -57,36 +69,43 @@ class Box:
 @dataclass(frozen=True, kw_only=True)
 class Fragment:
     """What a flat tensor holds of a parameter: `size` elements (0: none) from the parameter's element `start` on, at
-    `place`."""
+    `place`.
+
+    matrices: whole but for B. block: what the parameter has of them, None for all. counted: False where another process
+    of the layout's group counts the same elements.
+    """
 
     name: str
     matrices: Matrices
     start: int
     size: int
     place: int
+    block: Block | None = None
+    counted: bool = True
 
     def boxes(self) -> Iterator[Box]:
         """The fragment cut into few blocks: parts of rows, whole rows, whole matrices, whole rows, a part of a row."""
-        R, C = self.matrices.R, self.matrices.C
+        block = self.block or Block(0, 0, self.matrices.R, self.matrices.C)
         element, end = self.start, self.start + self.size
         while element < end:
-            (row, column), left = divmod(element, C), end - element
-            matrix, row = divmod(row, R)
+            (row, column), left = divmod(element, block.C), end - element
+            matrix, row = divmod(row, block.R)
             nb = nr = 1
-            nc = min(C - column, left)
-            if nc == C:
-                nr = min(R - row, left // C)
-                if nr == R:
-                    nb = left // (R * C)
+            nc = min(block.C - column, left)
+            if nc == block.C:
+                nr = min(block.R - row, left // block.C)
+                if nr == block.R:
+                    nb = left // (block.R * block.C)
             place = self.place + element - self.start
-            yield Box(place, slice(matrix, matrix + nb), slice(row, row + nr), slice(column, column + nc))
             element += nb * nr * nc
+            row, column = row + block.row, column + block.column
+            yield Box(place, slice(matrix, matrix + nb), slice(row, row + nr), slice(column, column + nc))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What a tensor that is optimised holds. group: the processes that hold the rest of the same parameters, each with
-    the same names in the same order; None where there is no rest."""
+    """What a tensor that is optimised holds. group: the processes that hold the rest of the same matrices, each
+    with the same names in the same order; None where there is no rest."""
 
     fragments: Sequence[Fragment]
     group: dist.ProcessGroup | None = None
@@ -190,11 +209,13 @@ class Adafactor(torch.optim.Optimizer):
         for f in layout.fragments:
             for box in layout.boxes[f.name]:
                 squares = box.of(gradient).square().add_(LEAST_SQUARE)
+                if not f.matrices.factored:
+                    box.of(state[FULL].view(-1)).mul_(beta2).add_(squares, alpha=1 - beta2)
+                if not f.counted:
+                    continue
                 if f.matrices.factored:
                     sums[f.name, ROW][box.matrices, box.rows] += squares.sum(dim=2)
                     sums[f.name, COLUMN][box.matrices, box.columns] += squares.sum(dim=1)
-                else:
-                    box.of(state[FULL].view(-1)).mul_(beta2).add_(squares, alpha=1 - beta2)
                 sums[f.name, "weight"][box.matrices] += box.of(weights).square().sum(dim=(1, 2))
         sums.reduce(layout.group)
         scales = {}
@@ -222,6 +243,7 @@ class Adafactor(torch.optim.Optimizer):
                     part.mul_(by_column_BC[box.matrices, None, box.columns])
                 else:
                     part.mul_(box.of(state[FULL].view(-1)).rsqrt())
-                sums[f.name, "update"][box.matrices] += part.square().sum(dim=(1, 2))
+                if f.counted:
+                    sums[f.name, "update"][box.matrices] += part.square().sum(dim=(1, 2))
         sums.reduce(layout.group)
         return sums

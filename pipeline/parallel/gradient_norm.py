@@ -30,13 +30,14 @@ class GradientNorm:
         """Scaled as the gradients are; float32, infinite or NaN where they are. A collective of the world."""
         total = torch.zeros((), dtype=torch.float64, device=self._device)
         for gradients, parameters in zip(self._gradients(), self._zero.params_in_partition, strict=True):
-            for gradient, parameter in zip(gradients, parameters, strict=True):
+            for gradient, parameter in zip(gradients, parameters, strict=False):
                 total += gradient.norm(dtype=at_least_float32(gradient)).double().square() / self._copies[id(parameter)]
         dist.all_reduce(total)
         return total.sqrt().float()
 
     def _gradients(self) -> list[list[Tensor]]:
-        """Of every group, in the order of `params_in_partition`."""
+        """Of every group, in the order of `params_in_partition`; behind them there may be padding without a mark
+        (contract-tested)."""
         groups = range(len(self._zero.params_in_partition))
         return [[g for g in self._zero.averaged_gradients[i] if not getattr(g, "_zero_padding", False)] for i in groups]
 

@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from pipeline.model.transformer import Transformer
 from pipeline.parallel import adafactor
-from pipeline.parallel.adafactor import Adafactor, Fragment, Layout
+from pipeline.parallel.adafactor import Adafactor, Block, Fragment, Layout
 from pipeline.parallel.layout import AXES
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.optimizer import matrices_of
@@ -24,8 +24,8 @@ EMA = "ema"
 
 
 class LogicalState:
-    """Of one model under ZeRO. experts: names of their parameters, which come as DTensors with a global expert
-    dimension. ema: decay of a moving average of the weights, 0 for none."""
+    """Of one model under ZeRO. experts: names of their parameters. What the layout cuts comes as DTensors with
+    global dimensions. ema: decay of a moving average of the weights, 0 for none."""
 
     def __init__(self, model: Transformer, zero: Any, mesh: Mesh, experts: set[str], ema: float) -> None:
         self._named: list[tuple[str, Any]] = list(model.named_parameters())
@@ -55,7 +55,7 @@ class LogicalState:
         for kind in self._kinds:
             for name, parameter in self._named:
                 if name in (factors := self._factors(kind)):
-                    yield f"{kind}.{name}", self._logical(name, factors[name].clone())
+                    yield f"{kind}.{name}", self._logical(name, factors[name].clone(), whole_matrices=True)
                 elif self._has(kind, name, parameter):
                     yield f"{kind}.{name}", self._logical(name, parameter.get_full_hp_param(kind))
 
@@ -110,19 +110,42 @@ class LogicalState:
                 parameter.data.copy_(value)
 
     def _lay_out(self, optimizer: Adafactor) -> None:
-        """Tell Adafactor which parts of which matrices are in this process's partitions, and who has the rest."""
+        """Tell Adafactor which parts of which matrices are in this process's partitions, and who has the rest: ZeRO's
+        group, and over axes that cut R or C of any of them its copies. Where such an axis does not cut a matrix, the
+        first process on it counts."""
         names = {id(parameter): name for name, parameter in self._named}
-        for index, (partition, parameters) in enumerate(zip(self._partitions, self._zero.bit16_groups, strict=True)):
-            fragments = [self._fragment(names[id(parameter)], parameter) for parameter in parameters]
-            group = self._zero.real_dp_process_group[index]
-            optimizer.lay_out(partition, Layout(fragments=fragments, group=group))
+        for partition, parameters in zip(self._partitions, self._zero.bit16_groups, strict=True):
+            members = {names[id(parameter)]: parameter for parameter in parameters}
+            experts = not self._experts.isdisjoint(members)
+            shared = self._mesh.expert_copies if experts else self._mesh.layout.batch_axes
+            cutting = {axis for name in members for axis in self._inner_cuts(name)}
+            fragments = [self._fragment(name, parameter, cutting) for name, parameter in members.items()]
+            optimizer.lay_out(partition, Layout(fragments=fragments, group=self._mesh.group(*shared, *cutting)))
 
-    def _fragment(self, name: str, parameter: Any) -> Fragment:
-        matrices, mapping = matrices_of(name, parameter, self._experts), parameter._hp_mapping
-        if mapping is None:
-            return Fragment(name=name, matrices=matrices, start=0, size=0, place=0)
-        of, place = mapping.lp_fragment_address, mapping.get_hp_fragment_address().start
-        return Fragment(name=name, matrices=matrices, start=of.start, size=of.numel, place=place)
+    def _inner_cuts(self, name: str) -> dict[str, int]:
+        """Of a parameter's matrices: dimensions by axis, without experts, which are matrices of their own."""
+        letters = name.rpartition("_")[2]
+        return {axis: dim for axis, dim in self._cuts.get(name, {}).items() if letters[dim] != "E"}
+
+    def _fragment(self, name: str, parameter: Any, cutting: set[str]) -> Fragment:
+        cuts, mapping, mesh = self._inner_cuts(name), parameter._hp_mapping, self._mesh
+        mine, shape = matrices_of(name, parameter, self._experts), list(parameter.shape)
+        for axis, dim in cuts.items():
+            shape[dim] *= mesh.size(axis)
+        whole = matrices_of(name, torch.empty(shape, device="meta"), self._experts)
+        (rank,) = [mesh.rank(axis) for axis in cuts] or [0]  # H, N or V
+        row, column = (rank * mine.R if mine.R < whole.R else 0), (rank * mine.C if mine.C < whole.C else 0)
+        counted = not any(mesh.rank(axis) for axis in cutting - cuts.keys())
+        of = mapping.lp_fragment_address if mapping else None
+        return Fragment(
+            name=name,
+            matrices=whole,
+            start=of.start if of else 0,
+            size=of.numel if of else 0,
+            place=mapping.get_hp_fragment_address().start if mapping else 0,
+            block=Block(row, column, mine.R, mine.C),
+            counted=counted,
+        )
 
     def _factors(self, kind: str) -> dict[str, Tensor]:
         """Adafactor's rows or columns by name, whole on every process; none of another kind."""
@@ -136,11 +159,12 @@ class LogicalState:
             return True
         return kind == adafactor.FULL and not matrices_of(name, parameter, self._experts).factored
 
-    def _logical(self, name: str, full: Tensor) -> Tensor:
-        cuts = self._cuts.get(name, {})
-        if not cuts:
+    def _logical(self, name: str, full: Tensor, *, whole_matrices: bool = False) -> Tensor:
+        """The part `full` of this process as a part of all; whole_matrices: cut between matrices alone."""
+        cuts, inner = self._cuts.get(name, {}), self._inner_cuts(name) if whole_matrices else {}
+        axes = [axis for axis in AXES if axis in cuts and axis not in inner]
+        if not axes:
             return full
-        axes = [axis for axis in AXES if axis in cuts]
         placements = [Shard(cuts[axis]) for axis in axes]
         return DTensor.from_local(full, self._mesh.submesh(*axes), placements, run_check=False)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.adafactor import Adafactor, Matrices
@@ -58,7 +58,7 @@ def set_learning_rate(groups: list[dict[str, Any]], learning_rate: float) -> Non
         group["lr"] = learning_rate * group["factor"]
 
 
-def matrices_of(name: str, parameter: nn.Parameter, experts: set[str]) -> Matrices:
+def matrices_of(name: str, parameter: Tensor, experts: set[str]) -> Matrices:
     """How Adafactor reads a parameter: each expert is a matrix, and every other weight one matrix, from M to all other
     dimensions or from them to M; the letters at the end of its name say which."""
     shape = parameter.shape
