@@ -12,7 +12,7 @@ import yaml
 
 from pipeline.parallel.launch import launch
 from pipeline.schema import build
-from pipeline.verify.config import MAIN_GATE, RECIPES_LAYOUTS, RESUMED, Case, Target, VerifyConfig, VerifyJob, cases_of
+from pipeline.verify.config import MAIN_GATE, OF_RECIPES, RESUMED, Case, Target, VerifyConfig, VerifyJob, cases_of
 
 if TYPE_CHECKING:
     from pipeline.verify.comparison import Row
@@ -106,7 +106,7 @@ def checkpointed(cases: Iterable[Case], config: VerifyConfig) -> list[Case]:
         return []
     stages: dict[tuple[str, str], list[Case]] = {}
     for case in cases:
-        if case.layout in RECIPES_LAYOUTS and case.gate == MAIN_GATE and case.precision == "float64":
+        if case.layout in OF_RECIPES and case.gate == MAIN_GATE and case.precision == "float64":
             stages.setdefault((case.layout, case.mesh), []).append(case)
     found = [[case for case in of_one if case.groups == config.groups[0]] for of_one in stages.values()]
     return [of_one[number % len(of_one)] for number, of_one in enumerate(found) if of_one]

@@ -8,13 +8,14 @@ from typing import Literal
 import yaml
 
 from pipeline.model.config import ModelConfig, MoEConfig
-from pipeline.parallel.layout import GSHARD, Layout
+from pipeline.parallel.layout import Layout
 from pipeline.schema import build
 
 Precision = Literal["float64", "fp32", "bf16"]
 Optimizer = Literal["adamw", "adafactor"]
 
 GATE_FILES = Path(__file__).resolve().parents[2] / "configs" / "gate"
+LAYOUT_FILES = GATE_FILES.with_name("layout")
 GATES = sorted(path.stem for path in GATE_FILES.glob("*.yaml"))
 MAIN_GATE = "top2"  # compared on every topology, the others on some
 # Layout, world, ep, mp: ZeRO stage
@@ -24,14 +25,24 @@ NUM_EXPERTS, HEADS = 8, 4
 FULL = 0.6  # of a recipe's capacity: batches have padding, which takes no slot
 SHORT, RESUMED = 6, 2  # steps of layouts beside gshard, and of these after a checkpoint
 
-RECIPES_LAYOUTS = ("gshard", "model")
-# and some that no recipe has, which the partitioner must survive
+
+def _table(name: str) -> Mapping[str, tuple[str, ...]]:
+    """Of configs/layout."""
+    values = yaml.safe_load((LAYOUT_FILES / f"{name}.yaml").read_text(encoding="utf-8"))
+    table: dict[str, tuple[str, ...]] = {}
+    for parent in values.pop("defaults", []):
+        table |= {} if parent == "_self_" else _table(parent)
+    return table | {letter: (axes,) if isinstance(axes, str) else tuple(axes or ()) for letter, axes in values.items()}
+
+
+OF_RECIPES = {path.stem: _table(path.stem) for path in sorted(LAYOUT_FILES.glob("*.yaml"))}
+GSHARD, MODEL = OF_RECIPES["gshard"], OF_RECIPES["model"]
 LAYOUTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "gshard": GSHARD,
-    "model": {**GSHARD, "H": ("model",), "N": ("model",), "V": ("model",)},
+    **OF_RECIPES,
+    # and those that no recipe has, which the partitioner must survive
     "hidden": {**GSHARD, "H": ("model",)},  # attention and vocabulary are done by all
     "summed": {**GSHARD, "E": ("model",), "N": ("model",), "V": ("model",)},  # an all-reduce for the all-to-all
-    "copied": {**GSHARD, "G": ("data",), "H": ("model",), "N": ("model",), "V": ("model",)},  # groups, over experts
+    "copied": {**MODEL, "G": ("data",)},  # groups, over the processes that share the experts
 }
 
 
@@ -207,8 +218,8 @@ def topologies(config: VerifyConfig, world: int) -> list[tuple[str, int, int]]:
         for mp in range(1, world // ep + 1)
         if world % (ep * mp) == 0 and NUM_EXPERTS % ep == 0 and HEADS % mp == 0
         if (mp > 1) == (layout != "gshard")
-        if (ep > 1) or layout not in ("hidden", "copied")
-        if (ep == 1) or layout != "summed"
+        if layout not in ("hidden", "copied") or ep > 1
+        if layout != "summed" or ep == 1
     ]
 
 
