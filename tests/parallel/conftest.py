@@ -48,19 +48,26 @@ class Outcome:
         return kept
 
     def tensors(self, name: str = "") -> dict[str, Tensor]:
-        """All tensors of a checkpoint, by default the last, experts whole, read without the code under test."""
-        import torch
+        """All tensors of a checkpoint, by default the last, whole, read without the code under test."""
         from safetensors import safe_open
 
-        parts: dict[str, list[tuple[int, Tensor]]] = {}
+        parts: dict[str, list[tuple[list[int], Tensor]]] = {}
         checkpoint = self.checkpoint().with_name(name) if name else self.checkpoint()
         for shard in sorted(checkpoint.glob("*.safetensors")):
             with safe_open(shard, framework="pt") as file:
                 offsets = json.loads((file.metadata() or {}).get("DCP_SHARDING_INFO", "{}"))
                 for name in file.keys():  # noqa: SIM118 - not a mapping
-                    start = offsets.get(name, {}).get("saved_offsets", [0])[0]
-                    parts.setdefault(name, []).append((start, file.get_tensor(name)))
-        return {name: torch.cat([t for _, t in sorted(p, key=lambda x: x[0])]) for name, p in parts.items()}
+                    part = file.get_tensor(name)
+                    starts = offsets.get(name, {}).get("saved_offsets", [0] * part.dim())
+                    parts.setdefault(name, []).append((starts, part))
+        found = {}
+        for name, placed in parts.items():
+            ends = [[start + size for start, size in zip(starts, t.shape, strict=True)] for starts, t in placed]
+            whole = found[name] = placed[0][1].new_empty([max(sizes) for sizes in zip(*ends, strict=True)])
+            assert whole.numel() == sum(t.numel() for _, t in placed), name
+            for starts, t in placed:
+                whole[tuple(slice(s, s + n) for s, n in zip(starts, t.shape, strict=True))] = t
+        return found
 
 
 GSHARD = {"G": ["data", "expert"], "E": "expert"}
