@@ -54,13 +54,14 @@ class Setup:
 class Device:
     """One device, its memory and its links; configs/device/<name>.yaml. Units: FLOP/s, bytes, bytes/s, seconds.
 
-    flops: peak of matmuls by precision. efficiency: share of it that a part of the work reaches (`PARTS`; 1 where none
-    is given; attention_bf16: of that precision alone). memory: of one device; resident: of it, taken before there is
-    any model. bandwidth: of memory. launch: of one small operation. link: of one device to others of its node, each
-    way; network: to other nodes, its share of its node's. node: devices of one node. latency, network_latency: of one
-    collective on each, for every doubling of its processes. rates: of a kind of collective inside a node where it is
-    not the link's. topology: of the network: switch, or torus (two dimensions of nodes; all-to-all takes longer with
-    the square root of their number). price: of a device hour in US dollars, 0 where nobody rents it.
+    flops: peak of matmuls by precision. efficiency: share of it, and of the bandwidth, that a part of the work reaches
+    (`PARTS`; 1 where none is given; attention_bf16: of that precision alone). memory: of one device; resident: of it,
+    taken before there is any model. bandwidth: of memory. launch: of one small operation. link: of one device to others
+    of its node, each way; network: to other nodes, its share of its node's. node: devices of one node. latency,
+    network_latency: of one collective on each, for every doubling of its processes. rates: of a kind of collective
+    inside a node where it is not the link's. topology: of the network: switch, or torus (two dimensions of nodes;
+    all-to-all takes longer with the square root of their number). price: of a device hour in US dollars, 0 where nobody
+    rents it.
     """
 
     name: str
