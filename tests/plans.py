@@ -49,7 +49,7 @@ def device_of(**changes: Any) -> Device:
         "kind": "cuda",
         "source": "none",
         "flops": {"fp32": 1e12, "bf16": 2e12},
-        "memory": 1e9,
+        "memory": 1e10,
         "resident": 0.0,
         "bandwidth": 1e11,
         "launch": 0.0,
