@@ -51,12 +51,9 @@ def collective_seconds(collective: Collective, layout: Layout, device: Device) -
     if found.size == 1:
         return 0.0
     inside, outside = traffic(collective, found)
-    taken = inside / device.rates.get(collective.kind, device.link)
-    if found.crosses:
-        far = outside / device.network
-        if device.topology == "torus" and collective.kind == "all_to_all":
-            far *= max(1.0, math.sqrt(found.size / found.near) / 2)  # hops: a quarter of each side, two ways to go
-        taken = max(taken, far)
+    if device.topology == "torus" and collective.kind == "all_to_all":
+        outside *= max(1.0, math.sqrt(found.size / found.near) / 2)  # hops: a quarter of each side, two ways to go
+    taken = max(inside / device.link, outside / device.network) / device.efficiency.get(collective.kind, 1.0)
     latency = device.network_latency if found.crosses else device.latency
     return taken + collective.count * latency * math.ceil(math.log2(found.size))
 

@@ -1,4 +1,4 @@
-"""Seconds by hand, on a device of round numbers: 1 TFLOP/s, memory of 100 GB/s, link of 10, network of 1, nodes of four."""
+"""Seconds by hand. The device: 1 TFLOP/s, memory of 100 GB/s, link of 10, network of 1, nodes of four."""
 
 import pytest
 
@@ -90,7 +90,8 @@ def test_latency_is_of_each_collective_and_doubling() -> None:
     assert taken("all_to_all", device, expert=8, count=3) - taken("all_to_all", alone, expert=8) == pytest.approx(90.0)
 
 
-def test_a_kind_of_collective_may_have_a_rate_of_its_own() -> None:
-    device = device_of(rates={"all_reduce": 1e8})
-    assert taken("all_reduce", device, expert=4) == pytest.approx(100 * taken("all_reduce", device_of(), expert=4))
-    assert taken("all_to_all", device, expert=4) == taken("all_to_all", device_of(), expert=4)
+def test_a_kind_of_collective_may_reach_a_share_of_its_link_and_network() -> None:
+    device = device_of(efficiency={"all_reduce": 0.5})
+    for size in (4, 8):
+        assert taken("all_reduce", device, expert=size) == 2 * taken("all_reduce", device_of(), expert=size)
+        assert taken("all_to_all", device, expert=size) == taken("all_to_all", device_of(), expert=size)
