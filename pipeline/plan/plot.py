@@ -12,10 +12,15 @@ from eval.figure_style import INK, MUTED, PALETTE, STYLE
 from pipeline.plan.plan import Plan
 from pipeline.plan.search import HELD
 from pipeline.plan.table import words
-from pipeline.plan.workload import KINDS, PARTS
 
 _COLOURS = PALETTE[:-1]
 _HATCHES = ("", "////", "....")
+# From left to right; the first have a plain colour each, then they are hatched
+_TIMES = (
+    *("projections", "attention", "dense", "experts", "gate", "logits"),
+    *("dispatch", "optimizer", "all_to_all", "all_reduce", "all_gather", "embedding"),
+    *("reduce_scatter", "reduce", "broadcast"),
+)
 _SMALL = 0.004  # of the longest bar: parts that are less everywhere have no place in the legend
 
 
@@ -39,19 +44,21 @@ def plot(bars: Sequence[Bar], title: str) -> Figure:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(11.5, 2.3 + 0.42 * len(bars)), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
-        _stack(left, [bar.seconds for bar in bars], (*PARTS, *KINDS))
+        _stack(left, [bar.seconds for bar in bars], _TIMES)
         _stack(right, [{part: size / 2**30 for part, size in bar.memory.items()} for bar in bars], HELD)
         right.set_xlim(0, max(right.get_xlim()[1], 1.06 * max(bar.available / 2**30 for bar in bars)))
         for place, bar in enumerate(bars):
             right.plot([bar.available / 2**30] * 2, [place - 0.45, place + 0.45], color=INK, linewidth=1.6)
-        place = (bars[0].available / 2**30, -0.45)
-        right.annotate("available", place, (0, 3), textcoords="offset points", ha="center", color=MUTED, fontsize=9)
+        top = (bars[0].available / 2**30, -0.45)
+        right.annotate("available", top, (0, 3), textcoords="offset points", ha="center", color=MUTED, fontsize=9)
         left.set_yticks(range(len(bars)), [bar.label for bar in bars])
         left.set_ylim(len(bars) - 0.4, -0.85)
         left.set_xlabel("seconds")
         right.set_xlabel("GiB")
         left.set_title("Time of a step")
         right.set_title("Memory of a device")
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=4)
+        figure.legend(*right.get_legend_handles_labels(), loc="outside lower right", ncols=3)
         figure.suptitle(title, x=0.01, ha="left", fontsize=12)
     return figure
 
@@ -72,4 +79,3 @@ def _stack(axes: Axes, bars: Sequence[Mapping[str, float]], parts: Sequence[str]
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, float(left.max()) * 1.06)
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.72 / (0.42 * len(bars))), ncols=3)

@@ -11,10 +11,14 @@ from pipeline.plan.search import HELD, Found, gib
 from pipeline.plan.spread import RECOMPUTE, STAGES, Spread
 
 YEAR = 24 * 365.25  # hours
-_COMPARED = ("recipe", "devices", "ep", "mp", "ZeRO", "recompute", "GiB", "parameters", "steps/s", "tokens/s", "MFU")
-_COMPARED += ("all-to-all", "device years", "days", "cost")
-_SEARCHED = ("", "layout", "data", "ep", "mp", "ZeRO", "recompute", "rows", "GiB", "step", "tokens/s", "MFU", "days")
-_SEARCHED += ("cost",)
+_COMPARED = (
+    *("recipe", "devices", "ep", "mp", "ZeRO", "recompute", "GiB", "parameters", "steps/s", "tokens/s", "MFU"),
+    *("all-to-all", "device years", "days", "cost"),
+)
+_SEARCHED = (
+    *("", "layout", "data", "ep", "mp", "ZeRO", "recompute", "rows", "GiB", "step", "tokens/s", "MFU", "days"),
+    "cost",
+)
 
 
 def plan_text(found: Found) -> str:
@@ -38,7 +42,7 @@ def short(spread: Spread) -> str:
 
 def comparison_text(plans: Sequence[Found]) -> str:
     """A row a recipe; under what ours says stands what was published, where something was."""
-    rows = [_COMPARED]
+    rows: list[Sequence[str]] = [_COMPARED]
     for found in plans:
         said = published(found.workload.recipe)
         rows += [_compared(found), *([_published(said)] if said else [])]
@@ -47,7 +51,7 @@ def comparison_text(plans: Sequence[Found]) -> str:
 
 def search_text(found: Sequence[Found]) -> str:
     """Best first; rows of groups of another size than the recipe's have a star."""
-    rows = [_SEARCHED]
+    rows: list[Sequence[str]] = [_SEARCHED]
     for number, each in enumerate(found, 1):
         spread, plan = each.spread, each.plan
         rows.append(
