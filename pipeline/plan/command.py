@@ -100,7 +100,7 @@ def _search(config: PlanConfig) -> None:
         least = nearest_fit(workload, asked.spread, config.device)
         where = f"; nearest that does: {command(config, workload, least)}" if least else ""
         check(workload, asked.spread)
-        raise ValueError(f"devices={devices}: no layout of {result.legal} fits{where}")
+        raise ValueError(f"devices={devices}: none of {result.legal} layouts fits{where}")
     best = result.found[0]
     shown = [*result.found[: config.top], *[each for each in result.other if each.rank < best.rank][:OTHERS]]
     shown.sort(key=lambda each: each.rank)

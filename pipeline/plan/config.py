@@ -7,9 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.config import ROOT, compose_tree
+from pipeline.config import ROOT, RunConfig, compose_tree
 from pipeline.model.config import Recompute
 from pipeline.plan.devices import load_device
+from pipeline.plan.spread import DEFAULT
 from pipeline.plan.workload import Device
 from pipeline.schema import build, suggestion
 
@@ -23,6 +24,7 @@ _OF_TRAIN = {
     "runtime.zero_stage": "zero_stage",
     "runtime.recompute": "recompute",
 }
+_OF_RUN = tuple(field.name for field in fields(RunConfig))
 _PUBLISHED = ("parameters", "steps_per_second", "core_years", "days", "cores")
 
 
@@ -65,8 +67,10 @@ class PlanConfig:
 
     @property
     def layout(self) -> str:
-        """The layout of configs/layout that the user names; empty for none."""
-        return next((_plain(word.partition("=")[2]) for word in reversed(self.overrides) if _key(word) == "layout"), "")
+        """The layout of configs/layout that the user names, or whose letters he sets; empty for none."""
+        chosen = [word.partition("=")[2] for word in self.overrides if _key(word) == "layout"]
+        changed = any(_key(word).startswith("layout.") for word in self.overrides)
+        return _plain(chosen[-1]) if chosen else DEFAULT if changed else ""
 
 
 def load_plan(overrides: Sequence[str]) -> PlanConfig:
@@ -90,8 +94,10 @@ def load_plan(overrides: Sequence[str]) -> PlanConfig:
             of_device.append(word)
         elif name.split(".")[0] in own:
             settings.append(word.replace(key, name, 1))
-        else:
+        elif "." in key or "/" in key or name in _OF_RUN or (ROOT / "configs" / name).is_dir():
             rest.append(word)
+        else:
+            raise ValueError(f"key {name} does not exist{suggestion(name, [*own, 'device', 'layout', *_OF_RUN])}")
     tree = compose_tree("plan", settings)
     if tree["devices"] == PAPER:
         tree["devices"] = 0

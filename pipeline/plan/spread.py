@@ -51,10 +51,10 @@ def check(workload: Workload, spread: Spread) -> None:
     `pipeline.parallel.legality`."""
     devices, ep, mp = spread.devices, spread.ep, spread.mp
     if devices % mp:
-        raise ValueError(f"mp={mp} does not divide devices={devices}; choose {nearest(mp, divisors(devices))}")
+        raise ValueError(f"mp={mp} does not divide devices={devices}; choose mp={nearest(mp, divisors(devices))}")
     if devices // mp % ep:
         left = f"devices={devices}" + (f" / mp={mp}" if mp > 1 else "")
-        raise ValueError(f"ep={ep} does not divide {left}; choose {nearest(ep, divisors(devices // mp))}")
+        raise ValueError(f"ep={ep} does not divide {left}; choose ep={nearest(ep, divisors(devices // mp))}")
     layout = spread.layout
     groups, parts = workload.groups_per_step, layout.parts(layout.batch_axes)
     if groups % parts:

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from eval.number_format import MISSING, integer, quantity
+from eval.number_format import MISSING, duration, integer, quantity
 from pipeline.plan.config import published
 from pipeline.plan.memory import memory
 from pipeline.plan.plan import Plan
 from pipeline.plan.search import HELD, Found, gib
-from pipeline.plan.spread import RECOMPUTE, STAGES, Spread
+from pipeline.plan.spread import PRESETS, RECOMPUTE, STAGES, Spread
 
 YEAR = 24 * 365.25  # hours
 _COMPARED = (
@@ -32,7 +32,8 @@ def plan_text(found: Found) -> str:
 def spread_words(spread: Spread) -> str:
     sizes = spread.layout.sizes
     axes = " x ".join(f"{axis} {size}" for axis, size in sizes.items())
-    return f"layout {spread.name} ({axes}), ZeRO {spread.zero_stage}, recompute {spread.recompute}"
+    changed = "" if spread.table == PRESETS.get(spread.name) else ", changed"
+    return f"layout {spread.name}{changed} ({axes}), ZeRO {spread.zero_stage}, recompute {spread.recompute}"
 
 
 def short(spread: Spread) -> str:
@@ -98,11 +99,12 @@ def percent(share: float) -> str:
 
 
 def days(number: float) -> str:
-    return MISSING if not number else f"{number:,.1f}" if number >= 0.95 else f"{number:.2g}"
+    """Whole ones and tenths; less than a tenth to two digits."""
+    return f"{number:,.1f}" if number >= 0.095 else f"{number:.2g}"
 
 
 def dollars(cost: float) -> str:
-    return f"${integer(cost)}" if cost else MISSING
+    return f"${integer(cost)}" if cost >= 100 else f"${cost:.2f}" if cost else MISSING
 
 
 def count(number: float) -> str:
@@ -117,7 +119,7 @@ def _heading(found: Found) -> str:
         f"{workload.recipe} on {found.spread.devices} x {found.plan.device.name}, {workload.precision}\n"
         f"{spread_words(found.spread)}\n"
         f"a step of {integer(groups * shape.rows * shape.target)} target tokens: {groups} groups of {shape.rows} rows "
-        f"of {shape.source} + {shape.target}, {groups // parts} for each of {parts} processes"
+        f"of {shape.source} + {shape.target}, {groups // parts} for each of {parts} process{'es' if parts > 1 else ''}"
     )
 
 
@@ -178,9 +180,11 @@ def _budget(plan: Plan) -> str:
     step, budget, device = plan.step, plan.budget, plan.device
     lines = [f"{integer(step.tokens_per_second)} target tokens/s, MFU {percent(step.mfu)}"]
     if budget.tokens:
-        cost = f"{dollars(budget.cost)} at ${device.price:.2f} an hour" if device.price else "no price is known"
-        hours = integer(budget.device_hours)
-        lines.append(f"{count(budget.tokens)} tokens: {days(budget.days)} days, {hours} device hours, {cost}")
+        hours, seconds = budget.device_hours, budget.days * 86400
+        taken = f"{days(budget.days)} days" if budget.days >= 2 else duration(seconds)
+        cost = f"{dollars(budget.cost)} at ${device.price:.2f} each" if device.price else "no price is known"
+        shown = integer(hours) if hours >= 10 else f"{hours:.2g}"
+        lines.append(f"{count(budget.tokens)} tokens: {taken}, {shown} device hours, {cost}")
     return "\n".join(lines)
 
 
