@@ -42,17 +42,15 @@ class Search:
 
 
 def search(workload: Workload, devices: int, device: Device, named: Mapping[str, Table]) -> Search:
-    """All layouts of these devices that are legal and fit; of each only the least recomputation with which it does,
-    since more takes longer. named: layouts to look at."""
+    """All layouts of these devices that are legal and fit; of each only with the fastest recomputation of those
+    with which it does. named: layouts to look at."""
     found: list[Found] = []
     legal = 0
     for size, own in ((workload, True), *((other, False) for other in _other_sizes(workload))):
         for spread in _legal(size, devices, named):
             legal += own
-            fitting = _least(size, spread, device)
-            if fitting is not None:
-                plan = make_plan(size, fitting.setup, device)
-                found.append(Found(workload=size, spread=fitting, plan=plan, own=own))
+            if fitting := _fastest(size, spread, device):
+                found.append(Found(workload=size, spread=fitting[0], plan=fitting[1], own=own))
     found.sort(key=lambda each: each.rank)
     return Search(
         found=[each for each in found if each.own], other=[each for each in found if not each.own], legal=legal
@@ -138,13 +136,16 @@ def _legal(workload: Workload, devices: int, named: Mapping[str, Table]) -> Iter
                         yield spread
 
 
-def _least(workload: Workload, spread: Spread, device: Device) -> Spread | None:
-    """With the least recomputation that makes it fit."""
+def _fastest(workload: Workload, spread: Spread, device: Device) -> tuple[Spread, Plan] | None:
+    """With the recomputation that takes the least time of those with which it fits: none, where that does."""
+    fitting: list[tuple[Spread, Plan]] = []
     for recompute in RECOMPUTE:
         other = replace(spread, recompute=recompute)
         if memory(workload, other.setup, device).fits:
-            return other
-    return None
+            fitting.append((other, make_plan(workload, other.setup, device)))
+            if recompute == "none":
+                break
+    return min(fitting, key=lambda each: each[1].step.seconds, default=None)
 
 
 def _other_sizes(workload: Workload) -> Iterator[Workload]:
