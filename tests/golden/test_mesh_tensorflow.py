@@ -1,5 +1,5 @@
-"""Mesh-TensorFlow's table of costs and its rules (arXiv:1811.02084, Table 1, sections 5, 8 and 9), and what GShard says of
-einsums (arXiv:2006.16668, Table 4). Parameters of its models: test_published_recipes.py."""
+"""Mesh-TensorFlow's table of costs and its rules (arXiv:1811.02084, Table 1, sections 5, 8 and 9), and what
+GShard says of einsums (arXiv:2006.16668, Table 4). Parameters of its models: test_published_recipes.py."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
