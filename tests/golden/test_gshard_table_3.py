@@ -1,0 +1,82 @@
+"""What GShard's Table 3 (arXiv:2006.16668) says about its devices, by FLOPs alone: docs/scaling.md, "What no roofline
+predicts". Batches are source tokens, with as many target tokens."""
+
+import numpy as np
+import pytest
+
+from pipeline.model.flops import TRAINING_FACTOR, forward_flops
+from tests.golden.gshard import MEASURED, Published, config, left_out, model, published
+
+PEAK = 61.5e12  # FLOP/s of a core of TPU v3 in bfloat16
+
+
+def at_peak(row: Published) -> float:
+    """Seconds of a step if there were nothing but its matmul FLOPs, at peak. Attention between tokens, at most 4 % more
+    in rows of 256, is left out."""
+    forward = forward_flops(model(row.experts, row.layers), config().vocab.target_size)
+    return TRAINING_FACTOR * (forward.source_token + forward.target_token) * row.tokens / PEAK
+
+
+def beyond(experts: int, layers: int) -> float:
+    """Milliseconds of a step and layer that are not FLOPs at peak."""
+    row = MEASURED[experts, layers]
+    return 1000 * (row.seconds - at_peak(row)) / layers
+
+
+@pytest.mark.parametrize("row", MEASURED.values(), ids=lambda row: row.recipe)
+def test_table_3_agrees_with_itself(row: Published) -> None:
+    """Steps a second, batch and core years of one row give each other, as printed: to two digits."""
+    assert row.seconds * row.core_years_a_second == pytest.approx(row.core_years, rel=0.025)
+
+
+@pytest.mark.parametrize(
+    ("experts", "layers", "percent"),
+    [(128, 12, 80), (128, 36, 71), (512, 12, 31), (512, 36, 28), (2048, 12, 20), (2048, 36, 20)],
+)
+def test_implied_utilisation(experts: int, layers: int, percent: int) -> None:
+    row = MEASURED[experts, layers]
+    assert round(100 * at_peak(row) / row.seconds) == percent
+
+
+def test_the_dense_model_used_4_percent_of_its_cores() -> None:
+    """T(96L): 1.2T tokens by footnote 10, 300k steps of 4M, in 235.5 core years."""
+    row = next(row for row in published() if not row.experts)
+    assert at_peak(row) * 1.2 * row.core_years_a_second / row.core_years == pytest.approx(0.037, abs=0.002)
+
+
+@pytest.mark.parametrize(("layers", "times"), [(12, 1.76), (36, 1.48)])
+def test_no_time_a_token_fits_128_and_512_experts(layers: int, times: float) -> None:
+    """t = a + b · tokens of a core, with one a, needs tokens that cost less than their FLOPs at peak."""
+    few, many = MEASURED[512, layers], MEASURED[128, layers]
+    b = (many.seconds - few.seconds) / (many.tokens - few.tokens)
+    assert at_peak(many) / many.tokens / b == pytest.approx(times, abs=0.01)
+
+
+@pytest.mark.parametrize(("experts", "milliseconds"), [(128, (7.7, 11.9)), (512, (17.6, 19.0)), (2048, (30.8, 31.0))])
+def test_what_is_not_flops_grows_with_layers_and_experts(experts: int, milliseconds: tuple[float, float]) -> None:
+    """At 512 and 2048 experts, with equal tokens, a layer costs the same in 12 and 36 layers: hardly anything of it is
+    the step's, and 4 times the experts cost 1.7 times as much."""
+    assert (beyond(experts, 12), beyond(experts, 36)) == pytest.approx(milliseconds, abs=0.05)
+
+
+def test_the_shares_that_section_5_gives_do_not_fit_into_the_rows_of_128_experts() -> None:
+    """Dense products at 85 % of peak (at best), 16 % of the time in all-to-all, and of 36 layers 28 % computing again,
+    are more than all of the time."""
+    for layers, again, share in ((12, 0.0, 1.10), (36, 0.28, 1.28)):
+        row = MEASURED[128, layers]
+        assert at_peak(row) / row.seconds / 0.85 + 0.16 + again == pytest.approx(share, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("power", "mean", "largest"),
+    [(0.0, 0.19, 0.29), (0.5, 0.085, 0.137), (1.0, 0.22, 0.34)],
+    ids=["layers", "layers times root of devices", "layers times devices"],
+)
+def test_core_years_from_two_constants(power: float, mean: float, largest: float) -> None:
+    """Core years as c1 · FLOPs + c2 · layers · devices^power a step: what is left out of the fit is predicted best by
+    a cost that does not depend on tokens and grows as an all-to-all that waits, with the root of the devices."""
+    rows = list(MEASURED.values())
+    features = np.array([[at_peak(row), row.layers * row.cores**power] for row in rows])
+    scale = np.array([row.core_years_a_second for row in rows])
+    errors = np.abs(left_out(features * scale[:, None], np.array([row.core_years for row in rows])))
+    assert (errors.mean(), errors.max()) == pytest.approx((mean, largest), abs=0.005)
