@@ -9,13 +9,13 @@ from functools import cache
 
 import numpy as np
 import pytest
-from pipeline.plan.devices import load_device
-from pipeline.plan.plan import Plan, make_plan, workload_of
 
 from pipeline.batch.config import GroupShape
 from pipeline.config import ROOT
 from pipeline.model.config import Recompute
 from pipeline.parallel.layout import Layout
+from pipeline.plan.devices import load_device
+from pipeline.plan.plan import Plan, make_plan, workload_of
 from pipeline.plan.workload import Setup
 from tests.golden.gshard import MEASURED, Published, config, left_out, model, published
 
@@ -118,10 +118,11 @@ def test_what_is_constant_in_experts(part: str) -> None:
 
 
 def test_all_reduce_is_constant_and_all_to_all_the_root_of_the_cores() -> None:
-    """Figure 9: 128 times the cores, 9 times the all-to-all; ours 11.3, the root, by a formula with nothing that waits.
-    From 128 to 2048 the paper has 3.75, ours the root of 16. The all-reduce grows with the routers alone."""
+    """Figure 9: 128 times the cores, 9 times the all-to-all; ours the root of that, 11.3, and an eighth more, as that
+    much stays in the chip where there are 16 cores. From 128 to 2048 the paper has 3.75, ours the root of 16. The
+    all-reduce grows with the routers alone."""
     taken = {experts: plan(experts, 12, rows=LONG).step.parts for experts in (16, 128, 2048)}
-    assert taken[2048]["all_to_all"] / taken[16]["all_to_all"] == pytest.approx(11.3, rel=0.1)
+    assert taken[2048]["all_to_all"] / taken[16]["all_to_all"] == pytest.approx(12.5, rel=0.05)
     assert taken[2048]["all_to_all"] / taken[128]["all_to_all"] == pytest.approx(4.0, rel=0.05)
     assert taken[2048]["all_reduce"] == pytest.approx(taken[128]["all_reduce"], rel=0.05)
 

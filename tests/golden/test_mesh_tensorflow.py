@@ -2,12 +2,20 @@
 GShard says of einsums (arXiv:2006.16668, Table 4). Parameters of its models: test_published_recipes.py."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import pytest
 
+from pipeline.batch.config import GroupShape
+from pipeline.config import ROOT
+from pipeline.model.config import ModelConfig, MoEConfig
+from pipeline.parallel.layout import Layout
+from pipeline.plan.collectives import engine_collectives, model_collectives
+from pipeline.plan.devices import load_device
 from pipeline.plan.einsum import Cost, cost
+from pipeline.plan.shapes import shapes
+from pipeline.plan.workload import Collective, Setup, Workload
 
 # y = relu(x w) v. B batch, D io, H hidden. Biases and the relu are of lower order (section 8.6).
 TWO_LAYERS = ["x_BD,w_DH->h_BH", "h_BH,v_HD->y_BD"]
@@ -148,3 +156,77 @@ def test_what_gshard_gathers_mesh_tensorflow_refuses(letters: str) -> None:
     sizes = {"A": 12, "B": 12, "C": 12}
     with pytest.raises(ValueError, match=f"{letters[0]} and {letters[1]} of ._{letters} are both cut"):
         cost(["x_AB,w_BC->y_AC"], sizes=sizes, mesh={"all": 4}, layout=dict.fromkeys(letters, "all"))
+
+
+# Products with weights of our dense model: A of queries, keys and values, C of keys and values alone. What becomes of
+# one tensor is one einsum, as our gradients to it are added up before they travel.
+FEED_FORWARD = ["x_B{}M,wi_MH->h_B{}H", "h_B{}H,wo_HM->y_B{}M"]
+SELF_ATTENTION = ["x_B{}M,qkv_AMND->heads_AB{}ND", "mixed_B{}ND,wo_NDM->y_B{}M"]
+CROSS_ATTENTION = ["x_BTM,wq_MND->q_BTND", "memory_BSM,kv_CMND->heads_CBSND", "mixed_BTND,wo_NDM->y_BTM"]
+ENCODER = [line.replace("{}", "S") for line in SELF_ATTENTION + FEED_FORWARD]
+DECODER = [line.replace("{}", "T") for line in SELF_ATTENTION + FEED_FORWARD] + CROSS_ATTENTION
+OURS = ENCODER * 2 + DECODER * 3
+OUR_SIZES = {"A": 3, "C": 2, "B": 4, "S": 24, "T": 16, "M": 32, "N": 4, "D": 8, "H": 64}
+WORKLOAD = Workload(
+    recipe="dense",
+    model=ModelConfig(
+        dim=32, ffn_dim=64, heads=4, head_dim=8, encoder_layers=2, decoder_layers=3, dropout=0.1, moe=MoEConfig()
+    ),
+    source_vocabulary=96,
+    target_vocabulary=64,
+    shared=False,
+    shape=GroupShape(rows=4, source=24, target=16),
+    groups_per_step=4,
+    precision="fp32",
+    optimizer="adamw",
+    ema=False,
+    max_tokens=0,
+)
+
+
+def all_reduced(found: list[Collective], part: str = "") -> int:
+    return sum(each.bytes // 4 for each in found if each.kind == "all_reduce" and each.part.startswith(part))
+
+
+def test_our_model_parallelism_sends_what_the_rule_says() -> None:
+    layout = Layout(
+        table={"G": ("data",), "N": ("model",), "H": ("model",)}, sizes={"data": 1, "expert": 1, "model": 4}
+    )
+    one_group = replace(WORKLOAD, groups_per_step=1)
+    found = model_collectives(one_group, Setup(layout=layout, zero_stage=1, recompute="none"))
+    rule = cost(OURS, sizes=OUR_SIZES, mesh={"model": 4}, layout={"N": "model", "H": "model"})
+    assert all_reduced(found) == rule.all_reduced > 0
+
+
+def test_our_data_parallelism_sends_what_the_rule_says() -> None:
+    """And gradients of what no einsum has: embeddings, norms."""
+    setup = Setup(layout=Layout.gshard(4, 1), zero_stage=1, recompute="none")
+    rule = cost(OURS, sizes=OUR_SIZES, mesh={"data": 4}, layout={"B": "data"})
+    others = sum(shape.elements for shape in shapes(WORKLOAD) if len(shape.sizes) == 1 or shape.letters == "VM")
+    assert all_reduced(engine_collectives(WORKLOAD, setup), "gradients") == rule.all_reduced + others
+
+
+def where_it_pays() -> list[str]:
+    """Rows of the table in docs/scaling.md, in bfloat16: hidden units of a device at which a dense network's
+    all-reduces take as long as its products (rings in a node), and the all-to-all of experts of 8192 over their
+    products."""
+    sizes = {"B": 1024, "D": 1024, "H": 8192}
+    rule = cost(TWO_LAYERS, sizes=sizes, mesh={"model": 2}, layout={"H": "model"})
+    lines = []
+    for name in ("a100", "h100", "b200"):
+        device = load_device(name)
+        products = rule.multiply_adds * 2 / device.flops["bf16"]
+        hidden = rule.all_reduced * 2 * 2 / device.link / products * sizes["H"] / 2
+        rows = 2 * sizes["B"] * sizes["D"]  # two experts of a token
+        exchanges, experts = 4 * rows * 2, 6 * rows * sizes["H"] * 2
+        inside, outside = (
+            exchanges / rate / (experts / device.flops["bf16"]) for rate in (device.link, device.network)
+        )
+        lines.append(f"| {name} | {hidden:,.0f} | {inside:.2f} | {outside:.1f} |")
+    return lines
+
+
+def test_the_docs_have_these_figures() -> None:
+    text = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    missing = [line for line in where_it_pays() if line not in text]
+    assert not missing, "docs/scaling.md lacks\n" + "\n".join(missing)
