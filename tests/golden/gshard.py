@@ -95,15 +95,16 @@ def model(experts: int, layers: int) -> ModelConfig:
     )
 
 
-def left_out(features: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Relative error of each row when it is predicted from the others, by least squares of relative errors.
+def fitted(features: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.float64]:
+    """One constant for each column of features, by least squares of relative errors."""
+    constants: NDArray[np.float64] = np.linalg.lstsq(features / truth[:, None], np.ones(len(truth)), rcond=None)[0]
+    return constants
 
-    features: one column for each constant, one row for each of truth.
-    """
-    relative = features / truth[:, None]
+
+def left_out(features: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Relative error of each row when it is predicted from the others."""
     errors = []
     for row in range(len(truth)):
         others = np.arange(len(truth)) != row
-        fitted = np.linalg.lstsq(relative[others], np.ones(others.sum()), rcond=None)[0]
-        errors.append(relative[row] @ fitted - 1)
+        errors.append(features[row] @ fitted(features[others], truth[others]) / truth[row] - 1)
     return np.array(errors)

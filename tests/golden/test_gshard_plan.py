@@ -17,7 +17,7 @@ from pipeline.parallel.layout import Layout
 from pipeline.plan.devices import load_device
 from pipeline.plan.plan import Plan, make_plan, workload_of
 from pipeline.plan.workload import Setup
-from tests.golden.gshard import MEASURED, Published, config, left_out, model, published
+from tests.golden.gshard import MEASURED, Published, config, fitted, left_out, model, published
 
 ROWS = published()
 LAYER = ("projections", "attention", "dense", "gate", "dispatch", "experts", "all_to_all")
@@ -158,18 +158,25 @@ def test_what_a_step_has_once_is_not_what_table_3_lacks() -> None:
     assert (shares[512, 36], shares[2048, 36]) == pytest.approx((0.21, 0.13), abs=0.03)
 
 
+def test_what_the_fit_calls_all_to_all_is_nine_times_its_bytes() -> None:
+    """0.7 ms · root of D a layer (test_gshard_table_3.py), against links that are filled."""
+    for experts in (512, 2048):
+        waited = 0.7e-3 * experts**0.5 * 12
+        assert waited / plan(experts, 12).step.parts["all_to_all"] == pytest.approx(9.4, abs=0.3)
+
+
 def test_core_years_of_the_planner() -> None:
-    """As it is, and with two constants, each row predicted from the other five."""
+    """As it is, and with two constants, each row predicted from the other five. Products of matrices get no weight:
+    that fit is right for a wrong reason, since the rows of 128 experts have most of them and take the least time."""
     rows = list(MEASURED.values())
     scale = np.array([row.core_years_a_second for row in rows])
     truth = np.array([row.core_years for row in rows])
     seconds = np.array([of(row).step.seconds for row in rows])
     products = np.array([sum(of(row).step.parts[part] for part in PRODUCTS) for row in rows])
-    features = np.stack([products, seconds - products], axis=1)
-    plain = np.abs(seconds * scale / truth - 1)
-    errors = np.abs(left_out(features * scale[:, None], truth))
-    assert (plain.mean(), plain.max()) == pytest.approx((0.42, 0.72), abs=0.04)
-    assert (errors.mean(), errors.max()) == pytest.approx((0.10, 0.17), abs=0.03)
+    features = np.stack([products, seconds - products], axis=1) * scale[:, None]
+    assert seconds * scale / truth - 1 == pytest.approx([-0.43, -0.40, -0.26, -0.17, 0.50, 0.70], abs=0.04)
+    assert left_out(features, truth) == pytest.approx([-0.11, -0.04, -0.02, 0.17, -0.13, 0.12], abs=0.03)
+    assert fitted(features, truth) == pytest.approx([-0.06, 4.1], abs=0.2)
 
 
 def table() -> list[str]:
