@@ -117,6 +117,21 @@ def test_what_is_constant_in_experts(part: str) -> None:
     assert taken == pytest.approx([taken[0]] * 3, rel=1e-9)
 
 
+def test_experts_grow_where_a_group_has_fewer_tokens_than_half_of_them() -> None:
+    """Each expert has a slot in each group: 1024 tokens fill 2048 slots, 512 tokens do not."""
+    filled, spare = (plan(2048, 12, rows=rows).flops for rows in (4, 2))
+    assert filled.executed_per_step == pytest.approx(
+        2048 / 128 * plan(128, 12, rows=4).flops.executed_per_step, rel=0.05
+    )
+    assert spare.executed_per_step > 1.3 * 2048 / 128 * plan(128, 12, rows=2).flops.executed_per_step
+
+
+def test_zero_keeps_of_what_is_no_expert_a_share_that_falls_with_the_cores() -> None:
+    few, many = plan(128, 12), plan(2048, 12)
+    shares = [4 * each.parameters.replicated / cores for each, cores in ((few, 128), (many, 2048))]
+    assert few.memory.optimizer - many.memory.optimizer == pytest.approx(shares[0] - shares[1], rel=0.05)
+
+
 def test_all_reduce_is_constant_and_all_to_all_the_root_of_the_cores() -> None:
     """Figure 9: 128 times the cores, 9 times the all-to-all; ours the root of that, 11.3, and an eighth more, as that
     much stays in the chip where there are 16 cores. From 128 to 2048 the paper has 3.75, ours the root of 16. The

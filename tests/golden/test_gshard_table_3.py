@@ -48,11 +48,12 @@ def test_the_dense_model_used_4_percent_of_its_cores() -> None:
     assert (years[0] / years[1], used[1] / used[0]) == pytest.approx((1.9, 5.6), abs=0.05)
 
 
-@pytest.mark.parametrize(("layers", "times"), [(12, 1.76), (36, 1.48)])
-def test_no_time_a_token_fits_128_and_512_experts(layers: int, times: float) -> None:
+@pytest.mark.parametrize(("layers", "a", "times"), [(12, 0.252, 1.76), (36, 0.772, 1.48)])
+def test_no_time_a_token_fits_128_and_512_experts(layers: int, a: float, times: float) -> None:
     """t = a + b · tokens of a core, with one a, needs tokens that cost less than their FLOPs at peak."""
     few, many = MEASURED[512, layers], MEASURED[128, layers]
     b = (many.seconds - few.seconds) / (many.tokens - few.tokens)
+    assert few.seconds - b * few.tokens == pytest.approx(a, abs=0.001)
     assert at_peak(many) / many.tokens / b == pytest.approx(times, abs=0.01)
 
 
