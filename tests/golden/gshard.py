@@ -41,14 +41,14 @@ class Published:
         return self.batch / self.cores
 
     @property
-    def steps(self) -> float:
-        """Of the whole training. The dense model's are in footnote 10: 300k, more than 1T tokens."""
-        return TOKENS / self.batch if self.experts else 300_000
+    def budget(self) -> float:
+        """Source tokens of the whole training. The dense model's are in footnote 10: 300k steps, more than 1T."""
+        return TOKENS if self.experts else 300_000 * self.batch
 
     @property
     def core_years_a_second(self) -> float:
         """Core years of the whole training for each second of a step."""
-        return self.steps * self.cores / YEAR
+        return self.budget / self.batch * self.cores / YEAR
 
 
 def published() -> list[Published]:
