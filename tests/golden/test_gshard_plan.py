@@ -15,6 +15,7 @@ from pipeline.config import ROOT
 from pipeline.model.config import Recompute
 from pipeline.parallel.layout import Layout
 from pipeline.plan.devices import load_device
+from pipeline.plan.parts import micro_batch
 from pipeline.plan.plan import Plan, make_plan, workload_of
 from pipeline.plan.workload import Setup
 from tests.golden.gshard import MEASURED, YEAR, Published, config, fitted, left_out, model, published
@@ -108,6 +109,21 @@ def test_which_models_fit_without_computing_again(experts: int, layers: int, row
     assert plan(experts, layers, rows=rows).memory.fits == fits
 
 
+@pytest.mark.parametrize(("experts", "layers", "ep", "mp"), [(2048, 60, 1024, 2), (0, 96, 1, 4)])
+def test_what_does_not_fit_does_with_a_model_axis(experts: int, layers: int, ep: int, mp: int) -> None:
+    """And everything computed again. In as many groups as there are shares of the batch, of the same tokens."""
+    whole = plan(experts, layers, recompute="all")
+    table = {"G": ("data", "expert"), "E": ("expert",), "H": ("model",), "N": ("model",), "V": ("model",)}
+    layout = Layout(table=table, sizes={"data": 2048 // ep // mp, "expert": ep, "model": mp})
+    workload = replace(
+        whole.workload,
+        shape=GroupShape(rows=SHORT * mp, source=256, target=256),
+        groups_per_step=2048 // mp,
+    )
+    assert not whole.memory.fits
+    assert make_plan(workload, replace(whole.setup, layout=layout), whole.device).memory.fits
+
+
 def test_computing_again_takes_the_time_that_it_took_gshard() -> None:
     """28 % of the cycles at 36 layers; the planner says 24 %, where everything is."""
     none, everything = plan(128, 36, rows=LONG), plan(128, 36, rows=LONG, recompute="all")
@@ -155,6 +171,13 @@ def test_all_to_all_takes_a_smaller_share_than_in_figure_8(experts: int, planned
     assert found < measured
 
 
+def test_attention_is_planned_at_the_share_that_it_reached() -> None:
+    """Section 5.2: over 30 % of peak."""
+    found = plan(128, 12, rows=LONG)
+    flops = sum(work.flops for work in micro_batch(found.workload, found.setup) if work.part == "attention")
+    assert flops / 61.5e12 / found.step.parts["attention"] == pytest.approx(0.30, abs=0.005)
+
+
 def test_the_gate_takes_less_than_a_tenth() -> None:
     """Section 5.2; its cost is linear in experts, and so small at 128 that 16 times as many stay below."""
     assert 0 < share(128, "gate") < 0.01 < share(2048, "gate") < 0.1
@@ -194,9 +217,9 @@ def test_core_years_of_the_planner() -> None:
     steps = [of(row).step for row in rows]
     products = np.array([sum(step.parts[part] for part in PRODUCTS) / step.seconds for step in steps])
     features = np.stack([planned * products, planned * (1 - products)], axis=1)
-    assert planned / truth - 1 == pytest.approx([-0.43, -0.40, -0.26, -0.17, 0.50, 0.70], abs=0.04)
+    assert planned / truth - 1 == pytest.approx([-0.45, -0.41, -0.28, -0.18, 0.47, 0.68], abs=0.04)
     assert left_out(features, truth) == pytest.approx([-0.11, -0.04, -0.02, 0.17, -0.13, 0.12], abs=0.03)
-    assert fitted(features, truth) == pytest.approx([-0.06, 4.1], abs=0.2)
+    assert fitted(features, truth) == pytest.approx([-0.06, 4.3], abs=0.2)
 
 
 def table() -> list[str]:
