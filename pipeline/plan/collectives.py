@@ -40,11 +40,12 @@ def engine_collectives(workload: Workload, setup: Setup) -> list[Collective]:
     order in which backward comes to the parameters, which is here taken to be the reverse of forward's.
     """
     layout, total = setup.layout, _Total()
-    copies = tuple(axis for axis in layout.batch_axes if axis not in layout.table.get("E", ()))
+    batch = tuple(axis for axis in layout.batch_axes if layout.sizes[axis] > 1)
+    copies = tuple(axis for axis in batch if axis not in layout.table.get("E", ()))
     parts = [shape.part(layout) for shape in shapes(workload)]
     groups = [
-        ([p for p in parts if not p.expert and len(p.sizes) > 1], layout.batch_axes),
-        ([p for p in parts if not p.expert and len(p.sizes) == 1], layout.batch_axes),
+        ([p for p in parts if not p.expert and len(p.sizes) > 1], batch),
+        ([p for p in parts if not p.expert and len(p.sizes) == 1], batch),
         ([p for p in parts if p.expert], copies),
     ]
     axes = {part.name: axes for members, axes in groups for part in members}

@@ -76,20 +76,20 @@ MODEL = {**GSHARD, "H": "model", "N": "model", "V": "model"}
 RunJob = Callable[..., Outcome]
 
 
-def run_worker(name: str, directory: Path) -> str:
-    """Run a script of this folder as two processes that meet in `directory`; what the first one printed."""
-    processes = [
+def run_worker(name: str, directory: Path, processes: int = 2) -> str:
+    """Run a script of this folder as processes that meet in `directory`; what the first one printed."""
+    started = [
         subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name(name))],
-            env=process_environment(rank, 2, 1, directory / "store"),
+            env=process_environment(rank, processes, 1, directory / "store"),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for rank in range(2)
+        for rank in range(processes)
     ]
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(outputs)
+    outputs = [process.communicate(timeout=300)[0] for process in started]
+    assert [process.returncode for process in started] == [0] * processes, "\n".join(outputs)
     return outputs[0]
 
 
