@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from pipeline.model.config import Recompute
 from pipeline.model.gate_config import GateConfig, training_capacity
-from pipeline.parallel.layout import Layout
 from pipeline.plan import products
 from pipeline.plan.products import Product, Sizes
 from pipeline.plan.shapes import shapes
@@ -43,34 +42,6 @@ def micro_batch(workload: Workload, setup: Setup) -> list[Work]:
                 works += process.dense(tokens, again)
             found += [times(work, count) for work in works]
     return [*found, *process.logits(target, again=setup.recompute != "none")]
-
-
-def useful(workload: Workload) -> dict[str, float]:
-    """FLOPs that a group's tokens need in training, by part: three forward passes of `pipeline.model.flops`."""
-    sizes = Sizes.of(workload, Layout.gshard(1, 1))
-    shape, model = workload.shape, workload.model
-    source, target = shape.rows * shape.source, shape.rows * shape.target
-    found: Counter[str] = Counter()
-
-    def add(each: Iterator[Product], count: int) -> None:
-        for product in each:
-            found[product.part] += TRAINING * count * product.useful  # type: ignore[assignment]
-
-    for decoder, tokens, queries in ((False, source, shape.source), (True, target, shape.target)):
-        layers = model.decoder_layers if decoder else model.encoder_layers
-        moe, gate = model.num_moe_layers(layers), model.moe.gate_of(decoder=decoder)
-        add(products.attention(sizes, shape.rows, queries, queries), layers)
-        if decoder:
-            add(products.attention(sizes, shape.rows, queries, shape.source), layers)
-        add(products.feed_forward(sizes, tokens), layers - moe)
-        if moe:
-            add(products.router(model, gate, tokens), moe)
-            add(products.experts(sizes, model, gate, tokens), moe)
-            if model.moe.conditional is not None:
-                add(products.feed_forward(sizes, tokens), moe)
-                add(products.mixture(sizes, tokens), moe)
-    add(iter([products.logits(sizes, target)]), 1)
-    return dict(found)
 
 
 def optimizer(workload: Workload, setup: Setup) -> Work:
@@ -198,5 +169,6 @@ class _Process:
 
     def _around(self, tokens: int, *, casts: int) -> float:
         """Bytes of norm, dropout and residual connection in a forward pass, and of casting what is multiplied."""
-        accesses = 2 * FLOAT + 3 * self.c + 2 * FLOAT + self.c + self.casts * casts * (FLOAT + self.c)
+        dropout = 3 * self.c if self.model.dropout else 0
+        accesses = 2 * FLOAT + dropout + 2 * FLOAT + self.c + self.casts * casts * (FLOAT + self.c)
         return tokens * self.sizes.M * accesses

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from pipeline.model.flops import TRAINING_FACTOR, forward_flops
 from pipeline.plan import parts, roofline
 from pipeline.plan.collectives import engine_collectives, model_collectives
 from pipeline.plan.memory import Memory, memory
@@ -158,7 +159,7 @@ def workload_of(config: "RunConfig") -> Workload:
 
 
 def _flops(workload: Workload, setup: Setup, works: list[Work]) -> Flops:
-    group = sum(parts.useful(workload).values())
+    group = TRAINING_FACTOR * forward_flops(workload.model, workload.target_vocabulary).of_shape(workload.shape)
     return Flops(
         useful_per_token=group / (workload.shape.rows * workload.shape.target),
         useful_per_step=group * workload.groups_per_step,

@@ -15,8 +15,7 @@ from pipeline.plan.workload import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """`rows` rows times one of `matrices` matrices [inner, columns] each, `count` times. needed: rows that tokens ask
-    for where others are computed too."""
+    """`rows` rows, each times one of `matrices` matrices [inner, columns], `count` times."""
 
     part: str
     rows: float
@@ -24,16 +23,10 @@ class Product:
     columns: int
     matrices: int = 1
     count: int = 1
-    needed: float | None = None
 
     @property
     def flops(self) -> float:
         return 2 * self.count * self.rows * self.inner * self.columns
-
-    @property
-    def useful(self) -> float:
-        needed = self.rows if self.needed is None else self.needed
-        return 2 * self.count * needed * self.inner * self.columns
 
     @property
     def weights(self) -> int:
@@ -62,7 +55,7 @@ class Sizes:
 
     @classmethod
     def of(cls, workload: Workload, layout: Layout) -> "Sizes":
-        model = workload.model
+        model, over = workload.model, layout.axis("E")
 
         def part(letter: str, size: int) -> int:
             axis = layout.axis(letter)
@@ -77,7 +70,7 @@ class Sizes:
             eh=part("H", model.moe.expert_dim),
             v=part("V", workload.target_vocabulary),
             source_v=part("V", workload.source_vocabulary),
-            share=1 if layout.handed_over or not layout.axis("E") else layout.parts((str(layout.axis("E")),)),
+            share=1 if over is None or layout.handed_over else layout.sizes[over],
         )
 
 
@@ -114,9 +107,8 @@ def router(model: ModelConfig, gate: GateConfig, tokens: int) -> Iterator[Produc
 def experts(sizes: Sizes, model: ModelConfig, gate: GateConfig, tokens: int) -> Iterator[Product]:
     """Of the rows that a process's experts get: from all groups that are handed over, or its share of one's."""
     rows = expert_rows(model, gate, tokens) / sizes.share
-    needed = tokens * gate.experts_per_token / sizes.share
-    yield Product(part="experts", rows=rows, inner=sizes.M, columns=sizes.eh, matrices=sizes.e, needed=needed)
-    yield Product(part="experts", rows=rows, inner=sizes.eh, columns=sizes.M, matrices=sizes.e, needed=needed)
+    yield Product(part="experts", rows=rows, inner=sizes.M, columns=sizes.eh, matrices=sizes.e)
+    yield Product(part="experts", rows=rows, inner=sizes.eh, columns=sizes.M, matrices=sizes.e)
 
 
 def logits(sizes: Sizes, tokens: int) -> Product:

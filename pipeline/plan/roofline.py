@@ -8,13 +8,13 @@ from pipeline.plan.workload import Collective, Device, Work
 
 
 def seconds(work: Work, device: Device, precision: str) -> float:
-    """The longer of its arithmetic and its way through memory, and what starting its operations takes."""
+    """The longer of its arithmetic and its way through memory, at the share of either that its part reaches, and what
+    starting its operations takes."""
     if work.part == "gate":
         precision = "fp32"  # whatever the rest is
     share = device.efficiency.get(f"{work.part}_{precision}", device.efficiency.get(work.part, 1.0))
-    return max(work.flops / (device.flops[precision] * share), work.bytes / device.bandwidth) + (
-        work.launches * device.launch
-    )
+    longer = max(work.flops / device.flops[precision], work.bytes / device.bandwidth)
+    return longer / share + work.launches * device.launch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +31,15 @@ class Group:
 
 
 def group(axes: tuple[str, ...], layout: Layout, node: int) -> Group:
-    """The processes that differ in these axes alone. Ranks count the last axis of `AXES` first, nodes take ranks in
-    order, and a node that groups do not fill evenly counts as its smallest share."""
-    size, near, stride = 1, 1, 1
+    """The processes that differ in these axes alone. Ranks count the last axis of `AXES` first, and nodes take `node`
+    ranks in order; of a group that lies unevenly on them, the smallest share counts."""
+    size = layout.parts(axes)
+    if layout.world <= node:
+        return Group(size=size, near=size)
+    near, stride = 1, 1
     for axis in reversed(AXES):
-        if axis in axes:
-            size *= layout.sizes[axis]
-            near *= math.gcd(layout.sizes[axis], max(1, node // stride))
+        if axis in axes and node % stride == 0:
+            near *= math.gcd(layout.sizes[axis], node // stride)
         stride *= layout.sizes[axis]
     return Group(size=size, near=near)
 
@@ -49,12 +51,9 @@ def collective_seconds(collective: Collective, layout: Layout, device: Device) -
     if found.size == 1:
         return 0.0
     inside, outside = traffic(collective, found)
-    taken = inside / device.rates.get(collective.kind, device.link)
-    if found.crosses:
-        far = outside / device.network
-        if device.topology == "torus" and collective.kind == "all_to_all":
-            far *= max(1.0, math.sqrt(found.size / found.near) / 2)  # hops: a quarter of each side, two ways to go
-        taken = max(taken, far)
+    if device.topology == "torus" and collective.kind == "all_to_all":
+        outside *= max(1.0, math.sqrt(found.size / found.near) / 2)  # hops: a quarter of each side, two ways to go
+    taken = max(inside / device.link, outside / device.network) / device.efficiency.get(collective.kind, 1.0)
     latency = device.network_latency if found.crosses else device.latency
     return taken + collective.count * latency * math.ceil(math.log2(found.size))
 
@@ -64,8 +63,9 @@ def traffic(collective: Collective, found: Group) -> tuple[float, float]:
     n, near, size = found.size, found.near, collective.bytes
     if collective.kind == "all_to_all":
         return size * (near - 1) / n, size * (n - near) / n
-    # a ring through all processes, of which as many as share a node cross over side by side
-    total = {"all_reduce": 2.0 * size * (n - 1) / n}.get(collective.kind, size * (n - 1) / n)
-    if collective.kind in ("broadcast", "reduce"):
-        total = float(size)
-    return (total if near > 1 else 0.0), (total / near if found.crosses else 0.0)
+    if collective.kind in ("reduce", "broadcast"):
+        sent = float(size)
+    else:
+        sent = size * (n - 1) / n * (2 if collective.kind == "all_reduce" else 1)
+    # of a ring through all processes one link leaves each node, over the shares of all that are there
+    return (sent if near > 1 else 0.0), (sent / near if found.crosses else 0.0)

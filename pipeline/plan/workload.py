@@ -11,10 +11,9 @@ PRECISIONS = ("fp32", "bf16")
 
 # Parts of a step's computation. attention: scores and what is weighted by them; projections: to heads and back.
 PARTS = ("embedding", "projections", "attention", "dense", "gate", "dispatch", "experts", "logits", "optimizer")
-_EFFICIENCIES = (*PARTS, *(f"{part}_{precision}" for part in PARTS for precision in PRECISIONS))
-
 Kind = Literal["all_to_all", "all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+_EFFICIENCIES = (*PARTS, *KINDS, *(f"{part}_{precision}" for part in PARTS for precision in PRECISIONS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,20 +53,19 @@ class Setup:
 class Device:
     """One device, its memory and its links; configs/device/<name>.yaml. Units: FLOP/s, bytes, bytes/s, seconds.
 
-    flops: peak of matmuls by precision. efficiency: share of it that a part of the work reaches (`PARTS`; 1 where none
-    is given; attention_bf16: of that precision alone). memory: of one device; resident: of it, taken before there is
-    any model. bandwidth: of memory. launch: of one small operation. link: of one device to others of its node, each
-    way; network: to other nodes, its share of its node's. node: devices of one node. latency, network_latency: of one
-    collective on each, for every doubling of its processes. rates: of a kind of collective inside a node where it is
-    not the link's. topology: of the network: switch, or torus (two dimensions of nodes; all-to-all takes longer with
-    the square root of their number). price: of a device hour in US dollars, 0 where nobody rents it.
+    flops: peak of matmuls by precision. memory: of one device; resident: of it, taken before there is any model.
+    bandwidth: of memory. launch: of one small operation. link: of one device to others of its node, each way; network:
+    to other nodes, its share of its node's. node: devices of one node. latency, network_latency: of one collective on
+    each, for every doubling of its processes. efficiency: share that a part of the work (`PARTS`) reaches of peak and
+    bandwidth, or a kind of collective (`KINDS`) of link and network; 1 where none is given. attention_bf16: of a part
+    in that precision alone. topology: of the network: switch, or torus (two dimensions of nodes; all-to-all takes
+    longer with the square root of their number). price: of a device hour in US dollars, 0 where nobody rents it.
     """
 
     name: str
     kind: Literal["cpu", "cuda", "tpu"]
     source: str
     flops: dict[str, float]
-    efficiency: dict[str, float] = field(default_factory=dict)
     memory: float
     resident: float
     bandwidth: float
@@ -77,26 +75,25 @@ class Device:
     network: float
     latency: float
     network_latency: float
-    rates: dict[str, float] = field(default_factory=dict)
+    efficiency: dict[str, float] = field(default_factory=dict)
     topology: Literal["switch", "torus"] = "switch"
     price: float
 
     def __post_init__(self) -> None:
         if set(self.flops) != set(PRECISIONS):
             raise ValueError(f"device {self.name}: flops has {', '.join(self.flops)}; give {' and '.join(PRECISIONS)}")
+        if wrong := [key for key in self.efficiency if key not in _EFFICIENCIES]:
+            known = ", ".join((*PARTS, *KINDS))
+            raise ValueError(f"device {self.name}: efficiency.{wrong[0]} does not exist; there are {known}")
         positive = {name: getattr(self, name) for name in ("memory", "bandwidth", "node", "link", "network")}
-        named = (("flops", self.flops), ("efficiency", self.efficiency), ("rates", self.rates))
-        for field_name, values in named:
-            positive |= {f"{field_name}.{key}": value for key, value in values.items()}
+        for name, values in (("flops", self.flops), ("efficiency", self.efficiency)):
+            positive |= {f"{name}.{key}": value for key, value in values.items()}
         for name, value in positive.items():
             if not value > 0:
                 raise ValueError(f"device {self.name}: {name}={value} must be positive")
         for name in ("resident", "launch", "latency", "network_latency", "price"):
             if getattr(self, name) < 0:
                 raise ValueError(f"device {self.name}: {name}={getattr(self, name)} must not be negative")
-        for name, known in (("efficiency", _EFFICIENCIES), ("rates", KINDS)):
-            if wrong := [key for key in getattr(self, name) if key not in known]:
-                raise ValueError(f"device {self.name}: {name}.{wrong[0]} does not exist; there are {', '.join(known)}")
 
 
 @dataclass(frozen=True, kw_only=True)
