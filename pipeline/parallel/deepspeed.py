@@ -114,6 +114,7 @@ class Engine:
                 "stage": zero_stage,
                 "contiguous_gradients": True,
                 "reduce_scatter": True,
+                "reduce_bucket_size": min(500_000_000, sum(p.numel() for p in model.parameters())),
                 "overlap_comm": False,
             },
             "zero_allow_untested_optimizer": True,

@@ -25,6 +25,7 @@ class Segment:
 
     kept: from its forward pass to its backward pass. again: there only while its backward pass runs, because that
     computes it again. transient: beside those the most at once in its backward pass. casts: copies of weights in bf16.
+    gradients: of its own parameters. largest: of one of them.
     """
 
     part: str
@@ -32,6 +33,8 @@ class Segment:
     again: float = 0.0
     transient: float = 0.0
     casts: float = 0.0
+    gradients: float = 0.0
+    largest: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,7 +99,7 @@ def phases(workload: Workload, setup: Setup, device: Device) -> list[Memory]:
     state = partition * (1 + workload.ema)
     state += FLOAT * own.factors + FLOAT * -(-own.vectors // copies) if _adafactor(workload) else 2 * partition
     gradients, zero1 = FLOAT * own.total, setup.zero_stage == 1
-    bucket = FLOAT * (BUCKET if device.kind != "cpu" else min(BUCKET, own.total))
+    bucket = FLOAT * min(BUCKET, own.total)
     accumulated = setup.accumulation(workload) > 1
 
     def phase(name: str, *, gradients: float, activations: float, buffers: float) -> Memory:
@@ -120,7 +120,7 @@ def phases(workload: Workload, setup: Setup, device: Device) -> list[Memory]:
     flattened = FLOAT * (own.dense + own.vectors) if copies > 1 else 0
     update = FLOAT * own.largest if _adafactor(workload) else 0
     return [
-        phase("backward", gradients=earlier + table, activations=kept, buffers=beside),
+        phase("backward", gradients=earlier + table, activations=kept, buffers=beside + bucket),
         phase("reduction", gradients=gradients, activations=0, buffers=bucket + max(flattened - partition, 0)),
         phase(
             "optimizer",
