@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -76,21 +77,29 @@ MODEL = {**GSHARD, "H": "model", "N": "model", "V": "model"}
 RunJob = Callable[..., Outcome]
 
 
-def run_worker(name: str, directory: Path, processes: int = 2) -> str:
-    """Run a script of this folder as processes that meet in `directory`; what the first one printed."""
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name(name))],
-            env=process_environment(rank, processes, 1, directory / "store"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(processes)
-    ]
-    outputs = [process.communicate(timeout=300)[0] for process in started]
-    assert [process.returncode for process in started] == [0] * processes, "\n".join(outputs)
-    return outputs[0]
+def run_worker(name: str, directory: Path, *arguments: str, processes: int = 2) -> str:
+    """Run a script of this folder as processes that meet in `directory`; what the first one printed. One that fails
+    ends all."""
+    outputs = [directory / f"{rank}.out" for rank in range(processes)]
+    started = []
+    for rank, output in enumerate(outputs):
+        with output.open("w") as stream:
+            process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name(name)), *arguments],
+                env=process_environment(rank, processes, 1, directory / "store"),
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+            )
+        started.append(process)
+    try:
+        while (codes := [process.poll() for process in started]) and None in codes and not any(codes):
+            time.sleep(0.1)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    assert codes == [0] * processes, "\n".join(output.read_text() for output in outputs)
+    return outputs[0].read_text()
 
 
 SPIKY = {  # a run with Adafactor, and what goes wrong in it

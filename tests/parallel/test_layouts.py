@@ -8,9 +8,9 @@ from tests.parallel.conftest import run_worker
 def test_every_layout_is_plain_torch_and_any_goes_on_from_any_checkpoint(tmp_path):
     """In float64: losses, gradients, clip norm and weights of every gate, both optimizers, ZeRO 1 and 2, recomputation,
     a shared vocabulary; checkpoints bit by bit."""
-    assert run_worker("layouts_worker.py", tmp_path, str(tmp_path), world=4).endswith("adamw\nadafactor\ndone\n")
+    assert run_worker("layouts_worker.py", tmp_path, str(tmp_path), processes=4).endswith("adamw\nadafactor\ndone\n")
 
 
 @pytest.mark.long
 def test_every_gate_under_every_layout(tmp_path):
-    assert run_worker("layouts_worker.py", tmp_path, str(tmp_path), "every", world=4).endswith("done\n")
+    assert run_worker("layouts_worker.py", tmp_path, str(tmp_path), "every", processes=4).endswith("done\n")
