@@ -163,6 +163,8 @@ def test_checkpoints_of_the_plan():
 def test_options():
     config = parse(["worlds=[1,2]", "gates=[top2]", "precisions=[float64]", "steps=3"])
     assert config == VerifyConfig(worlds=[1, 2], gates=["top2"], precisions=["float64"], steps=3)
+    config = parse(["layouts=[gshard]", "resume=false"])
+    assert config == VerifyConfig(layouts=["gshard"], resume=False)
     for argument, message in {
         "steps": "'steps' is not key=value",
         "step=3": "did you mean steps",
