@@ -140,7 +140,8 @@ def _resumed_rows(jobs: Sequence[tuple[int, VerifyJob]]) -> "Iterator[tuple[Row,
 def _launch(job: VerifyJob, world: int) -> None:
     """All of it in one launch."""
     resumed = sum(len(target.sources) for target in job.targets)
-    title = f"{world} process{'es' if world > 1 else ''}: {len(job.cases)} runs, {resumed} checkpoints"
+    what = [f"{number} {name}" for number, name in ((len(job.cases), "runs"), (resumed, "resumptions")) if number]
+    title = f"{world} process{'es' if world > 1 else ''}: {', '.join(what)}"
     print(f"{title} …", file=sys.stderr, flush=True)
     directory = Path(job.out) / f"world-{world}"
     launch(WORKER, asdict(job), directory=directory, processes=world, threads=1, title=title)

@@ -92,6 +92,7 @@ class EngineRun:
             precision=case.precision,
         )
         self.engine.train()
+        self._state: dict[str, Tensor] = {}  # for `load`, over and over
 
     def steps(self, first: int, last: int, stop: StopRequest, checkpoints: Mapping[int, Path] | None = None) -> Outcome:
         """checkpoints: where to save one, by step. A collective, as is `load`."""
@@ -109,9 +110,9 @@ class EngineRun:
     def load(self, directory: Path) -> None:
         """A checkpoint, and nothing stays of what was."""
         self.engine.resume(read_state(directory)["engine"])
-        state = self.engine.state()
-        load(directory, state)
-        self.engine.load(state)
+        self._state = self._state or self.engine.state()
+        load(directory, self._state)
+        self.engine.load(self._state)
 
     def _step(self, number: int, outcome: Outcome, *, note: bool) -> None:
         """note: its gradients."""
