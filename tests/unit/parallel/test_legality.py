@@ -58,7 +58,7 @@ NO_BASELINES = "baselines.tiers=[]"
         ),
         (
             ["batch.groups_per_step=3"],
-            r"groups_per_step=3 \(G of x_GSM\) .* processes=2; choose 2 or 4, or a number of processes that divides 3$",
+            r"groups_per_step=3 \(G of x_GSM\) .*processes=2; choose 2 or 4, or a number of processes that divides 3$",
         ),
         (
             [*CUT, "runtime.processes=8", "batch.groups_per_step=6"],
