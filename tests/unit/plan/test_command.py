@@ -15,7 +15,6 @@ from pipeline.plan.command import answer, plan
 from pipeline.plan.config import load_plan, published
 from pipeline.plan.spread import PRESETS
 
-T_96L = ["gshard/t_96l", "published"]
 DEEP, SMALL = "gshard/moe_2048e_36l", "gshard/moe_128e_12l"
 
 
@@ -117,14 +116,17 @@ def test_keys_of_train_are_taken_too():
 
 def test_recipes_side_by_side_with_what_was_published():
     """What does not fit is shown as the nearest that does on as many cores; T(96L) has fewer groups than cores."""
-    text = printed(f"recipes=[{DEEP},gshard/moe_128e_36l,gshard/t_96l,mesh_tf/ff_2048]", "devices=paper")
+    rematerialised = "gshard/moe_128e_36l"
+    text = printed(f"recipes=[gshard/moe_512e_12l,{rematerialised},gshard/t_96l,mesh_tf/ff_2048]", "devices=paper")
     rows = [line.split() for line in text.splitlines()]
-    assert [row[0] for row in rows[1:7]] == [DEEP, "published", "gshard/moe_128e_36l", "published", *T_96L]
-    assert rows[2] == ["published", "2048", "600G", "0.72", "22.4", "4.0"]
-    assert rows[3][1:6] == ["128", "128", "1", "1", "all"]
+    names = ["gshard/moe_512e_12l", "published", rematerialised, "published", "gshard/t_96l", "published"]
+    assert [row[0] for row in rows[1:7]] == names
+    assert rows[2] == ["published", "512", "50.0G", "3.28", "4.9", "3.5"]
+    assert rows[3][1:5] == ["128", "128", "1", "1"]
+    assert rows[3][5] != "none"
     assert rows[5][1:4] == ["2048", "1", "4"]
     assert not any("!" in row for row in rows)
-    assert rows[7][:8] == ["gshard/moe_128e_36l,", *["gshard", "ep", "128", "ZeRO", "1,", "none,", "does"]]
+    assert f"\n{rematerialised}, gshard ep 128 ZeRO 1, none, does not fit: activations: " in text
     assert text.splitlines()[-1].startswith("mesh_tf/ff_2048: devices=paper: nothing is published of")
 
 
