@@ -33,39 +33,64 @@ class Asked:
     spread: Spread
 
 
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What is said, as text and for JSON, and the plans of the figure by what their bars are called."""
+
+    text: str
+    values: dict[str, Any]
+    bars: Mapping[str, Found]
+    title: str
+
+
 def plan(config: PlanConfig) -> None:
-    """Print it, and draw it. Raises ValueError with the nearest legal number where something does not divide."""
+    """Print it, and draw it: to `out`, or where nothing is asked for but text to a file below runs/plan."""
+    found = answer(config)
+    say(json.dumps(found.values, indent=1) if config.format == "json" else found.text)
+    if not config.out and config.format == "json":
+        return
+    from eval.figure_style import save_figure
+    from pipeline.plan.plot import Bar, plot
+
+    name = f"{config.what}-{config.devices or PAPER}x{config.device.name}{'-search' if config.search else ''}"
+    name = re.sub(r"[^\w.-]+", "-", name)
+    path = Path(config.out or ROOT / "runs" / "plan" / f"{name}.png")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    bars = [Bar.of(label, each.plan) for label, each in found.bars.items()]
+    save_figure(plot(bars, found.title), path.with_suffix(""), [path.suffix[1:]])
+    if config.format == "text":
+        say(f"figure: {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}")
+
+
+def answer(config: PlanConfig) -> Answer:
+    """Raises ValueError with the nearest legal number where something does not divide."""
     if config.search:
-        _search(config)
-    elif len(config.recipes) > 1:
-        _side_by_side(config)
-    else:
-        _single(config)
+        return _search(config)
+    return _side_by_side(config) if len(config.recipes) > 1 else _single(config)
 
 
-def _single(config: PlanConfig) -> None:
+def _single(config: PlanConfig) -> Answer:
     asked = _asked(config.recipes[0], config)
-    found = _found(asked.workload, asked.spread, config)
-    problem = misfit(found.plan.memory)
-    better = nearest_fit(asked.workload, asked.spread, config.device) if problem else None
-    if config.format == "json":
-        nearest = command(config, asked.workload, better) if better else None
-        said = {"does_not_fit": problem, "nearest": nearest} if problem else {}
-        say(json.dumps({**_entry(found), **said}, indent=1))
+    workload, spread = asked.workload, asked.spread
+    found = _found(workload, spread, config)
+    values, lines = _entry(found), [table.plan_text(found), ""]
+    if problem := misfit(found.plan.memory):
+        better = nearest_fit(workload, spread, config.device)
+        nearest = command(config, workload, better) if better else None
+        values |= {"does_not_fit": problem, "nearest": nearest}
+        lines += [f"does not fit: {problem}", f"nearest that fits: {nearest or 'none; make groups smaller'}"]
     else:
-        say(table.plan_text(found))
-        if better:
-            say(f"\ndoes not fit: {problem}\nnearest that fits: {command(config, asked.workload, better)}")
-        elif problem:
-            say(f"\ndoes not fit: {problem}\nnothing near it fits either; make groups smaller (batch.shapes)")
-        else:
-            say(f"\nto train so: {training(config, asked.workload, asked.spread)}")
-    others = [_found(asked.workload, replace(asked.spread, recompute=each), config) for each in RECOMPUTE]
-    bars = {f"recompute\n{each.spread.recompute}": each for each in others}
-    _draw(config, bars, f"{asked.workload.recipe} on {asked.spread.devices} x {config.device.name}")
+        lines.append(f"to train so: {training(config, workload, spread)}")
+    others = [_found(workload, replace(spread, recompute=each), config) for each in RECOMPUTE]
+    return Answer(
+        text="\n".join(lines),
+        values=values,
+        bars={f"recompute\n{each.spread.recompute}": each for each in others},
+        title=f"{workload.recipe} on {spread.devices} x {config.device.name}",
+    )
 
 
-def _side_by_side(config: PlanConfig) -> None:
+def _side_by_side(config: PlanConfig) -> Answer:
     """What does not fit as it is asked for is shown as the nearest that does on as many devices."""
     found, entries, notes = list[Found](), list[dict[str, Any]](), list[str]()
     for recipe in config.recipes:
@@ -84,37 +109,38 @@ def _side_by_side(config: PlanConfig) -> None:
         entries.append(_entry(each))
     if not found:
         raise ValueError("\n".join(notes))
-    if config.format == "json":
-        say(json.dumps({"plans": entries}, indent=1))
-    else:
-        say("\n".join([table.comparison_text(found), *notes]))
-    bars = {f"{each.workload.recipe}\n{each.spread.devices} devices": each for each in found}
-    _draw(config, bars, f"{config.what} on {config.device.name}")
+    return Answer(
+        text="\n".join([table.comparison_text(found), *notes]),
+        values={"plans": entries},
+        bars={f"{each.workload.recipe}\n{each.spread.devices} devices": each for each in found},
+        title=f"{config.what} on {config.device.name}",
+    )
 
 
-def _search(config: PlanConfig) -> None:
+def _search(config: PlanConfig) -> Answer:
     asked = _asked(config.recipes[0], config, check_it=False)
     workload, devices = asked.workload, asked.spread.devices
     result = search(workload, devices, config.device, {**PRESETS, asked.spread.name: asked.spread.table})
     if not result.found:
+        check(workload, asked.spread)
         least = nearest_fit(workload, asked.spread, config.device)
         where = f"; nearest that does: {command(config, workload, least)}" if least else ""
-        check(workload, asked.spread)
         raise ValueError(f"devices={devices}: none of {result.legal} layouts fits{where}")
     best = result.found[0]
     shown = [*result.found[: config.top], *[each for each in result.other if each.rank < best.rank][:OTHERS]]
     shown.sort(key=lambda each: each.rank)
-    if config.format == "json":
-        say(json.dumps({"plans": [{**_entry(each), "own_groups": each.own} for each in shown]}, indent=1))
-    else:
-        fit = f"{len(result.found)} of {result.legal} layouts fit"
-        say(f"{workload.recipe} on {devices} x {config.device.name}, {workload.precision}: {fit}; the best of them\n")
-        say(table.search_text(shown))
-        if not all(each.own for each in shown):
-            say("* groups of another size, at the same tokens a step, are another recipe: gates act by group")
-        say(f"\nbest of this recipe: {command(config, workload, best.spread)}")
-    bars = {f"{number}: {table.short(each.spread)}": each for number, each in enumerate(shown, 1)}
-    _draw(config, bars, f"{workload.recipe} on {devices} x {config.device.name}: the best layouts")
+    fit = f"{len(result.found)} of {result.legal} layouts fit"
+    lines = [f"{workload.recipe} on {devices} x {config.device.name}, {workload.precision}: {fit}; the best of them"]
+    lines += ["", table.search_text(shown)]
+    if not all(each.own for each in shown):
+        lines.append("* groups of another size, at the same tokens a step, are another recipe: gates act by group")
+    lines += ["", f"best of this recipe: {command(config, workload, best.spread)}"]
+    return Answer(
+        text="\n".join(lines),
+        values={"plans": [{**_entry(each), "own_groups": each.own} for each in shown]},
+        bars={f"{number}: {table.short(each.spread)}": each for number, each in enumerate(shown, 1)},
+        title=f"{workload.recipe} on {devices} x {config.device.name}: the best layouts",
+    )
 
 
 def command(config: PlanConfig, workload: Workload, spread: Spread) -> str:
@@ -202,21 +228,3 @@ def _found(workload: Workload, spread: Spread, config: PlanConfig) -> Found:
 def _entry(found: Found) -> dict[str, Any]:
     said = published(found.workload.recipe)
     return {**found.plan.to_json(), **({"published": said} if said else {})}
-
-
-def _draw(config: PlanConfig, plans: Mapping[str, Found], title: str) -> None:
-    """To `out`, or a file of a name that says what it is; with JSON only where it is asked for."""
-    if not config.out and config.format == "json":
-        return
-    from eval.figure_style import save_figure
-    from pipeline.plan.plot import Bar, plot
-
-    bars = [Bar.of(label, found.plan) for label, found in plans.items()]
-    name = f"{config.what}-{config.devices or PAPER}x{config.device.name}{'-search' if config.search else ''}"
-    name = re.sub(r"[^\w.-]+", "-", name)
-    path = Path(config.out or ROOT / "runs" / "plan" / f"{name}.png")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_figure(plot(bars, title), path.with_suffix(""), [path.suffix[1:]])
-    if config.format == "text":
-        shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-        say(f"figure: {shown}")

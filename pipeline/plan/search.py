@@ -81,8 +81,8 @@ def misfit(found: Memory) -> str:
     for part in HELD:
         size = getattr(found, part)
         if size > left:
-            after = f" are left after {', '.join(before)}" if before else ""
-            return f"{part}: {gib(size)} GiB, of {gib(found.available)} GiB {gib(left)}{after}"
+            after = f" after {', '.join(before)}" if before else ""
+            return f"{part}: {gib(size)} GiB, but {gib(left)} of {gib(found.available)} GiB are left{after}"
         left -= size
         if size:
             before.append(part)

@@ -119,10 +119,10 @@ def test_the_first_thing_that_does_not_fit():
     sizes = {"weights": 10, "gradients": 20, "optimizer": 30, "buffers": 5, "activations": 40}
     found = Memory(phase="backward", resident=1 * 2**30, available=80 * 2**30, **gibs(sizes))
     assert misfit(found) == (
-        "activations: 40.0 GiB, of 80.0 GiB 14.0 are left after resident, weights, gradients, optimizer, buffers"
+        "activations: 40.0 GiB, but 14.0 of 80.0 GiB are left after resident, weights, gradients, optimizer, buffers"
     )
-    assert misfit(replace(found, available=25 * 2**30)).startswith("gradients: 20.0 GiB, of 25.0 GiB 14.0 are left")
-    assert misfit(replace(found, resident=0, available=2**30)) == "weights: 10.0 GiB, of 1.0 GiB 1.0"
+    assert misfit(replace(found, available=25 * 2**30)).startswith("gradients: 20.0 GiB, but 14.0 of 25.0 GiB are left")
+    assert misfit(replace(found, resident=0, available=2**30)) == "weights: 10.0 GiB, but 1.0 of 1.0 GiB are left"
     assert misfit(replace(found, available=106 * 2**30)) == ""
 
 
