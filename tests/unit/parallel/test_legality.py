@@ -2,11 +2,13 @@
 several processes compute is said, with the factor."""
 
 import logging
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
-from pipeline.config import PLACE, load_config
+from pipeline.config import PLACE, ROOT, load_config
 from pipeline.corpus.languages import LangPair
 from pipeline.model.flops import forward_flops, forward_parts
 from pipeline.parallel.config import layout_of
@@ -33,6 +35,10 @@ NO_BASELINES = "baselines.tiers=[]"
         (
             ["layout=model", "runtime.ep=1", "runtime.processes=3", "runtime.mp=3", "model.ffn_dim=1024"],
             r"model.ffn_dim=1024 \(H of wi_MH\) is not divisible by runtime.mp=3, the axis model; choose 1023 or 1026",
+        ),
+        (
+            [*CUT, "regularizer=[cmr]", "model.moe.every=1", "model.ffn_dim=767"],  # of the shared network
+            r"model.ffn_dim=767 \(H of wi_MH\) .* choose 766 or 768",
         ),
         ([*CUT, "model.moe.expert_dim=383"], r"expert_dim=383 \(H of wi_EMH\) .* choose 382 or 384"),
         ([*CUT, "vocab.target_size=4001"], r"vocab.target_size=4001 \(V of embedding_VM\) .* choose 4000 or 4002"),
@@ -83,7 +89,15 @@ def test_what_cannot_be_cut_is_named_with_its_remedy(overrides, message):
         load_config([*overrides, NO_BASELINES])
 
 
-@pytest.mark.parametrize("overrides", [CUT, [*CUT, "runtime.processes=4", "runtime.ep=2"], [*FOUR, "model.heads=8"]])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        CUT,
+        [*CUT, "runtime.processes=4", "runtime.ep=2"],
+        [*FOUR, "model.heads=8"],
+        [*CUT, "model.moe.every=1", "model.ffn_dim=767"],  # there is no such network
+    ],
+)
 def test_what_can_be_cut_changes_nothing_else(overrides):
     """Baselines neither: a bilingual model has one process, whatever its sizes."""
     config = load_config(overrides)
@@ -110,6 +124,11 @@ def test_a_vocabulary_that_its_text_made_smaller_is_held_against_the_layout_too(
         check_vocabulary(layout, config.vocab, source_size=2997, target_size=1000)
     whole = load_config([])
     check_vocabulary(layout_of(whole.layout, whole.runtime), whole.vocab, source_size=2997, target_size=999)
+
+
+def test_it_is_known_without_torch():
+    code = "import sys, pipeline.config, pipeline.parallel.legality; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
 def said(caplog, *overrides):
