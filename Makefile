@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup train sweep status data baselines backtranslate translate serve prune distill export score report config \
-	verify bench check format test test-full clean
+	verify plan bench check format test test-full clean
 
 # Settings of `make train`, `data`, `baselines` and `config`; what is empty is left to the recipe.
 # CORPUS: a directory (then all of its pairs, unless LANG_PAIRS names some) or a name in configs/corpus, whose files
@@ -49,8 +49,17 @@ TGT        ?=
 # Setting of `make report`: finished runs, names below runs/ or directories, [label=]name; NAME is the comparison's.
 RUNS       ?=
 
-# Settings of `make export`, beside ARGS; NAME is the finished run.
-FORMAT     ?= huggingface
+# Setting of `make export` (huggingface, ctranslate2) and `make plan` (text, json).
+FORMAT     ?=
+
+# Settings of `make plan`, beside RECIPE (several, or a folder of recipes/), LAYOUT, FORMAT, OUT and ARGS.
+DEVICES    ?=
+DEVICE     ?=
+MP         ?=
+EP         ?=
+ZERO       ?=
+RECOMPUTE  ?=
+SEARCH     ?=
 
 # Setting of `make bench`.
 BENCH      ?= moe
@@ -78,9 +87,14 @@ SWEEP := $(if $(EXPERIMENT),experiment=$(EXPERIMENT),recipes=$(call list,$(RECIP
 BACK  := $(if $(NAME),'run="$(NAME)"') $(if $(TEXT),'text="$(TEXT)"') $(if $(LICENCE),'licence="$(LICENCE)"') \
 	$(if $(CITATION),'citation="$(CITATION)"') $(if $(OUT),'out="$(OUT)"') $(WHERE) $(ARGS)
 LINES := $(if $(NAME),'run="$(NAME)"') $(if $(PAIR),'pair="$(PAIR)"') $(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
-EXPORT := $(if $(NAME),'run="$(NAME)"') $(if $(OUT),'out="$(OUT)"') format=$(FORMAT) $(ARGS)
+EXPORT := $(if $(NAME),'run="$(NAME)"') $(if $(OUT),'out="$(OUT)"') format=$(or $(FORMAT),huggingface) $(ARGS)
 PRUNE := $(if $(NAME),'run="$(NAME)"') $(if $(PAIR),'pairs=[$(call list,$(PAIR))]') $(if $(KEEP),keep=$(KEEP)) \
 	$(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
+
+PLAN  := 'recipes=[$(call list,$(RECIPE))]' $(if $(DEVICES),devices=$(DEVICES)) \
+	$(if $(DEVICE),'device=$(call quoted,$(DEVICE))') $(if $(LAYOUT),layout=$(LAYOUT)) $(if $(MP),mp=$(MP)) \
+	$(if $(EP),ep=$(EP)) $(if $(ZERO),zero_stage=$(ZERO)) $(if $(RECOMPUTE),recompute=$(RECOMPUTE)) \
+	$(if $(SEARCH),search=true) $(if $(FORMAT),format=$(FORMAT)) $(if $(OUT),'out="$(OUT)"') $(ARGS)
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -100,6 +114,8 @@ help: ## list the targets
 	@echo '    NAME=finished OUT=data/artifacts/mine FORMAT=huggingface'
 	@echo '  of prune and distill:'
 	@echo '    NAME=finished PAIR=de-en KEEP=0.5     NAME=finished LANG_PAIRS="de-en fr-en" OUT=data/mine'
+	@echo '  of plan:'
+	@echo '    RECIPE=gshard/moe_2048e_36l DEVICES=256 DEVICE=h100 LAYOUT=model MP=2 EP=64 ZERO=2 RECOMPUTE=layers SEARCH=1'
 
 setup: $(READY) ## create .venv and install the pinned dependencies (the other targets do it themselves)
 
@@ -154,6 +170,9 @@ config: $(READY) ## print the resolved configuration of a run
 
 verify: $(READY) ## the same batches on 1, 2 and 4 processes against plain torch (minutes)
 	@$(BIN)/python -m pipeline verify $(ARGS)
+
+plan: $(READY) ## what RECIPE needs, how fast it trains and what it costs on DEVICES=256 DEVICE=h100 (docs/plan.md)
+	@$(BIN)/python -m pipeline plan $(PLAN)
 
 bench: $(READY) ## measure against other implementations: BENCH=moe, train, data or decode, ARGS="--quick"
 	@bench/setup.sh $(BENCH)

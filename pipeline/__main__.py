@@ -30,6 +30,7 @@ targets:
   export         a finished run as a model of transformers or CTranslate2; its keys: docs/export.md
   prune          the experts that pairs of a finished run use, and scores before and after; its keys: docs/pruning.md
   distill        source text, translated by a finished run, as a corpus for a student; its keys: docs/distillation.md
+  plan           memory, time and cost of a recipe on devices that need not be there; its keys: docs/plan.md
   config         print the resolved configuration and stop
   verify         the same batches on 1, 2 and 4 processes against plain torch; its keys: docs/verify.md
 
@@ -50,7 +51,7 @@ class Interrupted(BaseException):
 
 asked: list[int] = []  # the signal that asked this process to stop
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-SAVE_NOTHING = ("translate", "serve", "status")  # targets that just end
+SAVE_NOTHING = ("translate", "serve", "status", "plan")  # targets that just end
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -74,6 +75,7 @@ def main(arguments: Sequence[str]) -> int:
         "export": export,
         "prune": prune_experts,
         "distill": distill_run,
+        "plan": plan_recipes,
         "config": show_config,
         "verify": verify_topologies,
     }
@@ -172,6 +174,13 @@ def distill_run(overrides: list[str]) -> None:
     from pipeline.distillation import distill, load_distillation
 
     distill(load_distillation(overrides))
+
+
+def plan_recipes(overrides: list[str]) -> None:
+    from pipeline.plan.command import plan
+    from pipeline.plan.config import load_plan
+
+    plan(load_plan(overrides))
 
 
 def show_config(overrides: list[str]) -> None:

@@ -14,7 +14,8 @@ from pipeline.decode.search import max_length
 from pipeline.model.conditional import Conditional
 from pipeline.model.config import ModelConfig
 from pipeline.model.routers import Router
-from pipeline.model.transformer import FIRST_POSITION, Transformer, sinusoids
+from pipeline.model.transformer import Transformer
+from pipeline.parallel.build import materialize
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import partition
 from pipeline.parallel.weights import load_weights, read_state, shapes_of
@@ -43,11 +44,7 @@ def load_model(
     kept = cut(model, Pruning.read(Path(experts)).experts) if experts else {}
     if mesh is not None:
         partition(model, mesh)
-    model.to_empty(device=device)
-    if vocabulary.shared:  # to_empty unties
-        model.source_embedding_VM = model.target_embedding_VM
-    max_positions = max(longest, max_length(longest, config))
-    model.positions = sinusoids(max_positions + FIRST_POSITION, model.config.dim).to(device)
+    materialize(model, max_positions=max(longest, max_length(longest, config)), device=device)
     load_weights(choose(checkpoints, config), model, mesh, kept)
     set_precision(model, config.precision)
     return model.eval()

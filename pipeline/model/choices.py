@@ -3,6 +3,7 @@
 G groups, S tokens of a group, E experts, K choices of a token.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -48,7 +49,7 @@ def top_k(score_GSE: Tensor, k: int) -> Tensor:
 
 def masked_sum(value_GSE: Tensor, valid_GS: Tensor) -> Tensor:
     """Sum over the real tokens of each group, [G, E], as a matmul, which keeps no copy of its input."""
-    with torch.autocast(value_GSE.device.type, enabled=False):  # a matmul is what autocast would round
+    with outside_autocast(value_GSE):  # a matmul is what autocast would round
         return (valid_GS.to(value_GSE.dtype).unsqueeze(1) @ value_GSE).squeeze(1)
 
 
@@ -75,3 +76,10 @@ def check_capacity(capacity: int | None) -> None:
 def at_least_float32(x: Tensor) -> Tensor:
     """float32, or float64 where it is that already."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def outside_autocast(x: Tensor) -> AbstractContextManager[None]:
+    """What is computed inside keeps its dtype; torch's meta device knows no autocast."""
+    device = x.device.type
+    available = torch.amp.is_autocast_available(device)
+    return torch.autocast(device, enabled=False) if available else nullcontext()

@@ -6,7 +6,7 @@ G groups, S tokens of a group, M model.
 import torch
 from torch import Tensor, nn
 
-from pipeline.model.choices import at_least_float32, masked_sum
+from pipeline.model.choices import at_least_float32, masked_sum, outside_autocast
 from pipeline.model.config import ConditionalConfig
 from pipeline.model.feed_forward import FeedForward
 
@@ -29,7 +29,7 @@ class Conditional(nn.Module):
 
     def gate(self, x_GSM: Tensor, valid_GS: Tensor) -> tuple[Tensor, Tensor]:
         """g(x) [G, S], in float32, and the budget loss of each group [G]."""
-        with torch.autocast(x_GSM.device.type, enabled=False):
+        with outside_autocast(x_GSM):
             gate_GS = torch.sigmoid(at_least_float32(x_GSM) @ self.wc_M)
         budget_GS1 = (gate_GS - self.config.budget).abs().unsqueeze(-1)
         budget_G = masked_sum(budget_GS1, valid_GS).squeeze(-1) / valid_GS.sum(dim=1).clamp(min=1)

@@ -194,8 +194,9 @@ def feed_forward_ragged(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_
 def compute_dtype(rows_XM: Tensor) -> torch.dtype:
     """What a Linear would compute in: autocast's dtype where it is on, but float64 stays."""
     device = rows_XM.device.type
-    autocast = torch.is_autocast_enabled(device) and rows_XM.dtype != torch.float64
-    return torch.get_autocast_dtype(device) if autocast else rows_XM.dtype
+    if rows_XM.dtype == torch.float64 or not torch.amp.is_autocast_available(device):
+        return rows_XM.dtype
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else rows_XM.dtype
 
 
 def counts_on_host(counts_E: Tensor, num_rows: int) -> list[int]:

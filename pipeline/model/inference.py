@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.model.choices import at_least_float32, top_k
+from pipeline.model.choices import at_least_float32, outside_autocast, top_k
 from pipeline.model.dispatch import combine, dispatch
 from pipeline.model.feed_forward import FeedForward
 from pipeline.model.gating import shares
@@ -42,7 +42,7 @@ def feed_forward(layer: Layer, y_TM: Tensor, live_T: Tensor | None) -> Tensor:
 def choose_route(network: MoE, y_TM: Tensor, live_T: Tensor) -> Route:
     """Where the router sends the tokens; for gates that have only to compare scores, without their bookkeeping."""
     router, y_TM = network.router, at_least_float32(y_TM)
-    with torch.autocast(y_TM.device.type, enabled=False):
+    with outside_autocast(y_TM):
         if not isinstance(router, Top1Router | Top2Router | DroplessRouter):
             tokens = Tokens.of_mask(live_T.unsqueeze(1))
             routing: Routing = router(y_TM.unsqueeze(0), tokens)

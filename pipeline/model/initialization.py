@@ -3,6 +3,11 @@
 So they do not depend on the order of construction, on the number of processes, or on how experts are cut.
 """
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -11,28 +16,61 @@ from pipeline.model.noise import generator
 ROUTER_SCALE = 0.1  # small router logits at first: near-uniform gates
 
 
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Of a parameter that is cut: the shape of the whole, and where this part of it begins."""
+
+    shape: tuple[int, ...]
+    starts: tuple[int, ...]
+
+    def of_expert(self) -> "Part":
+        """Of one expert of a stack."""
+        return Part(shape=self.shape[1:], starts=self.starts[1:])
+
+
 @torch.no_grad()
-def initialize(model: nn.Module, seed: int) -> None:
+def initialize(model: nn.Module, seed: int, parts: Mapping[str, Part] | None = None) -> None:
     """Glorot-uniform projections, embeddings with standard deviation M^-0.5, norms at 1 and 0, biases none; zero for
-    what a module lists as `zero_initialized`."""
+    what a module lists as `zero_initialized`.
+
+    parts: of parameters that the model has a part of, by name; it gets what the whole would have there. Of experts
+    no others are drawn, other parameters whole, one at a time.
+    """
+    parts = parts or {}
     for name, parameter in model.named_parameters():
         prefix, _, leaf = name.rpartition(".")
-        if leaf in getattr(model.get_submodule(prefix), "zero_initialized", ()):
-            nn.init.zeros_(parameter)
-        elif leaf == "threshold_E":
-            nn.init.constant_(parameter, 1.0 / len(parameter))
-        elif leaf in ("weight", "bias"):  # LayerNorm
-            nn.init.constant_(parameter, 1.0 if leaf == "weight" else 0.0)
-        elif leaf.endswith("_VM"):
-            parameter.normal_(0.0, parameter.shape[1] ** -0.5, generator=generator(seed, name))
-        elif leaf == "wg_EM":
-            parameter.normal_(0.0, ROUTER_SCALE * parameter.shape[1] ** -0.5, generator=generator(seed, name))
-        elif leaf in ("wi_EMH", "wo_EHM"):
-            for expert, weight in enumerate(parameter):
-                _glorot(weight, weight.shape[0], weight.shape[1], generator(seed, name, expert))
+        part = parts.get(name, Part(shape=tuple(parameter.shape), starts=(0,) * parameter.dim()))
+        if leaf in ("wi_EMH", "wo_EHM"):
+            for expert, weight in enumerate(parameter, start=part.starts[0]):
+                _fill(weight, part.of_expert(), partial(_expert, source=generator(seed, name, expert)))
         else:
-            fan_in, fan_out = _fans(leaf, parameter)
-            _glorot(parameter, fan_in, fan_out, generator(seed, name))
+            zero = leaf in getattr(model.get_submodule(prefix), "zero_initialized", ())
+            _fill(parameter, part, nn.init.zeros_ if zero else partial(_draw, leaf, source=generator(seed, name)))
+
+
+def _fill(into: Tensor, part: Part, draw: Callable[[Tensor], Any]) -> None:
+    whole = into if part.shape == into.shape else into.new_empty(part.shape)
+    draw(whole)
+    if whole is not into:
+        into.copy_(whole[tuple(slice(s, s + n) for s, n in zip(part.starts, into.shape, strict=True))])
+
+
+def _expert(weight: Tensor, *, source: torch.Generator) -> None:
+    _glorot(weight, weight.shape[0], weight.shape[1], source)
+
+
+def _draw(leaf: str, weight: Tensor, *, source: torch.Generator) -> None:
+    if leaf == "threshold_E":
+        nn.init.constant_(weight, 1.0 / len(weight))
+    elif leaf in ("weight", "bias"):  # LayerNorm
+        nn.init.constant_(weight, 1.0 if leaf == "weight" else 0.0)
+    elif leaf.endswith("_VM"):
+        weight.normal_(0.0, weight.shape[1] ** -0.5, generator=source)
+    elif leaf == "wg_EM":
+        weight.normal_(0.0, ROUTER_SCALE * weight.shape[1] ** -0.5, generator=source)
+    else:
+        fan_in, fan_out = _fans(leaf, weight)
+        _glorot(weight, fan_in, fan_out, source)
 
 
 def _fans(leaf: str, parameter: Tensor) -> tuple[int, int]:

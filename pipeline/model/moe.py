@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from pipeline.model.choices import at_least_float32
+from pipeline.model.choices import at_least_float32, outside_autocast
 from pipeline.model.conditional import Conditional
 from pipeline.model.config import MoEConfig
 from pipeline.model.dispatch import combine, dispatch
@@ -99,7 +99,7 @@ class MoE(nn.Module):
 
     def forward(self, x_GSM: Tensor, tokens: Tokens) -> tuple[Tensor, MoEStatistics]:
         # the gate is float32 whatever the rest is
-        with torch.autocast(x_GSM.device.type, enabled=False), self.decisions:
+        with outside_autocast(x_GSM), self.decisions:
             routing: Routing = self.router(at_least_float32(x_GSM), tokens)
         losses = dict(routing.decision.losses)
         if self.conditional is not None:

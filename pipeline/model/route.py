@@ -80,7 +80,7 @@ def selected_route(
     token_X = token_X.masked_fill(~filled_X, num_tokens)
     row_N = token_X.argsort(stable=True)  # empty rows come last, as void assignments of the last token
     weight_X = weight_X * filled_X
-    load = torch.bincount(token_X, minlength=num_tokens + 1)[:num_tokens]
+    load = token_X.new_zeros(num_tokens + 1).scatter_add_(0, token_X, torch.ones_like(token_X))[:num_tokens]
     return Route(
         row_N=row_N,
         live_N=filled_X[row_N].to(weight_X.dtype),

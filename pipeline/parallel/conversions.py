@@ -12,7 +12,11 @@ from torch import Tensor
 
 
 class Enter(torch.autograd.Function):
-    """The tensor itself; its gradient is summed."""
+    """The tensor itself; its gradient is summed in place.
+
+    That is safe because what is entered goes into products and gathers alone: their backward passes make gradients of
+    their own, which nobody else has. A copy would cost between a fifth of a gloo all-reduce and as much as one.
+    """
 
     @staticmethod
     def forward(ctx: Any, whole: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -25,10 +29,12 @@ class Enter(torch.autograd.Function):
 
 
 class Leave(torch.autograd.Function):
-    """The sum of every process's tensor; its gradient is passed on."""
+    """The sum of every process's tensor, in its place; its gradient is passed on."""
 
     @staticmethod
-    def forward(_ctx: Any, share: Tensor, group: dist.ProcessGroup) -> Tensor:
+    def forward(ctx: Any, share: Tensor, group: dist.ProcessGroup) -> Tensor:
+        if share.is_contiguous():
+            ctx.mark_dirty(share)
         return _summed(share, group)
 
     @staticmethod
@@ -43,12 +49,12 @@ def enter(whole: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 def leave(share: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Out of it: the sum of all parts."""
+    """Out of it: the sum of all parts. Overwrites `share`."""
     left: Tensor = Leave.apply(share, group)  # type: ignore[no-untyped-call]
     return left
 
 
 def _summed(tensor: Tensor, group: dist.ProcessGroup) -> Tensor:
-    total = tensor.clone(memory_format=torch.contiguous_format)  # autograd may use the tensor again
+    total = tensor.contiguous()  # collectives take no others
     dist.all_reduce(total, group=group)
     return total

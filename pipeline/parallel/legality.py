@@ -57,11 +57,12 @@ def check_sizes(layout: Layout, *, model: ModelConfig, batch: BatchConfig, vocab
     for size in _sizes(model, batch, vocab):
         parts = layout.parts(layout.table.get(size.letter, ()))
         if size.value % parts:
-            choices = [str(n) for n in _nearest(size, parts)]
-            choices += [f"processes that divide {size.value}"] if size.letter == "G" or not choices else []
+            nearest = " or ".join(str(n) for n in _nearest(size, parts))
+            others = f"a number of processes that divides {size.value}"
+            remedy = f"{nearest}, or {others}" if nearest and size.letter == "G" else nearest or others
             raise ValueError(
                 f"{size.key}={size.value} ({size.letter} of {size.tensor}) is not divisible by "
-                f"{_divisor(layout, size.letter)}; choose {' or '.join(choices)}"
+                f"{_divisor(layout, size.letter)}; choose {remedy}"
             )
 
 

@@ -46,8 +46,11 @@ class Mesh:
         return self.devices[axes]
 
     def group(self, *axes: str) -> dist.ProcessGroup:
-        """Processes that differ in these axes alone; without axes, of this process. The first time, a collective."""
-        wanted = tuple(axis for axis in AXES if axis in axes)
+        """Processes that differ in these axes alone; without axes, of this process. The first time, a collective.
+
+        The same processes are the same group: of what one bucket holds, the engine reduces all that has one together.
+        """
+        wanted = tuple(axis for axis in AXES if axis in axes and self.size(axis) > 1)
         if wanted not in self._groups:
             devices = self.devices[wanted]._flatten("_".join(wanted)) if wanted[1:] else self.devices
             self._groups[wanted] = devices.get_group(None if wanted[1:] else wanted[0] if wanted else ALONE)

@@ -35,7 +35,7 @@ def load_weights(
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
     rank = 0 if mesh is None else mesh.devices["expert"].get_local_rank()
     cut = expert_parameters(model) if mesh is not None else set()
-    first = {name: rank * len(parameters[name]) for name in cut}
+    first = {name: (rank * len(parameters[name]),) for name in cut}
     for count, directory in enumerate(directories, start=1):
         verify(directory, mesh)
         into = parameters if count == 1 else {name: torch.empty_like(p) for name, p in parameters.items()}
@@ -48,6 +48,15 @@ def load_weights(
         if count > 1:
             for name, mean in parameters.items():
                 mean += into[name].sub_(mean).div_(count)
+
+
+def read_parts(
+    directory: Path, into: Mapping[str, Tensor], first: Mapping[str, Sequence[int]], sources: Mapping[str, str]
+) -> None:
+    """Fill tensors in place by parameter's name. first: where the leading dimensions of one that is a part begin.
+    sources: whose weights each of them gets. Raises ValueError if damaged."""
+    verify(directory)
+    _read(directory, into, first, sources)
 
 
 def read_weights(directory: Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
@@ -67,28 +76,41 @@ def shapes_of(directory: Path) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _read(directory: Path, into: Mapping[str, Tensor], first: Mapping[str, int]) -> None:
-    """Fill tensors in place by parameter's name. first: where in the first dimension a tensor that is a part begins."""
+def _read(
+    directory: Path,
+    into: Mapping[str, Tensor],
+    first: Mapping[str, Sequence[int]],
+    sources: Mapping[str, str] | None = None,
+) -> None:
+    """As `read_parts`; without sources every tensor gets the weights of its own name."""
+    takers: dict[str, list[str]] = {}
+    for name in into:
+        takers.setdefault(name if sources is None else sources[name], []).append(name)
     missing = {name: tensor.numel() for name, tensor in into.items()}
-    for name, offsets, part in _parts(directory):
-        if name not in into:
-            continue
-        tensor = into[name]
-        starts = [first.get(name, 0), *[0] * (tensor.dim() - 1)]
-        shape = part.get_shape()
-        if len(shape) != tensor.dim():
-            raise ValueError(f"checkpoint {directory}: {name} has {len(shape)} dimensions, the model's {tensor.dim()}")
-        here, there = [], []
-        for start, size, offset, length in zip(starts, tensor.shape, offsets, shape, strict=True):
-            begin, end = max(start, offset), min(start + size, offset + length)
-            here.append(slice(begin - start, max(begin, end) - start))
-            there.append(slice(begin - offset, max(begin, end) - offset))
-        target = tensor[tuple(here)]
-        if target.numel():
-            target.copy_(part[tuple(there)])
-            missing[name] -= target.numel()
+    for source, offsets, part in _parts(directory):
+        for name in takers.get(source, ()):
+            tensor = into[name]
+            if (number := len(part.get_shape())) != tensor.dim():
+                raise ValueError(
+                    f"checkpoint {directory}: {source} has {number} dimensions, the model's {tensor.dim()}"
+                )
+            begins = first.get(name, ())
+            missing[name] -= _copy(tensor, [*begins, *[0] * (tensor.dim() - len(begins))], part, offsets)
     if lost := [name for name, number in missing.items() if number]:
         raise ValueError(f"checkpoint {directory} does not hold {', '.join(lost[:3])} as the model has it")
+
+
+def _copy(tensor: Tensor, starts: Sequence[int], part: Any, offsets: Sequence[int]) -> int:
+    """What a tensor and a saved part, which begin there in the whole, have in common; how many elements that is."""
+    here, there = [], []
+    for start, size, offset, length in zip(starts, tensor.shape, offsets, part.get_shape(), strict=True):
+        begin, end = max(start, offset), min(start + size, offset + length)
+        here.append(slice(begin - start, max(begin, end) - start))
+        there.append(slice(begin - offset, max(begin, end) - offset))
+    target = tensor[tuple(here)]
+    if target.numel():
+        target.copy_(part[tuple(there)])
+    return target.numel()
 
 
 def _parts(directory: Path) -> Iterator[tuple[str, list[int], Any]]:

@@ -8,12 +8,14 @@ Bytes are exact, with one exception: where a gate gives experts as many rows as 
 without padding, and of rows that come back an expectation.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from pipeline.model.config import MoEConfig
 from pipeline.model.gate_config import training_capacity
-from pipeline.parallel.layout import AXES
+from pipeline.parallel.layout import AXES, Layout
 from pipeline.plan.shapes import Shape, shapes
 from pipeline.plan.workload import Collective, Kind, Setup, Workload
 
@@ -32,7 +34,8 @@ def model_collectives(workload: Workload, setup: Setup) -> list[Collective]:
 
 
 def engine_collectives(workload: Workload, setup: Setup) -> list[Collective]:
-    """Gradients, updated parameters and the gradient norm, as DeepSpeed 0.19.8 with ZeRO-1 or 2 and our settings do it.
+    """Gradients, updated parameters, the gradient norm and Adafactor's sums, as DeepSpeed 0.19.8 with ZeRO-1 or 2 and
+    our settings do it.
 
     Gradients are all-reduced in buckets, whatever its setting reduce_scatter says: ZeRO-1 after the last micro-batch,
     ZeRO-2 after each. Where a bucket holds both, experts' are reduced apart from the others', since other processes
@@ -40,27 +43,66 @@ def engine_collectives(workload: Workload, setup: Setup) -> list[Collective]:
     order in which backward comes to the parameters, which is here taken to be the reverse of forward's.
     """
     layout, total = setup.layout, _Total()
-    copies = tuple(axis for axis in layout.batch_axes if axis not in layout.table.get("E", ()))
     parts = [shape.part(layout) for shape in shapes(workload)]
-    groups = [
-        ([p for p in parts if not p.expert and len(p.sizes) > 1], layout.batch_axes),
-        ([p for p in parts if not p.expert and len(p.sizes) == 1], layout.batch_axes),
-        ([p for p in parts if p.expert], copies),
-    ]
-    axes = {part.name: axes for members, axes in groups for part in members}
+    groups = _groups(parts, layout)
+    axes = {part.name: group.axes for group in groups for part in group.members}
     if setup.zero_stage == 1:
-        order, times = [part for members, _ in groups for part in members], 1
+        order, times = [part for group in groups for part in group.members], 1
     else:
         order, times = _backward(parts), setup.accumulation(workload)
     for over, elements in _buckets(order, axes):
         total.add("gradients", "all_reduce", over, FLOAT32 * elements, times)
-    for members, over in groups:
-        unit = ALIGNMENT * layout.parts(over)
-        elements = -(-sum(part.elements for part in members) // unit) * unit
-        if elements:
-            total.add("parameters", "all_gather", over, FLOAT32 * elements)
+    for group in groups:
+        unit = ALIGNMENT * layout.parts(group.axes)
+        elements = -(-sum(part.elements for part in group.members) // unit) * unit
+        total.add("parameters", "all_gather", group.axes, FLOAT32 * elements)
+    if workload.optimizer == "adafactor":
+        _adafactor(total, workload, setup)
     total.add("norm", "all_reduce", AXES, 8)
     return total.collectives(setup)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Of the optimizer. axes: whose processes share the reduction of its gradients."""
+
+    members: list[Shape]
+    axes: tuple[str, ...]
+
+
+def _groups(parts: Sequence[Shape], layout: Layout) -> list[_Group]:
+    """In the optimizer's order; none without members."""
+    batch = tuple(axis for axis in layout.batch_axes if layout.sizes[axis] > 1)
+    copies = tuple(axis for axis in batch if axis not in layout.table.get("E", ()))
+    groups = [
+        _Group([p for p in parts if not p.expert and len(p.sizes) > 1], batch),
+        _Group([p for p in parts if not p.expert and len(p.sizes) == 1], batch),
+        _Group([p for p in parts if p.expert], copies),
+    ]
+    return [group for group in groups if group.members]
+
+
+def _adafactor(total: "_Total", workload: Workload, setup: Setup) -> None:
+    """Per group of parameters sums over rows, columns and weights of every matrix, and then over its update: over the
+    processes that hold parts of them."""
+    layout = setup.layout
+    for group in _groups(shapes(workload), layout):
+        matrices = [_matrices(shape, layout) for shape in group.members]
+        cut = {layout.axis(letter) for shape in group.members for letter in "HNV" if letter in shape.letters}
+        axes = tuple(axis for axis in AXES if axis in cut or axis in group.axes)
+        total.add("optimizer", "all_reduce", axes, FLOAT32 * sum(B * (1 + R + C) for B, R, C in matrices))
+        total.add("optimizer", "all_reduce", axes, FLOAT32 * sum(B for B, _, _ in matrices))
+
+
+def _matrices(shape: Shape, layout: Layout) -> tuple[int, int, int]:
+    """B matrices here, R rows and C columns of each; a vector has neither."""
+    if len(shape.sizes) == 1:
+        return 1, 0, 0
+    if shape.expert:
+        _, R, C = shape.sizes
+        return shape.part(layout).sizes[0], R, C
+    split = 1 if shape.letters.startswith("M") else len(shape.sizes) - 1  # from M to all other dimensions, or to M
+    return 1, math.prod(shape.sizes[:split]), math.prod(shape.sizes[split:])
 
 
 def _backward(parts: Sequence[Shape]) -> list[Shape]:

@@ -46,9 +46,14 @@ def micro_batch(workload: Workload, setup: Setup) -> list[Work]:
 
 def optimizer(workload: Workload, setup: Setup) -> Work:
     """Of one step: gradients of micro-batches added up, made ready to travel, and the update of this process's part of
-    them, as ZeRO does it."""
-    accumulation, tensors = setup.accumulation(workload), shapes(workload)
-    held, part = sum(each.part(setup.layout).elements for each in tensors), partition(workload, setup)
+    them, as ZeRO-1 or 2 does it."""
+    layout, accumulation, tensors = setup.layout, setup.accumulation(workload), shapes(workload)
+    copies = tuple(axis for axis in layout.batch_axes if axis not in layout.table.get("E", ()))
+    held = part = 0.0  # elements of all gradients of this process, and of those that it updates
+    for shape in tensors:
+        elements = shape.part(layout).elements
+        held += elements
+        part += elements / layout.parts(copies if shape.expert else layout.batch_axes)
     reductions = accumulation if setup.zero_stage == 2 else 1
     per_held = 3 * (accumulation - 1)  # a gradient added to those before
     per_held += 4 * reductions  # copied to a bucket, divided by the number of processes
@@ -59,18 +64,6 @@ def optimizer(workload: Workload, setup: Setup) -> Work:
     per_part += 3 if workload.ema else 0
     launches = len(tensors) * (accumulation + 2 * reductions + (2 if workload.optimizer == "adamw" else 30))
     return Work(part="optimizer", flops=0.0, bytes=FLOAT * (per_held * held + per_part * part), launches=launches)
-
-
-def partition(workload: Workload, setup: Setup) -> float:
-    """Elements of which one process keeps masters and moments: ZeRO cuts what is held alike over the processes that
-    add up its gradients."""
-    layout = setup.layout
-    copies = tuple(axis for axis in layout.batch_axes if axis not in layout.table.get("E", ()))
-    found = 0.0
-    for shape in shapes(workload):
-        over = copies if shape.expert else layout.batch_axes
-        found += shape.part(layout).elements / (layout.parts(over) if setup.zero_stage else 1)
-    return found
 
 
 def times(work: Work, count: int) -> Work:

@@ -25,11 +25,9 @@ from pipeline.batch.packing import Step
 from pipeline.batch.shapes import fit_targets
 from pipeline.model.compilation import compile_layers
 from pipeline.model.flops import count_parameters, forward_flops
-from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
-from pipeline.model.transformer import Transformer
+from pipeline.parallel.build import build, parts_of
 from pipeline.parallel.mesh import Mesh
-from pipeline.parallel.partition import partition
 from pipeline.parallel.process import StopRequest
 from pipeline.stage import Stopped, write_atomically
 from pipeline.train.checkpoints import Checkpoints
@@ -69,15 +67,13 @@ class Trainer:
         vocabulary = Vocabulary.load(Path(job.vocabulary))
         sizes = {"source_vocabulary": vocabulary.source_size, "target_vocabulary": vocabulary.target_size}
         positions = max(job.batch.max_source, job.batch.max_target)
-        model = Transformer(job.model, **sizes, shared=vocabulary.shared, max_positions=positions)
-        initialize(model, job.train.seed)
+        model = build(job.model, mesh, **sizes, shared=vocabulary.shared, max_positions=positions, seed=job.train.seed)
         self.checkpoints = Checkpoints(Path(job.out) / CHECKPOINTS, job.train.checkpoints)
         self.vocabulary = vocabulary.sha256
         if job.train.initialize_from and self.checkpoints.found is None:
-            initialize_from(Path(job.train.initialize_from), model, self.vocabulary)
+            initialize_from(Path(job.train.initialize_from), model, self.vocabulary, parts_of(model, mesh))
         self.parameters = count_parameters(job.model, **sizes, shared=vocabulary.shared)
         self.forward_flops = forward_flops(job.model, vocabulary.target_size)
-        partition(model, mesh)
         model.recompute(job.runtime.recompute)
         if job.runtime.compile:
             compile_layers(model)

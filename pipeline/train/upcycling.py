@@ -4,12 +4,14 @@ E experts, M model, H hidden.
 """
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
+from pipeline.model.initialization import Part
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.weights import read_state, read_weights, shapes_of
+from pipeline.parallel.weights import read_parts, read_state, shapes_of
 from pipeline.train.retention import resolve
 
 logger = logging.getLogger(__name__)
@@ -17,22 +19,23 @@ logger = logging.getLogger(__name__)
 DENSE = {"wi_EMH": "wi_MH", "wo_EHM": "wo_HM"}  # an expert's weights and those of a feed-forward network
 
 
-def initialize_from(path: Path, model: Transformer, vocabulary: str) -> None:
+def initialize_from(path: Path, model: Transformer, vocabulary: str, parts: Mapping[str, Part] | None = None) -> None:
     """Copy every weight of equal name and shape; experts become copies of the dense feed-forward network in their place
     (sparse upcycling, arXiv:2212.05055), routers keep their fresh weights.
 
-    vocabulary: as `vocabulary_sha256` gives it. Raises ValueError on another vocabulary, on shapes that differ and on
+    vocabulary: as `vocabulary_sha256` gives it. parts: of parameters that the model has a part of (`build.parts_of`);
+    no more than that is read. Raises ValueError on another vocabulary, on shapes that differ and on
     weights that the checkpoint does not have.
     """
     directory = resolve(path)
     if read_state(directory).get("vocabulary", vocabulary) != vocabulary:
         raise ValueError(f"train.initialize_from={path} was trained with another vocabulary; its embeddings do not fit")
-    there = shapes_of(directory)
+    there, parts = shapes_of(directory), parts or {}
     sources: dict[str, str] = {}
     problems: list[str] = []
     for name, parameter in model.named_parameters():
         source = name if name in there else _dense(name)
-        shape = tuple(parameter.shape)
+        shape = parts[name].shape if name in parts else tuple(parameter.shape)
         if source in there:
             sources[name] = source
             if there[source] != (shape if source == name or ".experts." not in name else shape[1:]):
@@ -44,12 +47,22 @@ def initialize_from(path: Path, model: Transformer, vocabulary: str) -> None:
         problems.insert(0, widths)
     if problems:
         raise ValueError(f"train.initialize_from={path} does not fit the model: {'; '.join(problems[:3])}")
-    weights = read_weights(directory, {source: there[source] for source in sources.values()})
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name in sources:
-                parameter.copy_(weights[sources[name]])  # one feed-forward network is broadcast over E experts
+        _copy(directory, model, sources, parts)
     logger.info("%d of %d weights from %s", len(sources), len(list(model.parameters())), directory)
+
+
+def _copy(directory: Path, model: Transformer, sources: Mapping[str, str], parts: Mapping[str, Part]) -> None:
+    named = {name: parameter for name, parameter in model.named_parameters() if name in sources}
+    into = {
+        name: p if sources[name] == name or ".experts." not in name else torch.empty_like(p[0])
+        for name, p in named.items()
+    }
+    first = {name: parts[name].starts[-tensor.dim() :] for name, tensor in into.items() if name in parts}
+    read_parts(directory, into, first, sources)
+    for name, parameter in named.items():
+        if into[name] is not parameter:
+            parameter.copy_(into[name])  # one feed-forward network is broadcast over E experts
 
 
 def _dense(name: str) -> str:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from pipeline.parallel.device import pick_device
-from pipeline.parallel.layout import Layout
 from pipeline.parallel.mesh import Mesh, start_processes_group
 from pipeline.parallel.process import StopRequest, run_process
 from pipeline.schema import build
-from pipeline.verify.config import Case, VerifyJob
+from pipeline.verify.comparison import EARLY, GRADIENT, LATER, WEIGHT
+from pipeline.verify.config import Case, Target, VerifyJob
 
 HEARTBEAT = 30  # seconds, as runtime.heartbeat
 
@@ -31,20 +32,43 @@ def work(values: dict[str, Any], stop: StopRequest) -> None:
         timeout=job.timeout,
         met=partial(stop.watch, limit=HEARTBEAT),
     )
-    from pipeline.verify.runs import run_engine, run_plain
+    from pipeline.verify.runs import EngineRun, run_plain
 
-    meshes: dict[int, Mesh] = {}
+    meshes: dict[str, Mesh] = {}
     for case in job.cases:
         reference = Path(job.out) / f"{case.reference}.safetensors"
-        if not case.ep:  # the reference
-            save(reference, run_plain(case, job.steps, job.optimizer, stop), case, job.steps, rank)
+        if not case.ep:
+            save(reference, run_plain(case, job, stop), case, None)
             continue
-        if case.ep not in meshes:
-            meshes[case.ep] = Mesh.build(Layout.gshard(world, case.ep), device)
-        given = decisions(reference) if case.replayed else None
-        outcome = run_engine(case, meshes[case.ep], job.steps, job.optimizer, given, stop)
-        save(Path(job.out) / f"{case.name}.safetensors", outcome, case, job.steps, rank)
+        mesh = mesh_of(case, meshes, device)
+        run = EngineRun(case, mesh, job.optimizer, decisions(reference) if case.replayed else None)
+        checkpoints = {job.saved_step: job.checkpoint(case)} if case.name in job.saved else {}
+        outcome = run.steps(1, job.steps_of(case), stop, checkpoints)
+        save(Path(job.out) / f"{case.name}.safetensors", outcome, case, mesh)
+        del run
         gc.collect()  # engines hold circles
+    for target in job.targets:
+        resume(target, mesh_of(target.case, meshes, device), job, stop)
+        gc.collect()
+
+
+def mesh_of(case: Case, meshes: dict[str, Mesh], device: torch.device) -> Mesh:
+    """The case's, made once. A collective then."""
+    key = f"{case.layout} {case.mesh}"
+    if key not in meshes:
+        meshes[key] = Mesh.build(case.cut, device)
+    return meshes[key]
+
+
+def resume(target: Target, mesh: Mesh, job: VerifyJob, stop: StopRequest) -> None:
+    """One engine takes one checkpoint after the other, and goes on from each. A collective."""
+    from pipeline.verify.runs import EngineRun
+
+    run = EngineRun(target.case, mesh, job.optimizer)
+    for source in target.sources:
+        run.load(job.checkpoint(source))
+        outcome = run.steps(job.saved_step + 1, job.short, stop)
+        save(Path(job.out) / f"{target.name(source)}.safetensors", outcome, target.case, mesh)
 
 
 def decisions(reference: Path) -> Any:
@@ -54,19 +78,25 @@ def decisions(reference: Path) -> Any:
         return file.get_tensor("decisions")
 
 
-def save(path: Path, outcome: Any, case: Case, steps: int, rank: int) -> None:
-    """Write an outcome from the first process. A collective."""
+def save(path: Path, outcome: Any, case: Case, mesh: Mesh | None) -> None:
+    """Write an outcome from the first process. mesh: None for plain torch. A collective."""
     from safetensors.torch import save_file
 
-    from pipeline.verify.runs import gathered, stacked
+    from pipeline.verify.runs import extremes, gathered, stacked
 
     tensors = {"loss": stacked(outcome.losses), "norm": stacked(outcome.norms)}
-    tensors["served"] = gathered(outcome.served, steps, case.groups).to(torch.uint8)
-    if not case.ep:
-        tensors["decisions"] = gathered(outcome.noted, steps, case.groups)
-    tensors |= {f"gradient of {name}": value.contiguous() for name, value in outcome.gradients.items()}
-    tensors |= {f"weight {name}": value.contiguous() for name, value in outcome.weights.items()}
-    if rank == 0:
+    for prefix, values in (
+        (GRADIENT, outcome.gradients),
+        (WEIGHT, outcome.weights),
+        (LATER + GRADIENT, outcome.later_gradients),
+        (EARLY + WEIGHT, outcome.early_weights),
+    ):
+        tensors |= {f"{prefix}{name}": value.contiguous() for name, value in values.items()}
+    tensors |= extremes(tensors)
+    tensors["served"] = gathered(outcome.served, case.groups, mesh).to(torch.uint8)
+    if mesh is None:
+        tensors["decisions"] = gathered(outcome.noted, case.groups, mesh)
+    if dist.get_rank() == 0:
         save_file(tensors, path)
 
 

@@ -6,12 +6,16 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
 from pipeline.parallel.launch import launch
 from pipeline.schema import build
-from pipeline.verify.config import Case, VerifyConfig, VerifyJob, cases_of
+from pipeline.verify.config import MAIN_GATE, OF_RECIPES, RESUMED, Case, Target, VerifyConfig, VerifyJob, cases_of
+
+if TYPE_CHECKING:
+    from pipeline.verify.comparison import Row
 
 WORKER = "pipeline.verify"
 
@@ -29,51 +33,115 @@ def parse(arguments: Sequence[str]) -> VerifyConfig:
 
 def verify(config: VerifyConfig) -> None:
     """Run and compare everything, printing a row each. Raises ValueError where something is beyond its bound."""
-    from pipeline.verify.comparison import Row, compare_bf16, compare_case
-    from pipeline.verify.table import heading, line
-
-    def rows(cases: Sequence[Case], directory: Path) -> Iterator[Row]:
-        plain = {(case.gate, case.groups, case.precision): case for case in cases if not case.ep}
-        for (gate, groups, precision), case in plain.items():
-            if precision == "bf16" and (gate, groups, "fp32") in plain:
-                yield compare_bf16(case, plain[gate, groups, "fp32"], directory)
-        for case in cases:
-            if case.ep:
-                yield compare_case(case, directory)
+    from pipeline.verify.table import heading, line, resumed_heading
 
     began, number = time.monotonic(), 0
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="babelshard-verify-") as name:
-        directory = Path(name)
-        print(heading(config.steps), flush=True)
-        for world, cases in plan(config).items():
-            _launch(cases, world, config, directory)
-            for row in rows(cases, directory):
+        jobs = plan(config, Path(name))
+        first = jobs[0][1]
+        print(heading(first.steps, first.short), flush=True)
+        for world, job in jobs:
+            _launch(job, world)
+            for row in _rows(job):
                 print(line(row), flush=True)
                 number += 1
                 failures += row.failures()
+        resumed = list(_resumed_rows(jobs))
+        if resumed:
+            print(resumed_heading(first.saved_step + 1, first.short))
+        for row, pairs in resumed:
+            print(line(row), flush=True)
+            number += len(pairs)
+            failures += [failure for pair in pairs for failure in pair.failures()]
     print(f"{number} comparisons, {len(failures)} beyond their bounds, {time.monotonic() - began:.0f} s")
     if failures:
         raise ValueError("not the same on every topology:\n  " + "\n  ".join(failures))
 
 
-def plan(config: VerifyConfig) -> dict[int, list[Case]]:
-    """Runs by number of processes; first of all, in one process, those of plain torch."""
-    cases = {world: cases_of(config, world) for world in sorted(config.worlds)}
-    return {1: [*references(case for found in cases.values() for case in found), *cases.pop(1, [])], **cases}
+def plan(config: VerifyConfig, directory: Path) -> list[tuple[int, VerifyJob]]:
+    """Runs with numbers of processes; first of all, in one process, those of plain torch. Where a topology goes on from
+    the checkpoint of a larger world, its world is launched once more."""
+    worlds = sorted(config.worlds)
+    cases = {world: cases_of(config, world) for world in worlds}
+    every = [case for found in cases.values() for case in found]
+    savers = checkpointed(every, config)
+
+    def job(cases: list[Case], targets: list[Target]) -> VerifyJob:
+        return VerifyJob(
+            cases=cases,
+            targets=targets,
+            saved=[case.name for case in savers],
+            steps=config.steps,
+            optimizer=config.optimizer,
+            timeout=config.timeout,
+            out=str(directory),
+        )
+
+    def targets(world: int, *, larger: bool) -> list[Target]:
+        found = [
+            Target(case=case, sources=[s for s in savers if s != case and (s.world > world) == larger])
+            for case in savers
+            if case.world == world
+        ]
+        return [target for target in found if target.sources]
+
+    jobs = [(1, job([*references(every), *cases.pop(1, [])], targets(1, larger=False)))]
+    jobs += [(world, job(found, targets(world, larger=False))) for world, found in cases.items() if found]
+    return jobs + [(world, job([], again)) for world in worlds if (again := targets(world, larger=True))]
 
 
 def references(cases: Iterable[Case]) -> list[Case]:
     """What plain torch has to run for these: marked by ep=0, each once."""
-    found = {case.reference: replace(case, world=1, ep=0, zero_stage=0, replayed=False) for case in cases}
+    found: dict[str, Case] = {}
+    for case in cases:
+        found[case.reference] = replace(case, world=1, layout="gshard", ep=0, mp=1, zero_stage=0, replayed=False)
     return list(found.values())
 
 
-def _launch(cases: list[Case], world: int, config: VerifyConfig, directory: Path) -> None:
-    """All of them in one launch."""
-    title = f"{world} process{'es' if world > 1 else ''}: {len(cases)} runs of {config.steps} steps"
+def checkpointed(cases: Iterable[Case], config: VerifyConfig) -> list[Case]:
+    """One of each topology of the recipes' layouts, under ZeRO stages in turn: each leaves a checkpoint and goes on
+    from those of the others."""
+    if not config.resume or config.steps <= RESUMED:
+        return []
+    stages: dict[tuple[str, str], list[Case]] = {}
+    for case in cases:
+        if case.layout in OF_RECIPES and case.gate == MAIN_GATE and case.precision == "float64":
+            stages.setdefault((case.layout, case.mesh), []).append(case)
+    found = [[case for case in of_one if case.groups == config.groups[0]] for of_one in stages.values()]
+    return [of_one[number % len(of_one)] for number, of_one in enumerate(found) if of_one]
+
+
+def _rows(job: VerifyJob) -> "Iterator[Row]":
+    from pipeline.verify.comparison import compare_bf16, compare_case
+
+    plain = {(case.gate, case.groups, case.precision): case for case in job.cases if not case.ep}
+    for (gate, groups, precision), case in plain.items():
+        if precision == "bf16" and (gate, groups, "fp32") in plain:
+            yield compare_bf16(case, plain[gate, groups, "fp32"], Path(job.out))
+    for case in job.cases:
+        if case.ep:
+            yield compare_case(case, Path(job.out))
+
+
+def _resumed_rows(jobs: Sequence[tuple[int, VerifyJob]]) -> "Iterator[tuple[Row, list[Row]]]":
+    """One for each topology, and those that it stands for."""
+    from pipeline.verify.comparison import compare_resumption, worst
+
+    rows: dict[Case, list[Row]] = {}
+    for _, job in jobs:
+        for target in job.targets:
+            found = [compare_resumption(target, s, job.saved_step + 1, Path(job.out)) for s in target.sources]
+            rows.setdefault(target.case, []).extend(found)
+    for case, found in rows.items():
+        yield worst(case, found), found
+
+
+def _launch(job: VerifyJob, world: int) -> None:
+    """All of it in one launch."""
+    resumed = sum(len(target.sources) for target in job.targets)
+    what = [f"{number} {name}" for number, name in ((len(job.cases), "runs"), (resumed, "resumptions")) if number]
+    title = f"{world} process{'es' if world > 1 else ''}: {', '.join(what)}"
     print(f"{title} …", file=sys.stderr, flush=True)
-    job = VerifyJob(
-        cases=cases, steps=config.steps, optimizer=config.optimizer, timeout=config.timeout, out=str(directory)
-    )
-    launch(WORKER, asdict(job), directory=directory / f"world-{world}", processes=world, threads=1, title=title)
+    directory = Path(job.out) / f"world-{world}"
+    launch(WORKER, asdict(job), directory=directory, processes=world, threads=1, title=title)

@@ -1,6 +1,6 @@
 """Outcomes against their references, in numbers that have bounds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,14 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file
 
-from pipeline.verify.config import NUM_EXPERTS, Case
+from pipeline.verify.config import NUM_EXPERTS, Case, Target
 
 Array = npt.NDArray[Any]
 
+# Beginnings of tensors' names in an outcome's file; endings of those that are not the same on all processes
 GRADIENT, WEIGHT = "gradient of ", "weight "
+LATER, EARLY = "later ", "early "  # a reference's gradient of the step after a checkpoint, and its weights halfway
+LARGEST, SMALLEST = " (largest of all processes)", " (smallest of all processes)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +57,14 @@ BOUNDS: dict[str, dict[str, float]] = {
     },
     "bf16": {"first_loss": 5e-3, "first_gradient": 2e-2, "first_norm": 5e-3, "loss": 5e-3},
     "bf16 to fp32": {"first_loss": 5e-3, "loss": 5e-3},
+    "float64 resumed": {
+        "first_loss": 1e-8,
+        "first_gradient": 1e-6,
+        "first_norm": 1e-6,
+        "loss": 1e-8,
+        "norm": 1e-6,
+        "weight": 1e-6,
+    },
 }
 
 
@@ -97,17 +108,62 @@ class Row:
 
 def compare_case(case: Case, directory: Path) -> Row:
     """A run of the engine with plain torch in the same precision."""
-    precision = case.precision + " replayed" * case.replayed
-    place = [str(n) for n in (case.world, case.ep, case.zero_stage, case.accumulation)]
-    title = "world={} ep={} ZeRO={} accumulation={}".format(*place)
+    precision, mine = case.precision + " replayed" * case.replayed, _load(directory, case.name)
     return _compare(
-        _load(directory, case.name),
-        _load(directory, case.reference),
-        title=f"{title} {precision} {case.gate}",
-        cells=[*place, precision, case.gate],
+        mine,
+        _part(_load(directory, case.reference), 1, len(mine["loss"])),
+        title=f"{_title(case)} {precision} {case.gate}",
+        cells=[*_place(case), precision, case.gate],
         bounds=BOUNDS[precision],
         replayed=case.replayed,
     )
+
+
+def compare_resumption(target: Target, source: Case, first: int, directory: Path) -> Row:
+    """What went on with step `first` from a checkpoint of another topology with plain torch that never stopped."""
+    case, mine = target.case, _load(directory, target.name(source))
+    return _compare(
+        mine,
+        _part(_load(directory, case.reference), first, len(mine["loss"])),
+        title=f"{_title(case)} {case.precision} {case.gate} from a checkpoint of {_title(source)}",
+        cells=[],
+        bounds=BOUNDS[f"{case.precision} resumed"],
+        first=first,
+    )
+
+
+def _part(reference: dict[str, Array], first: int, number: int) -> dict[str, Array]:
+    """Of so many steps."""
+    last = first - 1 + number
+    gradient = GRADIENT if first == 1 else LATER + GRADIENT
+    weight = WEIGHT if last == len(reference["loss"]) else EARLY + WEIGHT
+    part = {name: reference[name][first - 1 : last] for name in ("loss", "norm", "served")}
+    for begins, prefix in ((gradient, GRADIENT), (weight, WEIGHT)):
+        part |= {name.replace(begins, prefix, 1): value for name, value in reference.items() if name.startswith(begins)}
+    return part
+
+
+def worst(target: Case, rows: Sequence[Row]) -> Row:
+    """Of one topology that went on from the checkpoints of several others."""
+    deviations = {
+        key: max((row.deviations[key] for row in rows), key=lambda deviation: deviation.value)
+        for key in rows[0].deviations
+    }
+    return Row(
+        title=_title(target),
+        cells=[*_place(target), target.precision, f"from {len(rows)} others"],
+        deviations=deviations,
+        moved=max(row.moved for row in rows),
+        tokens=rows[0].tokens,
+    )
+
+
+def _place(case: Case) -> list[str]:
+    return [str(case.world), case.mesh, case.layout, str(case.zero_stage), str(case.accumulation)]
+
+
+def _title(case: Case) -> str:
+    return "world={} mesh={} layout={} ZeRO={} accumulation={}".format(*_place(case))
 
 
 def compare_bf16(reference: Case, fp32: Case, directory: Path) -> Row:
@@ -116,7 +172,7 @@ def compare_bf16(reference: Case, fp32: Case, directory: Path) -> Row:
         _load(directory, reference.reference),
         _load(directory, fp32.reference),
         title=f"plain torch bf16 to fp32 {reference.gate}",
-        cells=["torch", "", "", str(reference.groups), "bf16 to fp32", reference.gate],
+        cells=["torch", "", "", "", str(reference.groups), "bf16 to fp32", reference.gate],
         bounds=BOUNDS["bf16 to fp32"],
     )
 
@@ -134,26 +190,44 @@ def _compare(
     cells: list[str],
     bounds: dict[str, float],
     replayed: bool = False,
+    first: int = 1,
 ) -> Row:
-    found = {
-        "first_loss": (_distance(mine["loss"][:1], theirs["loss"][:1]), "loss of step 1"),
-        "first_gradient": _worst(mine, theirs, GRADIENT),
-        "first_norm": (_distance(mine["norm"][:1], theirs["norm"][:1]), "clip norm of step 1"),
-        "loss": _worst_step(mine, theirs, "loss"),
-        "norm": _worst_step(mine, theirs, "norm"),
-        "weight": _worst(mine, theirs, WEIGHT),
-    }
+    """first: number of the first step."""
+    found = [_distances(view, theirs, first) for view in _views(mine)]
     served, expected = (outcome["served"].reshape(-1, NUM_EXPERTS) for outcome in (mine, theirs))
     return Row(
         title=title,
         cells=cells,
         deviations={
-            key: Deviation(value=value, where=where, bound=bounds.get(key)) for key, (value, where) in found.items()
+            key: Deviation(value=value, where=where, bound=bounds.get(key))
+            for key in found[0]
+            for value, where in [max(distances[key] for distances in found)]
         },
         moved=int((served != expected).any(axis=1).sum()),
         tokens=int(expected.any(axis=1).sum()),
         replayed=replayed,
     )
+
+
+def _views(mine: dict[str, Array]) -> Iterator[dict[str, Array]]:
+    """The first process's tensors, and where another's differ, those that differ most."""
+    own = {name: value for name, value in mine.items() if not name.endswith((LARGEST, SMALLEST))}
+    yield own
+    for ending in (LARGEST, SMALLEST):
+        if others := {name.removesuffix(ending): value for name, value in mine.items() if name.endswith(ending)}:
+            yield {**own, **others}
+
+
+def _distances(mine: dict[str, Array], theirs: dict[str, Array], first: int) -> dict[str, tuple[float, str]]:
+    """By `Quantity`, with the tensor or step."""
+    return {
+        "first_loss": (_distance(mine["loss"][:1], theirs["loss"][:1]), f"loss of step {first}"),
+        "first_gradient": _worst(mine, theirs, GRADIENT),
+        "first_norm": (_distance(mine["norm"][:1], theirs["norm"][:1]), f"clip norm of step {first}"),
+        "loss": _worst_step(mine, theirs, "loss", first),
+        "norm": _worst_step(mine, theirs, "norm", first),
+        "weight": _worst(mine, theirs, WEIGHT),
+    }
 
 
 def _distance(mine: Array, theirs: Array) -> float:
@@ -175,7 +249,7 @@ def _worst(mine: dict[str, Array], theirs: dict[str, Array], prefix: str) -> tup
     return max(found)
 
 
-def _worst_step(mine: dict[str, Array], theirs: dict[str, Array], what: str) -> tuple[float, str]:
-    each = [(_distance(a, b), step) for step, (a, b) in enumerate(zip(mine[what], theirs[what], strict=True), start=1)]
+def _worst_step(mine: dict[str, Array], theirs: dict[str, Array], what: str, first: int) -> tuple[float, str]:
+    each = [(_distance(a, b), step) for step, (a, b) in enumerate(zip(mine[what], theirs[what], strict=True), first)]
     value, step = max(each)
     return value, f"{'clip norm' if what == 'norm' else what} of step {step}"

@@ -2,17 +2,27 @@
 
 from pipeline.verify.comparison import QUANTITIES, Deviation, Row
 
-CASE_HEADS = ("world", "ep", "ZeRO", "accum.", "precision", "gate")
-CASE_WIDTHS = (6, 4, 6, 8, 15, 14)
+CASE_HEADS = ("world", "mesh", "layout", "ZeRO", "accum.", "precision", "gate")
+CASE_WIDTHS = (6, 7, 8, 5, 7, 15, 15)
 WIDTH = 10
 
 
-def heading(steps: int) -> str:
-    """Two lines above the columns."""
+def heading(steps: int, short: int) -> str:
+    """Lines above the columns."""
     left = "".join(head.ljust(width) for head, width in zip(CASE_HEADS, CASE_WIDTHS, strict=True))
     heads = "".join(quantity.head.rjust(WIDTH) for quantity in QUANTITIES)
-    spans = "at step 1".rjust(3 * WIDTH) + f"over {steps} steps".rjust(3 * WIDTH)
-    return f"{' ' * len(left)}{spans}\n{left}{heads}{'moved':>{WIDTH}}"
+    number = f"over {steps} steps" + f" ({short})" * (short < steps)
+    return f"{' ' * len(left)}{_spans('at step 1', number)}\n{left}{heads}{'moved':>{WIDTH}}"
+
+
+def resumed_heading(first: int, last: int) -> str:
+    """Above the rows of checkpoints. first, last: steps after one."""
+    left = f"from the checkpoints of step {first - 1} of every other topology".ljust(sum(CASE_WIDTHS))
+    return left + _spans(f"at step {first}", f"over steps {first} to {last}")
+
+
+def _spans(first: str, all_steps: str) -> str:
+    return first.rjust(3 * WIDTH) + all_steps.rjust(3 * WIDTH)
 
 
 def line(row: Row) -> str:

@@ -6,7 +6,7 @@ import csv
 import pytest
 import torch
 
-from pipeline.config import ROOT, load_config
+from pipeline.config import ROOT, RunConfig, load_config
 from pipeline.model.config import ModelConfig
 from pipeline.model.flops import count_parameters
 from pipeline.model.transformer import Transformer
@@ -42,9 +42,8 @@ def by_hand(*, layers: int, experts: int, hidden: int, keys: int, vocabularies: 
     return attentions * attention + networks * 2 * M * hidden + (layers // 2 * M * experts) + norms + vocabularies * M
 
 
-def counted(recipe: str) -> int:
+def counted(config: RunConfig) -> int:
     """By the model and by the formula that runs are planned with, which agree."""
-    config = load_config([f"recipes={recipe}"])
     sizes = config.vocab.source_size, config.vocab.target_size
     found = count_parameters(config.model, source_vocabulary=sizes[0], target_vocabulary=sizes[1], shared=False).total
     assert found == built(config.model, *sizes)
@@ -57,16 +56,22 @@ def test_gshard(row: dict[str, str]) -> None:
     its 2.3B with keys of 64."""
     layers, experts = int(row["layers"]), int(row["experts"])
     keys = 16 * (128 if experts else 64)
-    found = counted(f"gshard/{row['recipe']}")
+    config = load_config([f"recipes=gshard/{row['recipe']}"])
+    found = counted(config)
     assert found == by_hand(layers=layers, experts=experts, hidden=8192, keys=keys, vocabularies=96_000)
     assert found == int(row["parameters"])
     assert found == pytest.approx(float(row["published_parameters"]), rel=0.07 if experts else 0.02)
+    if row["published_batch_tokens"]:
+        batch = config.batch
+        tokens = batch.groups_per_step * batch.shapes[0].rows * batch.shapes[0].source
+        assert tokens == pytest.approx(float(row["published_batch_tokens"]), rel=0.05)
+        assert batch.groups_per_step == experts or not experts  # a group for each core
 
 
 @pytest.mark.parametrize("row", MESH_TF, ids=recipe_of)
 def test_mesh_tensorflow(row: dict[str, str]) -> None:
     hidden, keys = int(row["ffn_dim"]), 128 * int(row["heads"])
-    found = counted(f"mesh_tf/{row['recipe']}")
+    found = counted(load_config([f"recipes=mesh_tf/{row['recipe']}"]))
     assert found == by_hand(layers=12, experts=0, hidden=hidden, keys=keys, vocabularies=2 * 32_768)
     assert found == int(row["parameters"])
     assert found == pytest.approx(float(row["published_parameters"]), abs=0.01e9)

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,19 +49,26 @@ class Outcome:
         return kept
 
     def tensors(self, name: str = "") -> dict[str, Tensor]:
-        """All tensors of a checkpoint, by default the last, experts whole, read without the code under test."""
-        import torch
+        """All tensors of a checkpoint, by default the last, whole, read without the code under test."""
         from safetensors import safe_open
 
-        parts: dict[str, list[tuple[int, Tensor]]] = {}
+        parts: dict[str, list[tuple[list[int], Tensor]]] = {}
         checkpoint = self.checkpoint().with_name(name) if name else self.checkpoint()
         for shard in sorted(checkpoint.glob("*.safetensors")):
             with safe_open(shard, framework="pt") as file:
                 offsets = json.loads((file.metadata() or {}).get("DCP_SHARDING_INFO", "{}"))
                 for name in file.keys():  # noqa: SIM118 - not a mapping
-                    start = offsets.get(name, {}).get("saved_offsets", [0])[0]
-                    parts.setdefault(name, []).append((start, file.get_tensor(name)))
-        return {name: torch.cat([t for _, t in sorted(p, key=lambda x: x[0])]) for name, p in parts.items()}
+                    part = file.get_tensor(name)
+                    starts = offsets.get(name, {}).get("saved_offsets", [0] * part.dim())
+                    parts.setdefault(name, []).append((starts, part))
+        found = {}
+        for name, placed in parts.items():
+            ends = [[start + size for start, size in zip(starts, t.shape, strict=True)] for starts, t in placed]
+            whole = found[name] = placed[0][1].new_empty([max(sizes) for sizes in zip(*ends, strict=True)])
+            assert whole.numel() == sum(t.numel() for _, t in placed), name
+            for starts, t in placed:
+                whole[tuple(slice(s, s + n) for s, n in zip(starts, t.shape, strict=True))] = t
+        return found
 
 
 GSHARD = {"G": ["data", "expert"], "E": "expert"}
@@ -69,21 +77,29 @@ MODEL = {**GSHARD, "H": "model", "N": "model", "V": "model"}
 RunJob = Callable[..., Outcome]
 
 
-def run_worker(name: str, directory: Path) -> str:
-    """Run a script of this folder as two processes that meet in `directory`; what the first one printed."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name(name))],
-            env=process_environment(rank, 2, 1, directory / "store"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(outputs)
-    return outputs[0]
+def run_worker(name: str, directory: Path, *arguments: str, processes: int = 2) -> str:
+    """Run a script of this folder as processes that meet in `directory`; what the first one printed. One that fails
+    ends all."""
+    outputs = [directory / f"{rank}.out" for rank in range(processes)]
+    started = []
+    for rank, output in enumerate(outputs):
+        with output.open("w") as stream:
+            process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name(name)), *arguments],
+                env=process_environment(rank, processes, 1, directory / "store"),
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+            )
+        started.append(process)
+    try:
+        while (codes := [process.poll() for process in started]) and None in codes and not any(codes):
+            time.sleep(0.1)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    assert codes == [0] * processes, "\n".join(output.read_text() for output in outputs)
+    return outputs[0].read_text()
 
 
 SPIKY = {  # a run with Adafactor, and what goes wrong in it

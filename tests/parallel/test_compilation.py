@@ -4,15 +4,23 @@ import shutil
 
 import pytest
 
+from tests.parallel.conftest import MODEL
+
 
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-@pytest.mark.parametrize("recompute", ["none", "all"])
-def test_a_compiled_job_trains_as_an_eager_one(run_job, recompute):
+@pytest.mark.parametrize(("recompute", "mp"), [("none", 1), ("all", 1), ("none", 2)])
+def test_a_compiled_job_trains_as_an_eager_one(run_job, recompute, mp):
     """float32 by fused operations: rounding at step 1, and what has grown of it a few steps later, as between
     topologies."""
     eager, compiled = (
-        run_job(processes=2, ep=2, max_steps=3, runtime={"compile": compile, "recompute": recompute})
+        run_job(
+            processes=2,
+            ep=2 // mp,
+            max_steps=3,
+            runtime={"compile": compile, "recompute": recompute, "mp": mp},
+            layout=MODEL,
+        )
         for compile in (False, True)  # noqa: A001 - the setting's name
     )
     for mine, theirs in zip(compiled.records("train"), eager.records("train"), strict=True):

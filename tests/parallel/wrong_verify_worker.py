@@ -1,20 +1,61 @@
-"""The worker of `make verify` over a partition with a mistake: gradients of experts are scaled by ep."""
+"""The worker of `make verify` with a mistake in each topology; what is the right thing, runs beside it."""
 
-from pipeline.parallel import partition
+import pytest
+import torch.distributed as dist
+
+from pipeline.parallel import gradient_norm, partition
+from pipeline.parallel.deepspeed import Engine
 from pipeline.parallel.process import run_process
+from pipeline.verify import runs
 from pipeline.verify.__main__ import work
 
-right = partition.partition
+right = runs.EngineRun
 
 
-def wrong(model, mesh):
-    right(model, mesh)
-    experts = partition.expert_parameters(model)
-    for name, parameter in model.named_parameters():
-        if name in experts:
-            parameter.register_hook(lambda gradient: gradient * mesh.size("expert"))
+class WrongRun(right):
+    def __init__(self, case, mesh, optimizer, given=None):
+        self.case = case
+        with pytest.MonkeyPatch.context() as patch:
+            if case.layout == "model" and case.zero_stage == 1:  # what goes in is not summed over on its way back
+                patch.setattr(partition, "enter", lambda whole, group: whole)
+            super().__init__(case, mesh, optimizer, given)
+        parameters = dict(self.engine.model.named_parameters())
+        if case.layout == "gshard" and case.ep == 2 and case.zero_stage == 1:
+            for name in partition.expert_parameters(self.engine.model):
+                parameters[name].register_hook(lambda gradient: gradient * mesh.size("expert"))
+        if case.layout == "summed" and dist.get_rank() == 1:  # one copy of two
+            parameters["encoder.norm.weight"].register_hook(lambda gradient: gradient * 1.5)
+
+    def steps(self, first, last, stop, checkpoints=None):
+        if self.case.layout == "model" and self.case.zero_stage == 2:
+            for norm in norms:
+                norm._copies = dict.fromkeys(norm._copies, 1)
+        return super().steps(first, last, stop, checkpoints)
+
+    def load(self, directory):
+        with pytest.MonkeyPatch.context() as patch:
+            if self.case.layout == "gshard" and self.case.ep == 1:  # weights alone
+                patch.setattr(Engine, "load", weights_alone(Engine.load))
+            super().load(directory)
+
+
+def weights_alone(load):
+    def wrong(engine, state):
+        load(engine, {name: t if name.startswith("model.") else t * 0 for name, t in state.items()})
+
+    return wrong
+
+
+norms = []
+make = gradient_norm.GradientNorm.__init__
+
+
+def noted(norm, *args, **kwargs):
+    make(norm, *args, **kwargs)
+    norms[:] = [norm]
 
 
 if __name__ == "__main__":
-    partition.partition = wrong
+    gradient_norm.GradientNorm.__init__ = noted
+    runs.EngineRun = WrongRun
     run_process(work)

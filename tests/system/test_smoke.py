@@ -115,9 +115,11 @@ def test_wandb_recorded_offline_without_asking(place, results):
 
 
 def test_a_second_run_does_nothing_and_says_so_in_five_seconds(place, smoke, results):
+    """Under another layout: it changes no result and is in no key."""
     before = (results / "report.html").stat().st_mtime_ns
     began = childrens_seconds()
-    again = run([*place.command(), "LANG_PAIRS=de-en tr-en"], timeout=60)
+    cut = ["LAYOUT=model", *place.command("runtime.ep=1", "runtime.mp=2")[1:]]
+    again = run(["make", *cut, "LANG_PAIRS=de-en tr-en"], timeout=60)
     seconds = childrens_seconds() - began
     assert again.returncode == 0, again.stderr
     assert "nothing to do" in again.stderr
@@ -245,8 +247,12 @@ def test_a_faulty_corpus_is_named_before_training(tmp_path, lines, message):
 
 
 def test_english_to_many_and_between_others_in_one_run(tmp_path):
-    """en->X and X->Y with a shared vocabulary: tags on the source, zh and ja scored with their own tokenizers."""
+    """en->X and X->Y with a shared vocabulary: tags on the source, zh and ja scored with their own tokenizers. Trained
+    with heads, hidden units and vocabulary cut over both processes, and translated by each."""
     tiny = [
+        "layout=model",
+        "runtime.ep=1",
+        "runtime.mp=2",
         "vocab=shared",
         "vocab.source_size=3000",
         "vocab.target_size=3000",
@@ -264,6 +270,8 @@ def test_english_to_many_and_between_others_in_one_run(tmp_path):
     assert "tok:ja-mecab" in rows["en-ja", "bleu"]
     assert "tok:zh" in rows["de-zh-Hans", "bleu"]
     assert "tok:13a" in rows["tr-en", "bleu"]
+    (moe,) = json.loads((tmp_path / "runs" / "many" / "run.json").read_text())["systems"]["moe"]
+    assert (moe["processes"], moe["ep"], moe["mp"], moe["layout"]["N"]) == (2, 1, 2, ["model"])
 
 
 def test_make_help_lists_every_target():

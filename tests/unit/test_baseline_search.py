@@ -110,7 +110,7 @@ def test_every_pair_has_its_own_tier_as_the_candidate_it_takes(found):
         ("bilingual ja-en", 640, rich),
         ("bilingual tr-en", 640, poor),
     ]
-    assert {(system.runtime.processes, system.runtime.ep) for system in systems} == {(1, 1)}
+    assert {(s.runtime.processes, s.runtime.ep, s.runtime.mp, *s.layout) for s in systems} == {(1, 1, 1)}
     plain = chosen(load_config(["recipes=demo"]), rows(de=9000, tr=400), None)
     assert [system.model.ffn_dim for system in plain] == [512, 512]
 

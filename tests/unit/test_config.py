@@ -134,7 +134,7 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
         ),
         (
             ["batch.groups_per_step=3"],
-            r"groups_per_step=3 \(G of x_GSM\) is not divisible by runtime.processes=2; choose 2 or 4 or processes",
+            r"groups_per_step=3 \(G of x_GSM\) is not divisible by runtime.processes=2; choose 2 or 4, or a number",
         ),
         (["gate=top3"], r"gate top3 does not exist; did you mean top2"),
         (["regularizer=[eon]"], r"regularizer eon does not exist; did you mean eom"),

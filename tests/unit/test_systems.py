@@ -19,8 +19,8 @@ class Keys:
         return stage.key()
 
 
-def key(**changes):
-    config = load_config(["recipes=smoke"])
+def key(*overrides, **changes):
+    config = load_config(["recipes=smoke", *overrides])
     settings = {part: getattr(config, part) for part in ("vocab", "batch", "model", "runtime", "layout")}
     system = System(label="one", pairs=[], train=replace(config.train, **changes), **settings)
     vocabulary = Artifact(stage="vocab", key="k", path=Path("-"), content="c")
@@ -37,6 +37,11 @@ def test_which_checkpoints_are_kept_is_in_no_key():
     keep = CheckpointConfig(best_k=3, last_n=5, every_n=100, save_every=7)
     assert key(checkpoints=keep, log_every=3) == key()
     assert key(ema=0.99) != key()
+
+
+def test_where_a_run_executes_is_in_no_key():
+    assert key("layout=model", "runtime.ep=1", "runtime.mp=2", "runtime.compile=true") == key()
+    assert key("model.heads=8") != key()
 
 
 def test_what_a_model_starts_from_is_in_the_key_by_content_not_by_place(tmp_path):

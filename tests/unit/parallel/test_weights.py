@@ -8,7 +8,7 @@ import torch
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
 from pipeline.parallel.shard_writer import write_shard
-from pipeline.parallel.weights import _read, read_weights, shapes_of
+from pipeline.parallel.weights import _read, read_parts, read_weights, shapes_of
 
 WEIGHTS = {"experts": torch.arange(60.0).view(6, 5, 2), "norm": torch.arange(3.0)}
 
@@ -42,8 +42,15 @@ def test_whole_weights_are_put_together(checkpoint):
 @pytest.mark.parametrize(("first", "size"), [(0, 2), (1, 4), (3, 3), (5, 1)])
 def test_a_part_is_read_by_itself(checkpoint, first, size):
     part = torch.full((size, 5, 2), torch.nan)
-    _read(checkpoint, {"experts": part}, {"experts": first})
+    _read(checkpoint, {"experts": part}, {"experts": (first,)})
     assert torch.equal(part, WEIGHTS["experts"][first : first + size])
+
+
+def test_parts_that_are_cut_on_several_dimensions_and_take_the_weights_of_another(checkpoint):
+    into = {"one": torch.full((2, 3, 2), torch.nan), "two": torch.full((6, 5, 1), torch.nan)}
+    read_parts(checkpoint, into, {"one": (3, 1), "two": (0, 0, 1)}, dict.fromkeys(into, "experts"))
+    assert torch.equal(into["one"], WEIGHTS["experts"][3:5, 1:4])
+    assert torch.equal(into["two"], WEIGHTS["experts"][:, :, 1:])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,56 @@
+"""A model that is cut over processes, of which none ever holds the whole."""
+
+import torch
+
+from pipeline.model.config import ModelConfig
+from pipeline.model.initialization import Part, initialize
+from pipeline.model.transformer import FIRST_POSITION, Transformer, sinusoids
+from pipeline.parallel.mesh import Mesh
+from pipeline.parallel.partition import parameter_cuts, partition
+
+
+def build(
+    config: ModelConfig,
+    mesh: Mesh,
+    *,
+    source_vocabulary: int,
+    target_vocabulary: int,
+    shared: bool,
+    max_positions: int,
+    seed: int,
+) -> Transformer:
+    """This process's part of a model with its initial weights, on the CPU; the same to the last bit as initialising the
+    whole and partitioning it. Raises ValueError where a size does not divide."""
+    with torch.device("meta"):
+        model = Transformer(
+            config,
+            source_vocabulary=source_vocabulary,
+            target_vocabulary=target_vocabulary,
+            shared=shared,
+            max_positions=0,
+        )
+    partition(model, mesh)
+    materialize(model, max_positions=max_positions, device=torch.device("cpu"))
+    initialize(model, seed, parts_of(model, mesh))
+    return model
+
+
+def materialize(model: Transformer, *, max_positions: int, device: torch.device) -> None:
+    """Give a model that has none memory, on the device; parameters are left uninitialised."""
+    shared = model.source_embedding_VM is model.target_embedding_VM
+    model.to_empty(device=device)
+    if shared:  # to_empty unties
+        model.source_embedding_VM = model.target_embedding_VM
+    model.positions = sinusoids(max_positions + FIRST_POSITION, model.config.dim).to(device)
+
+
+def parts_of(model: Transformer, mesh: Mesh) -> dict[str, Part]:
+    """Of every parameter of a partitioned model that is cut, by name."""
+    named, found = dict(model.named_parameters()), {}
+    for name, cuts in parameter_cuts(model, mesh.layout).items():
+        shape, starts = list(named[name].shape), [0] * named[name].dim()
+        for axis, dim in cuts.items():
+            starts[dim] = mesh.rank(axis) * shape[dim]
+            shape[dim] *= mesh.size(axis)
+        found[name] = Part(shape=tuple(shape), starts=tuple(starts))
+    return found

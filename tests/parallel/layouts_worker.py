@@ -1,0 +1,352 @@
+"""One of four processes: the real engine under layouts, in float64 against plain torch, and its checkpoints from each
+to the next.
+
+Exits with an error that names case and tensor. Run by test_layouts.py with RANK and BABELSHARD_RENDEZVOUS; arguments: a
+directory that all share, and `every` for all gates under all layouts.
+"""
+
+import gc
+import os
+import sys
+from dataclasses import dataclass, replace
+from itertools import cycle
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
+from deepspeed.utils import groups as deepspeed_groups
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from pipeline.model.initialization import initialize
+from pipeline.model.noise import seed_group
+from pipeline.model.transformer import Transformer
+from pipeline.parallel.checkpoint import load, save
+from pipeline.parallel.deepspeed import Engine
+from pipeline.parallel.layout import Layout
+from pipeline.parallel.mesh import Mesh, start_processes_group
+from pipeline.parallel.optimizer import set_learning_rate
+from pipeline.parallel.partition import expert_parameters, partition
+from pipeline.parallel.weights import load_weights
+from pipeline.verify.batches import SHAPE, VOCABULARY, synthetic_step
+from pipeline.verify.comparison import BOUNDS
+from pipeline.verify.config import GATES, model_of
+from pipeline.verify.routes import Witness
+from pipeline.verify.runs import CLIP, SETTINGS, learning_rate_at, plain_optimizer, whole
+
+WORLD, GROUPS, STEPS = 4, 4, 2
+EMA = 0.5
+DATA, EXPERT, MODEL = ("data",), ("expert",), ("model",)
+MESH_TENSORFLOW = {"H": MODEL, "N": MODEL, "V": MODEL}
+TABLES = {
+    "gshard": {"G": DATA + EXPERT, "E": EXPERT},
+    "model": {"G": DATA + EXPERT, "E": EXPERT, **MESH_TENSORFLOW},
+    "experts on model": {"G": DATA + EXPERT, "E": MODEL, "N": MODEL, "V": MODEL},
+    "groups on data": {"G": DATA, "E": EXPERT, **MESH_TENSORFLOW},
+    "groups everywhere": {"G": DATA + EXPERT + MODEL, "E": MODEL},
+    "all apart": {"G": DATA, "E": MODEL, "H": EXPERT, "N": MODEL, "V": EXPERT},
+    "turned": {"G": EXPERT, "E": MODEL, "H": DATA, "N": MODEL, "V": DATA},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """sizes: of data, expert and model."""
+
+    table: str
+    sizes: tuple[int, int, int]
+    gate: str = "top2"
+    optimizer: str = "adamw"
+    zero: int = 1
+    precision: str = "float64"
+    recompute: str = "none"
+    dispatch: str = "gather"
+    shared: bool = False
+    smoothing: float = 0.1
+
+
+CASES = [
+    Case(table="model", sizes=(2, 1, 2), gate="noisy_topk", optimizer="adafactor"),
+    Case(table="model", sizes=(1, 2, 2), gate="dropless", zero=2, recompute="all"),
+    Case(table="model", sizes=(1, 1, 4), gate="hierarchical", shared=True, smoothing=0.0),
+    Case(table="model", sizes=(1, 2, 2), precision="bf16"),
+    Case(table="experts on model", sizes=(2, 1, 2), gate="expert_choice", optimizer="adafactor", zero=2),
+    Case(table="groups on data", sizes=(1, 2, 2), gate="dropless", optimizer="adafactor", recompute="layers"),
+    Case(table="groups on data", sizes=(2, 2, 1), dispatch="einsum", zero=2, shared=True),
+    Case(table="groups everywhere", sizes=(1, 2, 2), gate="prioritized", recompute="selective"),
+    Case(table="all apart", sizes=(1, 2, 2), gate="balanced", dispatch="einsum", optimizer="adafactor", shared=True),
+    Case(table="turned", sizes=(2, 1, 2), gate="top1", zero=2, recompute="all"),
+]
+CHAINS = {
+    "adamw": [("model", (2, 1, 2), 1), ("model", (1, 2, 2), 2), ("model", (1, 1, 4), 1), ("all apart", (1, 2, 2), 2)],
+    "adafactor": [("turned", (2, 1, 2), 2), ("model", (1, 1, 4), 1), ("gshard", (1, 4, 1), 2), ("model", (2, 1, 2), 1)],
+}
+
+
+def every_case():
+    """All gates under all layouts and sizes; the rest in turns."""
+    turns = cycle(
+        dict(zip(("optimizer", "zero", "recompute", "shared", "smoothing"), values, strict=True))
+        for values in [
+            ("adamw", 1, "none", False, 0.1),
+            ("adafactor", 2, "all", True, 0.0),
+            ("adamw", 2, "selective", True, 0.1),
+            ("adafactor", 1, "layers", False, 0.1),
+            ("adafactor", 1, "none", True, 0.1),
+        ]
+    )
+    sizes = [
+        (data, expert, WORLD // data // expert) for data in (1, 2, 4) for expert in (1, 2, 4) if data * expert <= 4
+    ]
+    return [
+        Case(table=table, sizes=size, gate=gate, dispatch=dispatch, **next(turns))
+        for table in TABLES
+        for size in sizes
+        for gate in GATES
+        for dispatch in ("gather", "einsum")
+        if dispatch == "gather" or gate == "top2"
+    ]
+
+
+def mesh_of(table, sizes):
+    layout = Layout(table=TABLES[table], sizes=dict(zip(("data", "expert", "model"), sizes, strict=True)))
+    return Mesh.build(layout, torch.device("cpu"))
+
+
+def built(case):
+    config = model_of(case.gate)
+    config = replace(config, moe=replace(config.moe, dispatch=case.dispatch))
+    model = Transformer(
+        config,
+        source_vocabulary=VOCABULARY,
+        target_vocabulary=VOCABULARY,
+        shared=case.shared,
+        max_positions=max(SHAPE.source, SHAPE.target),
+    )
+    initialize(model, 1)
+    return model.double() if case.precision == "float64" else model
+
+
+def engine_of(case, mesh, ema=0.0):
+    model = built(case)
+    partition(model, mesh)
+    model.recompute(case.recompute)
+    engine = Engine(
+        model,
+        mesh,
+        accumulation=GROUPS // mesh.batch_size,
+        zero_stage=case.zero,
+        clip=CLIP,
+        optimizer=replace(SETTINGS, kind=case.optimizer),
+        precision=case.precision,
+        ema=ema,
+    )
+    engine.train()
+    return engine
+
+
+def share_of(forward, case, number, group):
+    step = synthetic_step(number, GROUPS)
+    seed_group(1, number, group)
+    losses = forward(step.groups[group], label_smoothing=case.smoothing)
+    return losses.share(target_tokens=step.target_tokens, nonempty_groups=step.nonempty_groups)
+
+
+def engine_step(engine, case, number, look=lambda: None, begin=lambda number, group: None):
+    """The loss of a step; look: called between its last backward pass and the update; begin: before each group."""
+    mesh, total = engine.mesh, torch.zeros((), dtype=torch.float64)
+    for group in range(mesh.batch_rank, GROUPS, mesh.batch_size):
+        begin(number, group)
+        share = share_of(engine, case, number, group)
+        engine.backward(share)
+        if group + mesh.batch_size >= GROUPS:
+            look()
+        engine.step(learning_rate_at(number))
+        total += share.detach().double()
+    dist.all_reduce(total, group=mesh.get_data_parallel_group())
+    return float(total)
+
+
+def plain_steps(case, steps):
+    """Losses, clip norms, the first step's gradients and the last weights, by plain torch in one process; and what
+    routers decided, by step and group."""
+    model, noted = built(case), {}
+    witness = Witness(model)
+    named = dict(model.named_parameters())
+    masters = {name: nn.Parameter(p.detach().float()) for name, p in named.items()}
+    optimizer = plain_optimizer(masters, expert_parameters(model), case.optimizer)
+    losses, norms, first = [], [], {}
+    for number in range(1, steps + 1):
+        total = 0.0
+        for group in range(GROUPS):
+            witness.begin()
+            with torch.autocast("cpu", torch.bfloat16, enabled=case.precision == "bf16"):
+                share = share_of(model, case, number, group)
+            noted[number, group] = witness.noted_N
+            share.backward()
+            total += float(share.detach())
+        gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in named.items()}
+        first = first or gradients
+        norm = torch.stack([g.double().norm() for g in gradients.values()]).norm().float()
+        for name, master in masters.items():
+            master.grad = gradients[name].float() / ((norm + 1e-6) / CLIP).clamp(min=1.0)
+        set_learning_rate(optimizer.param_groups, learning_rate_at(number))
+        optimizer.step()
+        with torch.no_grad():
+            for name, p in named.items():
+                p.copy_(masters[name])
+                p.grad = None
+        losses.append(total)
+        norms.append(float(norm))
+    return losses, norms, first, {name: master.detach() for name, master in masters.items()}, noted
+
+
+def within(bounds, key, mine, theirs, where):
+    """In units of the largest reference entry, by `make verify`'s bounds."""
+    mine, theirs = (torch.as_tensor(x, dtype=torch.float64) for x in (mine, theirs))
+    distance = float((mine - theirs).abs().max() / theirs.abs().max().clamp(min=1e-300))
+    assert distance <= bounds.get(key, float("inf")), f"{where}: {key} differs by {distance:.1e}"
+
+
+def check(case, judge):
+    """judge: whether this process compares; all have the same whole tensors. In bf16 sums in another order send some
+    tokens elsewhere, so there the engine routes as plain torch."""
+    engine, found, begin = engine_of(case, mesh_of(case.table, case.sizes)), {}, lambda *_: None
+    replayed = case.precision == "bf16"
+    plain = plain_steps(case, STEPS) if judge or replayed else None
+    if replayed:
+        witness = Witness(engine.model)
+
+        def begin(number, group):
+            witness.begin(plain[-1][number, group])
+
+    def look():
+        if not found:
+            check_contract(engine)
+            found.update(whole(engine.gradients()))
+
+    losses, norms = [], []
+    for number in range(1, STEPS + 1):
+        losses.append(engine_step(engine, case, number, look, begin))
+        norms.append(engine.gradient_norm)
+    weights = {name.removeprefix("model."): value for name, value in whole(engine.weights()).items()}
+    if not judge:
+        return
+    plain_losses, plain_norms, gradients, plain_weights, _ = plain
+    bounds = BOUNDS[case.precision]
+    assert plain_norms[0] > CLIP
+    within(bounds, "first_loss", losses[0], plain_losses[0], case)
+    within(bounds, "first_norm", norms[0], plain_norms[0], case)
+    within(bounds, "loss", losses, plain_losses, case)
+    within(bounds, "norm", norms, plain_norms, case)
+    assert found.keys() == gradients.keys() == plain_weights.keys()
+    for name, gradient in gradients.items():
+        within(bounds, "first_gradient", found[name], gradient, f"{case} {name}")
+        within(bounds, "weight", weights[name], plain_weights[name], f"{case} {name}")
+
+
+def check_contract(engine):
+    """What ours relies on in DeepSpeed, between backward and step: whose processes reduce and partition what, and which
+    gradient lies where. And why the norm is ours: DeepSpeed's counts wrongly what is cut."""
+    mesh, zero = engine.mesh, engine.zero
+    name, layout = mesh.expert_group_name, mesh.layout
+    assert engine.engine.dp_world_size == mesh.batch_size
+    assert engine.engine.mp_world_size == WORLD // mesh.batch_size
+    assert deepspeed_groups._get_expert_parallel_group(name) is mesh.group(*mesh.expert_axis)
+    assert deepspeed_groups._get_expert_data_parallel_group(name) is mesh.group(*mesh.expert_copies)
+    experts, dense = mesh.group(*mesh.expert_copies), mesh.group(*layout.batch_axes)
+    assert [group is dense for group in zero.real_dp_process_group[:2]] == [True, True]
+    assert all(group is experts for group in zero.real_dp_process_group[2:])
+    assert zero.model_parallel_group is mesh.group(*layout.copy_axes)
+    for index, parameters in enumerate(zero.params_in_partition):
+        gradients = [g for g in zero.averaged_gradients[index] if not getattr(g, "_zero_padding", False)]
+        assert len(gradients) >= len(parameters)
+        for gradient, parameter in zip(gradients, parameters, strict=False):
+            part = parameter._hp_mapping.get_lp_grad_fragment(parameter._index_in_param_group)
+            assert torch.equal(gradient.flatten(), part.flatten())
+            assert gradient.numel() == parameter._hp_mapping.lp_fragment_address.numel
+        assert not any(g.any() for g in gradients[len(parameters) :])
+    theirs, ours = float(DeepSpeedZeroOptimizer.scaled_global_norm(zero)), float(zero.scaled_global_norm())
+    cut = any(layout.axis(letter) in layout.copy_axes for letter in "EHNV")
+    assert (abs(theirs - ours) > 1e-4 * ours) == cut, f"DeepSpeed's norm is {theirs}, ours {ours}: {layout}"
+
+
+def check_chain(optimizer, stops, directory, judge):
+    """One step under each layout, from the checkpoint that the one before has written: every tensor bit by bit, and
+    losses as of a run by plain torch that nothing interrupts."""
+    losses, before, counters = [], {}, {}
+    case = Case(table="", sizes=(1, 1, 1), optimizer=optimizer)
+    for number, (table, sizes, zero) in enumerate(stops, start=1):
+        mesh, path = mesh_of(table, sizes), directory / f"{optimizer}-{number}"
+        engine = engine_of(replace(case, zero=zero), mesh, EMA)
+        if before:
+            engine.resume(counters)
+            tensors = engine.state()
+            load(path.with_name(f"{optimizer}-{number - 1}"), tensors)
+            engine.load(tensors)
+            loaded = whole(engine.state())
+            assert loaded.keys() == before.keys()
+            for name, tensor in before.items():
+                assert torch.equal(loaded[name], tensor), f"{optimizer} to {table} {sizes}: {name}"
+        losses.append(engine_step(engine, case, number))
+        tensors, counters = engine.state(), engine.counters()
+        before = {name: tensor.clone() for name, tensor in whole(tensors).items()}
+        save(path, tensors, {"ema": EMA})
+        with engine.averaged():
+            for name, parameter in engine.model.named_parameters():
+                mine = tensors[f"ema.{name}"]
+                mine = mine.to_local() if isinstance(mine, DTensor) else mine
+                assert torch.equal(parameter, mine.double()), name
+    assert {name.partition(".")[0] for name in before} == {
+        "adamw": {"model", "exp_avg", "exp_avg_sq", "ema"},
+        "adafactor": {"model", "exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_sq", "ema"},
+    }[optimizer]
+    check_decoding(case, directory / f"{optimizer}-1", directory / f"{optimizer}-{len(stops)}", before)
+    if judge:
+        plain_losses, _, _, weights, _ = plain_steps(case, len(stops))
+        for mine, theirs in zip(losses, plain_losses, strict=True):
+            within(BOUNDS["float64"], "loss", mine, theirs, f"{optimizer} chain: {losses} {plain_losses}")
+        for name, weight in weights.items():
+            within(BOUNDS["float64"], "weight", before[f"model.{name}"], weight, f"{optimizer} chain: {name}")
+
+
+def check_decoding(case, first, last, tensors):
+    """A model for decoding, whole or with its experts over all processes, has the averages of the last checkpoint, and
+    takes the mean of two."""
+    gone, mesh = built(replace(case, precision="fp32")), mesh_of("gshard", (1, 4, 1))
+    load_weights([last], gone)
+    for name, parameter in gone.named_parameters():
+        assert torch.equal(parameter, tensors[f"ema.{name}"]), name
+    cut = built(replace(case, precision="fp32"))
+    partition(cut, mesh)
+    load_weights([last], cut, mesh)
+    for name, parameter in cut.named_parameters():
+        expected = tensors[f"ema.{name}"]
+        part = expected.chunk(WORLD)[dist.get_rank()] if name in expert_parameters(cut) else expected
+        assert torch.equal(parameter, part), name
+    load_weights([first, last], gone)
+    assert not torch.equal(gone.target_embedding_VM, tensors["ema.target_embedding_VM"])
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    rank = int(os.environ["RANK"])
+    start_processes_group(
+        init_method=os.environ["BABELSHARD_RENDEZVOUS"],
+        rank=rank,
+        world=WORLD,
+        device=torch.device("cpu"),
+        timeout=120,
+    )
+    directory, cases = Path(sys.argv[1]), every_case() if "every" in sys.argv else CASES
+    for index, case in enumerate(cases):
+        check(case, judge=index % WORLD == rank)
+        gc.collect()  # engines hold circles
+        print(case, flush=True)
+    for index, (optimizer, stops) in enumerate(CHAINS.items()):
+        check_chain(optimizer, stops, directory, judge=index == rank)
+        print(optimizer, flush=True)
+    dist.barrier()
+    print("done", flush=True)
+    os._exit(0)  # as the product's processes end: gloo's destructors abort where a peer is gone already

@@ -1,0 +1,7 @@
+"""What DeepSpeed and our model really send in a step, and what the planner says of it."""
+
+from tests.parallel.conftest import run_worker
+
+
+def test_the_engine_sends_what_the_planner_says(tmp_path):
+    assert run_worker("collectives_worker.py", tmp_path, processes=4).endswith("equal\n")

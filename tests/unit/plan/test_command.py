@@ -1,0 +1,219 @@
+"""`make plan`: its words, what it prints and draws, and what it says to what cannot be."""
+
+import json
+import logging
+import shlex
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from pipeline.config import ROOT, load_config
+from pipeline.parallel.config import layout_of
+from pipeline.plan.command import answer, plan
+from pipeline.plan.config import load_plan, published
+from pipeline.plan.spread import PRESETS
+
+DEEP, SMALL = "gshard/moe_2048e_36l", "gshard/moe_128e_12l"
+
+
+def printed(*words):
+    return answer(load_plan(words)).text
+
+
+def objects(*words):
+    return answer(load_plan(words)).values
+
+
+def words_of(command):
+    """What make gives to the command below it."""
+    shown = subprocess.run(
+        ["make", "--dry-run", "--no-print-directory", *shlex.split(command)[1:]],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()[-1]
+    _, _, module, target, *words = shlex.split(shown)
+    assert (module, target) == ("pipeline", "plan")
+    return words
+
+
+def test_json_is_one_object_and_all_of_standard_output(tmp_path):
+    command = f"make -s plan RECIPE={DEEP} DEVICES=256 DEVICE=h100 FORMAT=json"
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *words_of(command)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["recipe"], found["device"], found["devices"]) == (DEEP, "h100", 256)
+    assert found["parameters"]["total"] == 619_366_506_496
+    experts = 18 * 2048 // 256 * 2 * 1024 * 8192
+    assert found["parameters"]["per_device"] == found["parameters"]["replicated"] + experts
+    assert found["parameters"]["active"] < found["parameters"]["per_device"]
+    assert {"fits", "activations", "optimizer", "total", "available"} <= set(found["memory"])
+    assert sum(found["step"]["parts"].values()) == pytest.approx(found["step"]["seconds"])
+    assert found["layout"]["sizes"] == {"data": 1, "expert": 256, "model": 1}
+    assert "nearest" not in found
+
+
+# No torch and no matplotlib: a plan is there at once
+WITHOUT_TORCH = """
+import sys
+from pipeline.__main__ import main
+code = main(["plan", *sys.argv[1:]])
+heavy = {"torch", "deepspeed", "matplotlib", "numpy"} & set(sys.modules)
+sys.exit(f"loaded: {heavy}" if heavy else code)
+"""
+
+
+def test_the_figure_goes_where_it_is_asked_for(tmp_path, capsys):
+    words = [f"recipes={SMALL}", "devices=8"]
+    plan(load_plan([*words, f"out={tmp_path / 'of' / 'text.png'}"]))
+    assert capsys.readouterr().out.endswith(f"\nfigure: {tmp_path / 'of' / 'text.png'}\n")
+    assert (tmp_path / "of" / "text.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_does_not_fit_is_named_with_the_nearest_that_does(tmp_path):
+    words = [f"recipes={DEEP}", "devices=32", "device.price=2.5"]
+    found = objects(*words)
+    assert not found["memory"]["fits"]
+    assert found["does_not_fit"].startswith("weights: ")
+    text = printed(*words)
+    assert f"does not fit: {found['does_not_fit']}\nnearest that fits: {found['nearest']}" in text
+    again = objects(*words_of(found["nearest"]))
+    assert again["memory"]["fits"]
+    assert again["devices"] > 32
+    assert again["budget"]["cost"] == pytest.approx(2.5 * again["budget"]["device_hours"])
+
+
+def test_the_command_for_training_says_the_same(tmp_path):
+    words = [f"recipes={SMALL}", "devices=64", "mp=2", "ep=16", "zero_stage=2", "recompute=layers", "train.seed=2"]
+    text = printed(*words)
+    (line,) = [line for line in text.splitlines() if line.startswith("to train so: ")]
+    shown = subprocess.run(
+        ["make", "--dry-run", *shlex.split(line.removeprefix("to train so: make "))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()[-1]
+    config = load_config(shlex.split(shown)[4:])
+    layout = layout_of(config.layout, config.runtime)
+    assert layout.sizes == {"data": 2, "expert": 16, "model": 2}
+    assert layout.table == PRESETS["model"]
+    assert (config.runtime.zero_stage, config.runtime.recompute, config.train.seed) == (2, "layers", 2)
+
+
+def test_keys_of_train_are_taken_too():
+    own = ["devices=64", "mp=2", "ep=16", "zero_stage=2", "recompute=all"]
+    theirs = ["runtime.processes=64", "runtime.mp=2", "runtime.ep=16", "runtime.zero_stage=2", "runtime.recompute=all"]
+    found = [objects(f"recipes={SMALL}", *words) for words in (own, theirs)]
+    assert found[0] == found[1]
+    assert found[0]["layout"]["sizes"] == {"data": 2, "expert": 16, "model": 2}
+
+
+def test_recipes_side_by_side_with_what_was_published():
+    """What does not fit is shown as the nearest that does on as many cores; T(96L) has fewer groups than cores."""
+    rematerialised = "gshard/moe_128e_36l"
+    text = printed(f"recipes=[gshard/moe_512e_12l,{rematerialised},gshard/t_96l,mesh_tf/ff_2048]", "devices=paper")
+    rows = [line.split() for line in text.splitlines()]
+    names = ["gshard/moe_512e_12l", "published", rematerialised, "published", "gshard/t_96l", "published"]
+    assert [row[0] for row in rows[1:7]] == names
+    assert rows[2] == ["published", "512", "50.0G", "3.28", "4.9", "3.5"]
+    assert rows[3][1:5] == ["128", "128", "1", "1"]
+    assert rows[3][5] != "none"
+    assert rows[5][1:4] == ["2048", "1", "4"]
+    assert not any("!" in row for row in rows)
+    assert f"\n{rematerialised}, gshard ep 128 ZeRO 1, none, does not fit: activations: " in text
+    assert text.splitlines()[-1].startswith("mesh_tf/ff_2048: devices=paper: nothing is published of")
+
+
+def test_plans_of_several_recipes_in_json():
+    found = objects(f"recipes=[{SMALL},{DEEP},mesh_tf/ff_2048]", "devices=128", "device=h200")["plans"]
+    assert [each["recipe"] for each in found] == [SMALL, DEEP, "mesh_tf/ff_2048"]
+    assert found[0]["published"]["cores"] == 128
+    assert found[1]["memory"]["fits"]
+    assert "choose devices=16" in found[2]["error"]
+
+
+def test_a_search_in_json_and_text(tmp_path):
+    words = [f"recipes={SMALL}", "devices=4", "search=true", "top=3", "batch.groups_per_step=16"]
+    found = objects(*words)["plans"]
+    own = [each for each in found if each["own_groups"]]
+    assert len(own) == 3
+    assert all(each["memory"]["fits"] for each in found)
+    text = printed(*words)
+    assert ("*" in text) == (len(found) > len(own))
+    best = text.split("best of this recipe: ")[1].splitlines()[0]
+    again = objects(*words_of(best))
+    assert again["step"] == own[0]["step"]
+
+
+def test_a_device_of_ones_own(tmp_path):
+    values = yaml.safe_load((ROOT / "configs" / "device" / "h100.yaml").read_text())
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump({**values, "name": "mine", "price": 1.0}))
+    words = [f"recipes={SMALL}", "devices=32"]
+    mine = objects(*words, f"device={file}", "device.flops.fp32=1.34e14", "device.node=4")
+    plain = objects(*words, "device=h100")
+    assert (mine["device"], plain["device"]) == ("mine", "h100")
+    assert mine["budget"]["cost"] == pytest.approx(mine["budget"]["device_hours"])
+    assert plain["step"]["parts"]["experts"] > 1.5 * mine["step"]["parts"]["experts"]
+    assert mine["collectives"][0]["bytes_inside"] < plain["collectives"][0]["bytes_inside"]
+
+
+def test_a_layout_that_repeats_work_is_warned_about(caplog):
+    with caplog.at_level(logging.WARNING):
+        objects(f"recipes={SMALL}", "devices=4", "mp=2", "layout=gshard")
+    assert "is computed 2 times over" in caplog.text
+    caplog.clear()
+    objects(f"recipes={SMALL}", "devices=4", "mp=2")
+    assert not caplog.text
+
+
+def test_letters_of_a_layout_can_be_set():
+    found = objects(f"recipes={SMALL}", "devices=4", "mp=2", "+layout.H=model")
+    assert found["layout"]["table"] == {"G": ["data", "expert"], "E": ["expert"], "H": ["model"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["devices=100"], r"groups_per_step=128 is not divisible by devices=100; choose devices=64 or 128$"),
+        (["devices=0"], r"devices=0 must be at least 1, or paper$"),
+        (["devices=128", "mp=2", "ep=3"], r"ep=3 does not divide devices=128 / mp=2; choose ep=2 or 4$"),
+        (["devices=32", "mp=32"], r"model.heads=16 \(N of wq_MND\) .* runtime.mp=32, .*; choose 32"),
+        (["devices=8", "device=h10"], r"device h10 does not exist; did you mean h100"),
+        (["device=/nowhere/mine.yaml"], r"/nowhere/mine.yaml does not exist"),
+        (["device.prize=2"], r"device.prize does not exist; did you mean device.price"),
+        (["device.flops=2"], r"device.flops does not exist; did you mean device.flops.fp32"),
+        (["device.price=cheap"], r"device.price=cheap must be a number$"),
+        (["device.memory=0"], r"device h100: memory=0.0 must be positive"),
+        (["devises=8"], r"devises does not exist; did you mean"),
+        (["zero_stage=3"], r"zero_stage=3 is not one of 1, 2"),
+        (["layout=modle", "devices=2"], r"layout modle does not exist; did you mean model"),
+        (["out=plan.pdf"], r"out=plan.pdf must end in .png or .svg"),
+        (["ep=0"], r"ep=0 must be at least 1"),
+        (["recipes=gshard/moe_128", "devices=2"], r"recipe gshard/moe_128 does not exist; did you mean"),
+        (["recipes=gshard", "search=true"], r"search=true is of one recipe, and recipes=gshard are 8"),
+        (["recipes=demo", "device=h100", "devices=paper", "model.moe.num_experts=0"], r"nothing is published of demo"),
+        (["recipes=" + DEEP, "device=tpu_v3", "devices=1", "search=true"], r"devices=1: none of 2 layouts fits; near"),
+    ],
+)
+def test_what_cannot_be_is_said_with_a_remedy(words, said):
+    with pytest.raises(ValueError, match=said):
+        answer(load_plan([f"recipes={SMALL}", *words]))
+
+
+def test_layouts_that_are_chosen_are_those_of_the_configuration():
+    assert {file.stem for file in (ROOT / "configs" / "layout").glob("*.yaml")} == set(PRESETS)
+    for name, table in PRESETS.items():
+        config = load_config([f"layout={name}"])
+        assert layout_of(config.layout, config.runtime).table == table
+
+
+def test_published_figures():
+    assert published("gshard/t_96l") == {"parameters": 2.3e9, "core_years": 235.5, "days": 42.0, "cores": 2048.0}
+    assert published("demo") == {}

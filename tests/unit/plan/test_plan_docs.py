@@ -1,0 +1,53 @@
+"""docs/plan.md: its commands compose, its keys exist, and what it shows is what they print."""
+
+import re
+from dataclasses import fields
+
+import pytest
+
+from pipeline.config import ROOT
+from pipeline.plan.command import answer
+from pipeline.plan.config import PlanConfig, load_plan
+from pipeline.plan.devices import device_names
+from tests.unit.plan.test_command import words_of
+
+TEXT = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
+(BLOCK,) = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
+SHOWN = re.findall(r"<!-- (make plan .*?) -->\n```\n(.*?)\n```\n", TEXT, re.DOTALL)
+
+
+@pytest.mark.parametrize(("command", "shown"), SHOWN, ids=[command for command, _ in SHOWN])
+def test_what_it_shows_is_what_the_command_prints(command, shown):
+    """After … the end of it."""
+    text = answer(load_plan(words_of(command))).text
+    assert text.endswith(shown.removeprefix("…")) if shown.startswith("…") else text == shown
+
+
+def test_the_commands_compose():
+    commands = BLOCK.splitlines()
+    found = [load_plan(words_of(command.replace("make -s", "make"))) for command in commands]
+    assert len(found) == 6
+    assert [len(each.recipes) for each in found] == [1, 1, 1, 2, 8, 1]
+    second = found[1]
+    assert (second.layout, second.mp, second.ep, second.zero_stage, second.recompute) == ("model", 2, 64, 2, "layers")
+    assert found[2].search
+    assert (found[4].devices, found[4].device.name) == (0, "tpu_v3")
+    assert found[5].format == "json"
+
+
+def test_the_keys_exist():
+    names = re.findall(r"^\| [^|]* \| ([^|]+) \|", TEXT, re.MULTILINE)
+    keys = {key for name in names for key in re.findall(r"`([a-z_]+)`", name)}
+    own = {field.name for field in fields(PlanConfig)} - {"what", "device_name", "device_keys", "overrides"}
+    assert keys == own | {"layout"}
+    assert "`device.price=2.5`" in TEXT
+    plain = load_plan([])
+    assert (plain.recipes, plain.devices, plain.device.name, plain.ep, plain.mp) == (["demo"], 1, "h100", None, None)
+    assert (plain.zero_stage, plain.recompute, plain.top, plain.format) == (1, "none", 10, "text")
+    assert set(device_names()) <= set(re.findall(r"`(\w+)`", TEXT.split("## Devices")[1]))
+
+
+def test_links_lead_somewhere():
+    links = re.findall(r"\]\(([^)]*)\)", TEXT)
+    assert len(links) == 2
+    assert (ROOT / "docs" / "plan_gshard.png").is_file()

@@ -1,0 +1,96 @@
+"""Text of plans: numbers as a reader wants them, and the same as in the plan."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.config import load_config
+from pipeline.plan.devices import load_device
+from pipeline.plan.memory import memory
+from pipeline.plan.plan import make_plan, workload_of
+from pipeline.plan.plot import Bar, plot
+from pipeline.plan.search import Found
+from pipeline.plan.spread import DEFAULT, PRESETS, RECOMPUTE, STAGES, Spread
+from pipeline.plan.table import aligned, days, dollars, gib, plan_text, time, words
+
+A100 = replace(load_device("a100"), memory=40e9)
+
+
+@pytest.fixture(scope="module")
+def found():
+    workload = workload_of(load_config(["recipes=gshard/moe_128e_36l"]))
+    spread = Spread(name=DEFAULT, table=PRESETS[DEFAULT], devices=32, ep=32, mp=1, zero_stage=2, recompute="none")
+    return Found(workload=workload, spread=spread, plan=make_plan(workload, spread.setup, A100), own=True)
+
+
+def rows_of(found):
+    return [line.split() for line in plan_text(found).splitlines()]
+
+
+def test_the_step_is_all_there_and_its_parts_add_up(found):
+    lines = plan_text(found).split("step of ")[-1].splitlines()
+    step = found.plan.step
+    parts = {" ".join(line.split()[:-4]): line.split()[-4:] for line in lines[1 : 1 + len(step.parts)]}
+    assert list(parts) == [words(part) for part in step.parts]
+    assert sum(float(share) for _, _, share, _ in parts.values()) == pytest.approx(100, abs=0.1 * len(parts))
+
+
+def test_memory_by_stage_and_recomputation(found):
+    rows = {row[1]: row[2:] for row in rows_of(found) if row[:1] == ["ZeRO"]}
+    cells = {
+        (stage, recompute): memory(
+            found.workload, replace(found.spread, zero_stage=stage, recompute=recompute).setup, A100
+        )
+        for stage in STAGES
+        for recompute in RECOMPUTE
+    }
+    assert {each.fits for each in cells.values()} == {True, False}
+    for stage in STAGES:
+        expected = [gib(cells[stage, each].total) + " !" * (not cells[stage, each].fits) for each in RECOMPUTE]
+        assert " ".join(rows[str(stage)]).replace(">", "") == " ".join(expected)
+    assert rows["2"][0].startswith(">")
+    assert not any(">" in text for text in [*rows["1"], *rows["2"][1:]])
+
+
+def test_every_collective_has_its_bytes_by_link(found):
+    rows = [row for row in rows_of(found) if row[:1] in (["dispatch"], ["gradients"], ["parameters"], ["norm"])]
+    rows = [row for row in rows if "all-to-all" in row or "expert" in row]
+    assert len(rows) == len(found.plan.collectives)
+    (dispatch,) = [each for each in found.plan.collectives if each.collective.part == "dispatch"]
+    (row,) = [row for row in rows if row[0] == "dispatch"]
+    assert row[3:8] == ["32", *(text for text in cells(dispatch))]
+
+
+def cells(transfer):
+    sizes = (transfer.collective.bytes, transfer.bytes_inside, transfer.bytes_outside)
+    return [f"{transfer.collective.count:,}", *map(gib, sizes)]
+
+
+def test_the_figure_has_a_bar_for_everything(found):
+    bars = [Bar.of("one", found.plan), Bar.of("two", found.plan)]
+    left, right = plot(bars, "title").axes
+    widths = [sum(bars.patches[1].get_width() for bars in axes.containers) for axes in (left, right)]
+    assert widths[0] == pytest.approx(found.plan.step.seconds)
+    assert widths[1] == pytest.approx(found.plan.memory.total / 2**30)
+    assert right.get_xlim()[1] > found.plan.device.memory / 2**30
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (time(1.234), "1.23 s"),
+        (time(0.01234), "12.3 ms"),
+        (gib(0), "0.0"),
+        (gib(2**30 / 100), "0.010"),
+        (gib(2**40), "1,024.0"),
+        (days(12.345), "12.3"),
+        (days(0.0123), "0.012"),
+        (dollars(1234.5), "$1,234"),
+        (dollars(0.5), "$0.50"),
+        (dollars(0), "–"),
+        (words("all_to_all"), "all-to-all"),
+        (aligned([("a", "b"), ("long", "1")]), "a     b\nlong  1"),
+    ],
+)
+def test_numbers(shown, text):
+    assert shown == text
