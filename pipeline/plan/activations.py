@@ -1,22 +1,24 @@
-"""What autograd keeps of one micro-batch, part by part in the order of the forward pass, on one process.
+"""What one process holds of a micro-batch: tensors that autograd keeps for backward, part by part, and what is beside
+them.
 
-From what the modules of `pipeline.model` save for backward (tested against hooks on saved tensors). T tokens of a side,
-S of the other side, M model, H hidden, N heads, D head dim, E experts, X rows of experts, V vocabulary; H, N, D·N, E, X
-and V are one process's share.
+Read off the modules of `pipeline.model`, and tested against hooks on saved tensors. T tokens of a side, S of the other
+side, M model, H hidden, N heads, D head dim, E experts, X rows of experts, V vocabulary; all but T, S and M are one
+process's share.
 """
 
 import math
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pipeline.model.config import Recompute
-from pipeline.model.gate_config import GateConfig
+from pipeline.plan import products
+from pipeline.plan.parts import FLOAT, LOGITS_CHUNK, LOGITS_TOKENS, ROUTER_CHUNK
+from pipeline.plan.products import Sizes
+from pipeline.plan.shapes import shapes
 from pipeline.plan.workload import Setup, Workload
 
-LOGITS = 1 << 23  # at a time, as `pipeline.model.loss` cuts them
-LOGITS_TOKENS = 1024
-ROUTER_LOGITS = 1 << 20  # as `pipeline.model.router_chunks`
-FLOAT = 4
-INDEX = 8
+INDEX = 8  # bytes
+BLOCK = 1 << 22  # elements of a block of experts' hidden units on a CPU, `pipeline.model.experts`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,166 +26,163 @@ class Segment:
     """One part of the model. Bytes.
 
     kept: from its forward pass to its backward pass. again: there only while its backward pass runs, because that
-    computes it again. transient: beside those the most at once in its backward pass. casts: copies of weights in bf16.
-    gradients: of its own parameters. largest: of one of them.
+    computes it again. transient: beside those the most at once in its backward pass, but for gradients of its
+    parameters. cached: copies of weights that autocast makes and keeps to the end of the forward pass only. gradients:
+    of its own parameters. largest: of those that come at once. pending: of a gradient that it begins and the embedding
+    ends.
     """
 
-    part: str
+    name: str
     kept: float
     again: float = 0.0
     transient: float = 0.0
-    casts: float = 0.0
+    cached: float = 0.0
     gradients: float = 0.0
     largest: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """Shares of one process, and bytes of an element: compute, of what matmuls read; scores, of what attention does;
-    drop, of a dropout mask of the residual stream, and mask, of one of what is added to it."""
-
-    dim: int
-    hidden: int
-    expert_hidden: int
-    heads: int
-    keys: int
-    source_vocabulary: int
-    target_vocabulary: int
-    compute: int
-    scores: int
-    drop: int
-    mask: int
-    cpu: bool
-    entered_once: bool
-
-    @classmethod
-    def of(cls, workload: Workload, setup: Setup, kind: str) -> "Sizes":
-        """kind: of device."""
-        model, cpu = workload.model, kind == "cpu"
-        parts = {letter: _parts(setup, letter) for letter in "HNV"}
-        compute = 2 if workload.precision == "bf16" else FLOAT
-        dropped = model.dropout > 0
-        return cls(
-            dim=model.dim,
-            hidden=model.ffn_dim // parts["H"],
-            expert_hidden=model.moe.expert_dim // parts["H"],
-            heads=model.heads // parts["N"],
-            keys=model.heads * model.key_dim // parts["N"],
-            source_vocabulary=workload.source_vocabulary // parts["V"],
-            target_vocabulary=workload.target_vocabulary // parts["V"],
-            compute=compute,
-            scores=FLOAT if cpu else compute,
-            drop=dropped * (FLOAT if cpu else 1),
-            mask=dropped * (compute if cpu else 1),
-            cpu=cpu,
-            entered_once=parts["N"] > 1,
-        )
+    pending: float = 0.0
 
 
 def segments(workload: Workload, setup: Setup, kind: str) -> list[Segment]:
-    """kind: of device."""
-    model, shape = workload.model, workload.shape
-    sizes = Sizes.of(workload, setup, kind)
-    S, T, M = shape.rows * shape.source, shape.rows * shape.target, model.dim
-    masks = FLOAT * shape.rows * (shape.source**2 + shape.target**2 + shape.target * shape.source)
-    found = [Segment(part="embedding", kept=sizes.drop * S * M + FLOAT * shape.rows * shape.source**2)]
-    found += [_layer(workload, setup, sizes, S, S, decoder=False, index=index) for index in range(model.encoder_layers)]
-    found.append(Segment(part="norm", kept=_norm(S, M) + FLOAT * S * M))
-    found.append(Segment(part="embedding", kept=sizes.drop * T * M + masks - FLOAT * shape.rows * shape.source**2))
-    found += [_layer(workload, setup, sizes, T, S, decoder=True, index=index) for index in range(model.decoder_layers)]
-    found.append(Segment(part="norm", kept=_norm(T, M)))
-    found.append(_logits(sizes, T, recompute=setup.recompute != "none"))
-    return found
+    """In the order of the forward pass. kind: of device."""
+    return list(_Process(workload, setup, kind).segments())
 
 
-def _layer(workload: Workload, setup: Setup, sizes: Sizes, T: int, S: int, *, decoder: bool, index: int) -> Segment:
-    """One layer of the encoder (S = T) or decoder."""
-    M, model = sizes.dim, workload.model
-    attention, attention_casts = _attention(sizes, T, T)
-    if decoder:
-        cross, cross_casts = _attention(sizes, T, S, cross=True)
-        attention, attention_casts = attention + cross, attention_casts + cross_casts
-    if model.is_moe(index + 1):
-        kept, transient, casts = _moe(workload, setup, sizes, T, decoder=decoder)
-        part = "moe"
-    else:
-        h = sizes.compute * T * sizes.hidden
-        kept, transient, casts = sizes.compute * T * M + h, 2 * h, 2 * M * sizes.hidden
-        part = "dense"
-    kept += _norm(T, M) + sizes.mask * T * M
-    casts = 2 * casts + attention_casts if sizes.compute == 2 else 0
-    whole = attention + kept
-    stream = FLOAT * T * M
-    recompute: Recompute = setup.recompute
-    if recompute == "all" or (recompute == "layers" and index % 2 == 0):
-        return Segment(part=part, kept=stream, again=whole - stream, transient=transient, casts=casts)
-    if recompute == "selective":
-        return Segment(part=part, kept=kept + stream, again=attention - stream, transient=transient, casts=casts)
-    return Segment(part=part, kept=whole, transient=transient, casts=casts)
+def tokens_of(workload: Workload) -> tuple[int, int]:
+    """Of a group: source and target."""
+    return workload.shape.rows * workload.shape.source, workload.shape.rows * workload.shape.target
+
+
+class _Process:
+    """c: bytes of what matrices are multiplied in. scores: of what attention keeps. stream, added: of the dropout mask
+    of an embedding, and of what a layer adds to the residual stream."""
+
+    def __init__(self, workload: Workload, setup: Setup, kind: str) -> None:
+        self.workload, self.setup, self.model, self.cpu = workload, setup, workload.model, kind == "cpu"
+        self.sizes = Sizes.of(workload, setup.layout)
+        self.c = FLOAT if workload.precision == "fp32" else 2
+        self.bf16 = self.c == 2
+        dropped = self.model.dropout > 0
+        self.scores = FLOAT if self.cpu else self.c
+        self.stream = dropped * (FLOAT if self.cpu else 1)
+        self.added = dropped * (self.c if self.cpu else 1)
+        self.weights: dict[str, list[int]] = defaultdict(list)  # bytes of this process's parameters, by layer
+        for shape in shapes(workload):
+            layer = ".".join(shape.name.split(".")[:3]) if ".layers." in shape.name else shape.name.split(".")[0]
+            self.weights[layer].append(FLOAT * shape.part(setup.layout).elements)
+
+    def segments(self) -> Iterator[Segment]:
+        rows, M = self.workload.shape.rows, self.sizes.M
+        source, target = tokens_of(self.workload)
+        L, T = self.workload.shape.source, self.workload.shape.target
+        tied = "source_embedding_VM" not in self.weights
+        table = self.weights["target_embedding_VM"][0]
+        yield Segment(
+            name="source embedding",
+            kept=self.stream * source * M + FLOAT * rows * L * L,
+            transient=2 * table if tied else 0,
+            gradients=0 if tied else self.weights["source_embedding_VM"][0],
+        )
+        for index in range(self.model.encoder_layers):
+            yield self._layer(f"encoder.layers.{index}", index, source, source, decoder=False)
+        yield Segment(name="encoder norm", kept=_norm(source, M) + FLOAT * source * M)
+        yield Segment(
+            name="target embedding", kept=self.stream * target * M + FLOAT * rows * T * (T + L), transient=2 * table
+        )
+        for index in range(self.model.decoder_layers):
+            yield self._layer(f"decoder.layers.{index}", index, target, source, decoder=True)
+        yield Segment(name="decoder norm", kept=_norm(target, M))
+        yield self._logits(target, table)
+
+    def _layer(self, name: str, index: int, T: int, S: int, *, decoder: bool) -> Segment:
+        M, what = self.sizes.M, self.setup.recompute
+        stream = FLOAT * T * M
+        attention, casts = self._attention(T, T, cross=False)
+        transient = self.scores * 4 * T * self.sizes.n * self.sizes.D + 3 * stream
+        if decoder:
+            cross, cross_casts = self._attention(T, S, cross=True)
+            attention, casts = attention + cross, casts + cross_casts
+        if self.model.is_moe(index + 1):
+            kept, inner, inner_casts = self._moe(T, decoder=decoder)
+            largest = sum(sorted(self.weights[name])[-2:])
+        else:
+            hidden = self.c * T * self.sizes.h
+            kept, inner, inner_casts = self.c * T * M + hidden, 2 * hidden, 2 * M * self.sizes.h
+            largest = max(self.weights[name])
+        kept += _norm(T, M) + self.added * T * M
+        casts, inner_casts = (2 * casts, 2 * inner_casts) if self.bf16 else (0, 0)
+        again = cached = 0.0
+        if what == "all" or (what == "layers" and index % 2 == 0):
+            again, cached, kept = attention + kept - stream, casts + inner_casts, stream
+        elif what == "selective":
+            again, cached, kept = attention - stream, casts, stream + kept + inner_casts
+        else:
+            kept += attention + casts + inner_casts
+        return Segment(
+            name=name,
+            kept=kept,
+            again=again,
+            transient=max(transient, inner + 2 * stream),
+            cached=cached,
+            gradients=sum(self.weights[name]),
+            largest=largest,
+        )
+
+    def _attention(self, T: int, S: int, *, cross: bool) -> tuple[float, int]:
+        """Kept with its norm and dropout, and elements of weights."""
+        M, heads = self.sizes.M, self.sizes.n * self.sizes.D
+        entered_once = self.setup.layout.axis("N") is not None
+        inputs = T
+        if self.bf16 and cross:
+            inputs = T + (S if entered_once else 2 * S)  # autocast casts for each product
+        elif self.bf16 and not entered_once:
+            inputs = 3 * T
+        kept = self.c * inputs * M + self.scores * (2 * T + 2 * S) * heads + FLOAT * T * self.sizes.n
+        if self.scores != self.c:
+            kept += self.c * T * heads
+        return _norm(T, M) + kept + self.added * T * M, 4 * M * heads
+
+    def _moe(self, T: int, *, decoder: bool) -> tuple[float, float, int]:
+        """Kept without its norm and dropout; transient; elements of weights that are cast."""
+        sizes, moe, layout = self.sizes, self.model.moe, self.setup.layout
+        gate = moe.gate_of(decoder=decoder)
+        rows = products.expert_rows(self.model, gate, T)
+        chosen = T * math.ceil(gate.experts_per_token)
+        kept: float = FLOAT * T * sizes.M  # the router is float32
+        if T * moe.num_experts <= ROUTER_CHUNK:
+            kept += FLOAT * T * moe.num_experts * gate.router_width
+        kept += chosen * (3 * FLOAT + 2 * INDEX) + T * INDEX + rows * (INDEX + FLOAT)
+        axis = layout.axis("E")
+        mine = rows if axis is None or layout.handed_over else rows / layout.sizes[axis]
+        hidden, passed = self.c * mine * sizes.eh, self.c * rows * sizes.M
+        kept += 2 * passed + hidden
+        if moe.dispatch == "einsum":
+            kept += 2 * self.c * T * rows
+        if moe.conditional is not None:
+            kept += self.c * T * (sizes.h + 2 * sizes.M)
+        block = max(FLOAT * BLOCK, hidden / sizes.e)
+        transient = 2 * passed + (min(hidden, block) if self.cpu else 2 * hidden)
+        return kept, transient, 0 if self.cpu else 2 * sizes.e * sizes.M * sizes.eh
+
+    def _logits(self, T: int, table: float) -> Segment:
+        V, M = self.sizes.v, self.sizes.M
+        size = max(LOGITS_TOKENS, LOGITS_CHUNK // V)
+        chunks = -(-T // size) if size < T else 1
+        chunk = FLOAT * -(-T // chunks) * V
+        again = self.setup.recompute != "none" and chunks > 1
+        casts = 2 * V * M if self.bf16 else 0
+        # gradients of logits where all logits are there yet, or of the table, one more for each chunk after the first
+        beside = 0.0 if again else chunk
+        transient = max(chunk, 2 * table - beside) if chunks > 1 else max(chunk, table)
+        return Segment(
+            name="logits",
+            kept=self.c * T * M + (0 if again else FLOAT * T * V + casts),
+            again=chunk if again else 0.0,
+            transient=transient + (chunk / 2 if self.bf16 else 0),
+            cached=casts if again else 0,
+            pending=table,
+        )
 
 
 def _norm(T: int, M: int) -> float:
     """Its input, mean and deviation."""
     return FLOAT * T * (M + 2)
-
-
-def _attention(sizes: Sizes, T: int, S: int, *, cross: bool = False) -> tuple[float, float]:
-    """Kept with its norm and dropout, and casts of weights."""
-    M, keys, bf16 = sizes.dim, sizes.keys, sizes.compute == 2
-    inputs = T if not bf16 or sizes.entered_once else 3 * T  # autocast casts for each product
-    if cross:
-        inputs = T if not bf16 else T + (S if sizes.entered_once else 2 * S)
-    kept = sizes.compute * inputs * M + sizes.scores * (2 * T + 2 * S) * keys + FLOAT * T * sizes.heads
-    if sizes.scores != sizes.compute:
-        kept += sizes.compute * T * keys
-    return _norm(T, M) + kept + sizes.mask * T * M, 2 * 4 * M * keys
-
-
-def _moe(workload: Workload, setup: Setup, sizes: Sizes, T: int, *, decoder: bool) -> tuple[float, float, float]:
-    """Kept without its norm and dropout; most at once in backward; elements of weights that are cast."""
-    M, moe = sizes.dim, workload.model.moe
-    gate = moe.gate_of(decoder=decoder)
-    rows = expert_rows(gate, T, moe.num_experts)
-    chosen = T * math.ceil(gate.experts_per_token)
-    kept: float = FLOAT * T * M  # the router is float32
-    if T * moe.num_experts <= ROUTER_LOGITS:
-        kept += FLOAT * T * moe.num_experts * gate.router_width
-    kept += chosen * (3 * FLOAT + 2 * INDEX) + T * INDEX + rows * (INDEX + FLOAT)
-    axis = setup.layout.axis("E")
-    mine = rows if axis is None or setup.layout.handed_over else rows / setup.layout.sizes[axis]
-    hidden = sizes.compute * mine * sizes.expert_hidden
-    kept += sizes.compute * 2 * rows * M + hidden
-    if moe.dispatch == "einsum":
-        kept += 2 * sizes.compute * T * rows
-    if moe.conditional is not None:
-        kept += sizes.compute * T * (sizes.hidden + 2 * M)
-    experts = moe.num_experts // _parts(setup, "E")
-    return kept, sizes.compute * 2 * rows * M + hidden, 0 if sizes.cpu else experts * 2 * M * sizes.expert_hidden
-
-
-def expert_rows(gate: GateConfig, tokens: int, experts: int) -> int:
-    """Rows that one group of so many tokens has in all experts together."""
-    factor = getattr(gate, "capacity_factor", 0.0)
-    if not factor:
-        return math.ceil(gate.experts_per_token * tokens)
-    k = 1 if gate.kind == "expert_choice" else gate.experts_per_token
-    return max(1, math.ceil(factor * k * tokens / experts)) * experts
-
-
-def _logits(sizes: Sizes, T: int, *, recompute: bool) -> Segment:
-    V, M = sizes.target_vocabulary, sizes.dim
-    size = max(LOGITS_TOKENS, LOGITS // V)
-    chunks = -(-T // size) if size < T else 1
-    chunk = FLOAT * -(-T // chunks) * V
-    table = FLOAT * V * M  # of several chunks each has a gradient of its own before they are added
-    kept = sizes.compute * T * M
-    transient = chunk + table + (chunk // 2 if sizes.compute == 2 else 0)
-    casts = 2 * V * M if sizes.compute == 2 else 0
-    if recompute and chunks > 1:
-        return Segment(part="logits", kept=kept, again=chunk, transient=transient, casts=casts)
-    return Segment(part="logits", kept=kept + FLOAT * T * V, transient=transient, casts=casts)
-
-
-def _parts(setup: Setup, letter: str) -> int:
-    axis = setup.layout.axis(letter)
-    return 1 if axis is None else setup.layout.sizes[axis]

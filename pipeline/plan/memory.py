@@ -1,22 +1,30 @@
 """The most memory that one process of a training run holds, by what it holds then.
 
-The peak is a maximum over the phases of a step, not a sum over tensors: gradients grow while activations shrink, and
-ZeRO's copies come when there are no activations. DeepSpeed 0.19.8 (`zero/stage_1_and_2.py`) keeps a float32 master of
-this process's partition beside the weights, in float32 training too.
+The peak is a maximum over the phases of a step, not a sum over tensors: gradients come while activations go, and ZeRO's
+copies of gradients when there are no activations. DeepSpeed 0.19.8 (zero/stage_1_and_2.py) keeps float32 masters of
+this process's partition beside the weights, in float32 training too, and reduces gradients in a buffer of their size
+(`BUCKET` at most). ZeRO-1 has all gradients from the first micro-batch to the last; ZeRO-2 has those of its partition.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pipeline.plan.activations import FLOAT, Segment, segments
+from pipeline.plan.activations import Segment, segments
+from pipeline.plan.parts import FLOAT, LOGITS_CHUNK, LOGITS_TOKENS
+from pipeline.plan.shapes import Shape, shapes
 from pipeline.plan.workload import Device, Setup, Workload
 
-BUCKET = 500_000_000  # elements of the buffer through which ZeRO reduces gradients, DeepSpeed's default
+BUCKET = 500_000_000  # elements, as `pipeline.parallel.deepspeed` sets it
+
+# What a CPU's heap, which gives nothing back, loses to holes: a share of the activations, and one of the weights. They
+# are means; the same run differs by up to a tenth. Measured on configurations that bench/plan's table does not contain.
+HOLES_ACTIVATIONS = 0.3
+HOLES_WEIGHTS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes at the peak. phase: when it is. optimizer: masters, moments and average. buffers: those of collectives,
-    casts of weights, and temporaries. resident: of the process before there is any model."""
+    """Bytes at the peak. phase: of a step, in which it comes. optimizer: masters, moments and average. buffers: of
+    collectives, and whatever lives for a moment only. resident: of the process before there is any model."""
 
     phase: str
     weights: float
@@ -37,118 +45,128 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
-    """Parameters of one process. dense: matrices that every process of the batch has. vectors: norms and the like.
-    experts: of experts. factors: rows and columns of all their matrices, what Adafactor keeps. largest: of one
-    tensor."""
+class State:
+    """Bytes of one process, in float32. held: weights. partition: of which it has the masters; group: the largest part
+    of it that is updated at once. copied: of gradients that are reduced at once, where ZeRO joins them in one tensor
+    to that end. optimizer: masters, moments and average. update: what the optimizer has for a moment."""
 
-    dense: int
-    vectors: int
-    experts: int
-    factors: int
-    largest: int
-
-    @property
-    def total(self) -> int:
-        return self.dense + self.vectors + self.experts
-
-
-def held(workload: Workload, setup: Setup) -> Held:
-    """Parameters by how they are optimised, after the layout's cuts."""
-    model, moe = workload.model, workload.model.moe
-    parts = {letter: _parts(setup, letter) for letter in "EHNV"}
-    M, keys, H = model.dim, model.heads * model.key_dim // parts["N"], model.ffn_dim // parts["H"]
-    tables = [workload.target_vocabulary // parts["V"]]
-    if not workload.shared:
-        tables.append(workload.source_vocabulary // parts["V"])
-    dense, vectors, experts, factors = M * sum(tables), 4 * M, 0, sum(tables) + M * len(tables)
-    largest = M * max(tables)
-    for layers, attentions, decoder in ((model.encoder_layers, 1, False), (model.decoder_layers, 2, True)):
-        routed = model.num_moe_layers(layers)
-        dense += layers * attentions * 4 * M * keys + (layers - routed) * 2 * M * H
-        vectors += layers * (attentions + 1) * 2 * M
-        factors += layers * attentions * 4 * (M + keys) + (layers - routed) * 2 * (M + H)
-        if routed:
-            gate = moe.gate_of(decoder=decoder)
-            width = gate.router_width * (moe.num_experts + getattr(gate, "groups", 0))
-            own, expert_dim = moe.num_experts // parts["E"], moe.expert_dim // parts["H"]
-            dense += routed * M * width
-            vectors += routed * (moe.num_experts if gate.kind == "balanced" else 0)
-            experts += routed * own * 2 * M * expert_dim
-            factors += routed * (M + width + own * 2 * (M + expert_dim))
-            largest = max(largest, own * M * expert_dim)
-            if moe.conditional is not None:
-                dense, vectors = dense + routed * 2 * M * H, vectors + routed * M
-                factors += routed * 2 * (M + H)
-    return Held(dense=dense, vectors=vectors, experts=experts, factors=factors, largest=largest)
+    held: float
+    partition: float
+    group: float
+    copied: float
+    optimizer: float
+    update: float
 
 
 def memory(workload: Workload, setup: Setup, device: Device) -> Memory:
     """At the peak of a step, from the second one on."""
-    return max(phases(workload, setup, device), key=lambda found: found.total)
+    found = phases(workload, setup, device)
+    most = max(found, key=lambda phase: phase.total)
+    return most if device.kind != "cpu" else _in_heap(found, workload, setup)
 
 
 def phases(workload: Workload, setup: Setup, device: Device) -> list[Memory]:
-    """The most in each phase of a step."""
-    own = held(workload, setup)
-    layout = setup.layout
-    copies, expert_copies = layout.parts(layout.batch_axes), layout.parts(_expert_copies(setup))
-    common = -(-(own.dense + own.vectors) // copies)  # of what every process has, this one's partition
-    experts = -(-own.experts // expert_copies)
-    partition = FLOAT * (common + experts)
-    state = partition * (1 + workload.ema)
-    state += FLOAT * own.factors + FLOAT * -(-own.vectors // copies) if _adafactor(workload) else 2 * partition
-    gradients, zero1 = FLOAT * own.total, setup.zero_stage == 1
-    bucket = FLOAT * min(BUCKET, own.total)
+    """The most that lives at once, phase by phase."""
+    state, zero1 = state_of(workload, setup), setup.zero_stage == 1
     accumulated = setup.accumulation(workload) > 1
-
-    def phase(name: str, *, gradients: float, activations: float, buffers: float) -> Memory:
-        return Memory(
-            phase=name,
-            weights=FLOAT * own.total,
-            gradients=gradients,
-            optimizer=state,
-            activations=activations,
-            buffers=buffers,
-            resident=device.resident,
-            available=device.memory,
-        )
-
-    earlier = (gradients if zero1 else partition) if accumulated else 0.0
-    kept, beside = backward_peak(segments(workload, setup, device.kind))
-    table = FLOAT * workload.model.dim * workload.target_vocabulary // _parts(setup, "V")
-    flattened = FLOAT * (own.dense + own.vectors) if copies > 1 else 0
-    update = FLOAT * own.largest if _adafactor(workload) else 0
+    bucket = min(FLOAT * BUCKET, state.held)
+    partition, shared = state.partition, state.partition < state.held
+    none = Memory(
+        phase="",
+        weights=state.held,
+        gradients=0.0,
+        optimizer=state.optimizer,
+        activations=0.0,
+        buffers=0.0,
+        resident=device.resident,
+        available=device.memory,
+    )
+    earlier = 0.0 if not accumulated else state.held if zero1 else partition
+    parts = segments(workload, setup, device.kind)
+    kept = sum(part.kept for part in parts)
+    chunk = FLOAT * _chunk(workload, setup)
+    casts = sum(part.cached for part in parts) + (chunk / 2 if workload.precision == "bf16" else 0)
+    forward = replace(
+        none,
+        phase="forward",
+        gradients=earlier,
+        activations=kept + parts[-1].again,
+        buffers=max(chunk + casts, parts[-1].transient) + (bucket if accumulated and zero1 else 0),
+    )
+    joined = max(partition, state.copied)
+    update = state.group + state.update + (bucket if zero1 and shared else 0)
     return [
-        phase("backward", gradients=earlier + table, activations=kept, buffers=beside + bucket),
-        phase("reduction", gradients=gradients, activations=0, buffers=bucket + max(flattened - partition, 0)),
-        phase(
-            "optimizer",
-            gradients=partition,
-            activations=0,
-            buffers=FLOAT * max(common, experts) + update + (bucket if zero1 and copies > 1 else 0),
+        forward,
+        *(
+            replace(none, phase="backward", gradients=g + earlier, activations=a, buffers=b + bucket)
+            for a, g, b in backward(parts, fresh=zero1 and not accumulated)[1:]
         ),
+        replace(none, phase="reduction", gradients=state.held, buffers=max(bucket, joined)),
+        replace(none, phase="optimizer", gradients=partition, buffers=update),
     ]
 
 
-def backward_peak(found: list[Segment]) -> tuple[float, float]:
-    """Activations, and what is beside them, where the two together are the most during backward."""
-    peaks, kept = [], 0.0
-    casts = sum(segment.casts for segment in found)
-    for segment in found:
-        kept += segment.kept
-        peaks.append((kept + segment.again, segment.transient + casts))
-    return max(peaks, key=sum)
+def backward(parts: list[Segment], *, fresh: bool) -> list[tuple[float, float, float]]:
+    """Activations, gradients and temporaries in each part, from the last to the first. fresh: whether gradients stay,
+    since there were none before."""
+    found, kept, gradients, pending = [], sum(part.kept for part in parts), 0.0, 0.0
+    for part in reversed(parts):
+        found.append((kept + part.again, gradients + pending, part.transient + part.largest))
+        kept, pending = kept - part.kept, pending + part.pending
+        gradients += part.gradients if fresh else 0.0
+    return found
 
 
-def _adafactor(workload: Workload) -> bool:
-    return workload.optimizer == "adafactor"
+def state_of(workload: Workload, setup: Setup) -> State:
+    """Weights, and what ZeRO and the optimizer keep of them."""
+    layout, adafactor = setup.layout, workload.optimizer == "adafactor"
+    tensors = [shape.part(layout) for shape in shapes(workload)]
+    copies = tuple(axis for axis in layout.batch_axes if axis not in layout.table.get("E", ()))
+    common, experts = layout.parts(layout.batch_axes), layout.parts(copies)
+    groups = [
+        (sum(t.elements for t in tensors if not t.expert and len(t.sizes) > 1), common),
+        (sum(t.elements for t in tensors if not t.expert and len(t.sizes) == 1), common),
+        (sum(t.elements for t in tensors if t.expert), experts),
+    ]
+    own = [FLOAT * -(-elements // over) for elements, over in groups]
+    partition = float(sum(own))
+    optimizer = partition * (2 if workload.ema else 1)
+    optimizer += own[1] + FLOAT * sum(_factors(t) for t in tensors) if adafactor else 2 * partition
+    joined = [groups[0][0] + groups[1][0] if common > 1 else 0, groups[2][0] if experts > 1 else 0]
+    return State(
+        held=FLOAT * float(sum(t.elements for t in tensors)),
+        partition=partition,
+        group=float(max(own)),
+        copied=FLOAT * float(max(joined)),
+        optimizer=float(optimizer),
+        update=FLOAT * float(max(t.elements for t in tensors)) if adafactor else 0.0,
+    )
 
 
-def _expert_copies(setup: Setup) -> tuple[str, ...]:
-    return tuple(axis for axis in setup.layout.batch_axes if axis not in setup.layout.table.get("E", ()))
+def _factors(tensor: Shape) -> int:
+    """Rows and columns of its matrices, which Adafactor keeps on every process."""
+    if len(tensor.sizes) == 1:
+        return 0
+    if tensor.expert:
+        return tensor.sizes[0] * sum(tensor.sizes[1:])
+    first = tensor.sizes[0] if tensor.letters.startswith("M") or len(tensor.sizes) == 2 else None
+    rows = first if first is not None else tensor.elements // tensor.sizes[-1]
+    return rows + tensor.elements // rows
 
 
-def _parts(setup: Setup, letter: str) -> int:
-    axis = setup.layout.axis(letter)
-    return 1 if axis is None else setup.layout.sizes[axis]
+def _chunk(workload: Workload, setup: Setup) -> int:
+    """Logits that there are at once."""
+    tokens, axis = workload.shape.rows * workload.shape.target, setup.layout.axis("V")
+    V = workload.target_vocabulary // (setup.layout.sizes[axis] if axis else 1)
+    size = max(LOGITS_TOKENS, LOGITS_CHUNK // V)
+    return V * -(-tokens // -(-tokens // size))
+
+
+def _in_heap(found: list[Memory], workload: Workload, setup: Setup) -> Memory:
+    """On a CPU freed memory stays with the process, and the large copies of gradients that ZeRO makes after backward
+    fit into no hole that activations left: phases add up."""
+    most = max(found, key=lambda phase: phase.total)
+    state = state_of(workload, setup)
+    after = state.copied + state.partition + state.group
+    holes = HOLES_ACTIVATIONS * most.activations + HOLES_WEIGHTS * state.held
+    return replace(most, buffers=most.buffers + after + holes)

@@ -1,0 +1,84 @@
+"""What a device does by itself: products, copies, small operations, collectives. `python -m bench.plan.rates job.json`
+with RANK and WORLD_SIZE set; all processes measure at the same time, as they train."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pipeline.parallel.device import pick_device
+from pipeline.parallel.matmul import choose_matmul
+from pipeline.parallel.mesh import start_processes_group
+from pipeline.parallel.process import StopRequest, run_process
+from pipeline.train.measure import matmul_peak, peak_dtype
+
+REPEATS = 12
+COPIED = {"cpu": 1 << 24, "cuda": 1 << 28}  # elements
+SMALL = 64  # operations in a row
+SENT = 1 << 20  # elements
+
+
+def work(values: dict[str, Any], _stop: StopRequest) -> None:
+    torch.set_num_threads(1)
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    device = pick_device(values["device"], local_rank=int(os.environ["LOCAL_RANK"]), local_processes=world)
+    if device.type == "cpu":
+        choose_matmul()
+    where = os.environ["BABELSHARD_RENDEZVOUS"]
+    start_processes_group(init_method=where, rank=rank, world=world, device=device, timeout=120)
+    flops = {name: matmul_peak(device, peak_dtype(device, name)) / world for name in ("fp32", "bf16")}
+    found = {"flops": flops, **memory_rates(device), **(collectives(device, world) if world > 1 else {})}
+    (Path(sys.argv[1]).parent / f"measured-{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+def memory_rates(device: torch.device) -> dict[str, float]:
+    """bandwidth: bytes read and written in a second. launch: seconds of an operation on almost nothing."""
+    source = torch.zeros(COPIED[device.type], device=device)
+    target, tiny = torch.empty_like(source), torch.zeros(1, device=device)
+
+    def small() -> None:
+        for _ in range(SMALL):
+            tiny.add_(1.0)
+
+    copied = fastest(lambda: target.copy_(source), device)
+    return {"bandwidth": 2 * source.nbytes / copied, "launch": fastest(small, device) / SMALL}
+
+
+def collectives(device: torch.device, world: int) -> dict[str, Any]:
+    """latency: seconds of the smallest all-reduce. rates: bytes that a process sends in a second, by kind."""
+    sent = torch.zeros(SENT, device=device)
+    received = torch.empty_like(sent)
+    gathered = torch.empty(world * SENT, device=device)
+    small = torch.zeros(1, device=device)
+    latency = fastest(lambda: dist.all_reduce(small), device)
+    share = (world - 1) / world
+    runs: dict[str, tuple[float, Callable[[], Any]]] = {
+        "all_reduce": (2 * share * sent.nbytes, lambda: dist.all_reduce(sent)),
+        "all_to_all": (share * sent.nbytes, lambda: dist.all_to_all_single(received, sent)),
+        "all_gather": (share * gathered.nbytes, lambda: dist.all_gather_into_tensor(gathered, sent)),
+    }
+    return {"latency": latency, "rates": {kind: size / fastest(run, device) for kind, (size, run) in runs.items()}}
+
+
+def fastest(run: Callable[[], Tensor | None], device: torch.device) -> float:
+    """Seconds, of several times; on a device with a queue until that is empty."""
+    found = []
+    for _ in range(REPEATS):
+        dist.barrier()
+        began = time.perf_counter()
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+if __name__ == "__main__":
+    run_process(work)
