@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from pipeline.parallel.adafactor import COLUMN, FULL, ROW, Adafactor, Fragment, Layout, Matrices
+from pipeline.parallel.adafactor import COLUMN, FULL, ROW, Adafactor, Block, Fragment, Layout, Matrices
 from tests.golden.adafactor import FILE, LEARNING_RATE, PROBLEMS, problem
 
 GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))
@@ -94,3 +94,18 @@ def test_boxes_cover_every_run_once_and_lie_where_they_say(matrices):
             seen += part.flatten().tolist()
         assert seen == list(range(start, end))
         assert len(boxes) <= 5
+
+
+@pytest.mark.parametrize("block", [Block(2, 0, 2, 5), Block(0, 3, 4, 2)])
+def test_boxes_of_a_block_say_where_it_lies_in_the_whole(block):
+    """Rows 2 and 3, or columns 3 and 4, of three matrices."""
+    whole = torch.arange(60).view(3, 4, 5)
+    rows, columns = slice(block.row, block.row + block.R), slice(block.column, block.column + block.C)
+    numbers = whole[:, rows, columns].flatten()
+    for start, end in itertools.combinations(range(len(numbers) + 1), 2):
+        fragment = Fragment(name="", matrices=Matrices(3, 4, 5), start=start, size=end - start, place=0, block=block)
+        flat, seen = numbers[start:end], []
+        for box in fragment.boxes():
+            assert torch.equal(box.of(flat), whole[box.matrices, box.rows, box.columns])
+            seen += box.of(flat).flatten().tolist()
+        assert seen == flat.tolist()

@@ -91,8 +91,9 @@ def run_worker(name: str, directory: Path, *arguments: str, processes: int = 2) 
                 stderr=subprocess.STDOUT,
             )
         started.append(process)
+    end = time.monotonic() + 1800
     try:
-        while (codes := [process.poll() for process in started]) and None in codes and not any(codes):
+        while (codes := [p.poll() for p in started]) and None in codes and not any(codes) and time.monotonic() < end:
             time.sleep(0.1)
     finally:
         for process in started:

@@ -8,64 +8,40 @@ directory that all share, and `every` for all gates under all layouts.
 import gc
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 import torch.distributed as dist
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 from deepspeed.utils import groups as deepspeed_groups
-from torch import nn
 from torch.distributed.tensor import DTensor
 
-from pipeline.model.initialization import initialize
-from pipeline.model.noise import seed_group
-from pipeline.model.transformer import Transformer
 from pipeline.parallel.checkpoint import load, save
-from pipeline.parallel.deepspeed import Engine
-from pipeline.parallel.layout import Layout
-from pipeline.parallel.mesh import Mesh, start_processes_group
-from pipeline.parallel.optimizer import set_learning_rate
+from pipeline.parallel.mesh import start_processes_group
 from pipeline.parallel.partition import expert_parameters, partition
 from pipeline.parallel.weights import load_weights
-from pipeline.verify.batches import SHAPE, VOCABULARY, synthetic_step
 from pipeline.verify.comparison import BOUNDS
-from pipeline.verify.config import GATES, model_of
+from pipeline.verify.config import GATES
 from pipeline.verify.routes import Witness
-from pipeline.verify.runs import CLIP, SETTINGS, learning_rate_at, plain_optimizer, whole
+from pipeline.verify.runs import CLIP, whole
+from tests.parallel.layout_runs import (
+    SIZES,
+    TABLES,
+    WORLD,
+    Case,
+    built,
+    engine_of,
+    engine_step,
+    mesh_of,
+    plain_steps,
+    within,
+)
 
-WORLD, GROUPS = 4, 4
 EMA = 0.5
-DATA, EXPERT, MODEL = ("data",), ("expert",), ("model",)
-MESH_TENSORFLOW = {"H": MODEL, "N": MODEL, "V": MODEL}
-TABLES = {
-    "gshard": {"G": DATA + EXPERT, "E": EXPERT},
-    "model": {"G": DATA + EXPERT, "E": EXPERT, **MESH_TENSORFLOW},
-    "experts on model": {"G": DATA + EXPERT, "E": MODEL, "N": MODEL, "V": MODEL},
-    "groups on data": {"G": DATA, "E": EXPERT, **MESH_TENSORFLOW},
-    "groups everywhere": {"G": DATA + EXPERT + MODEL, "E": MODEL},
-    "all apart": {"G": DATA, "E": MODEL, "H": EXPERT, "N": MODEL, "V": EXPERT},
-    "turned": {"G": EXPERT, "E": MODEL, "H": DATA, "N": MODEL, "V": DATA},
-}
-SIZES = [(1, 2, 2), (2, 1, 2), (1, 1, 4)]  # of data, expert and model
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """sizes: of data, expert and model."""
-
-    table: str
-    sizes: tuple[int, int, int]
-    gate: str = "top2"
-    optimizer: str = "adamw"
-    zero: int = 1
-    precision: str = "float64"
-    recompute: str = "none"
-    dispatch: str = "gather"
-    shared: bool = False
-    smoothing: float = 0.1
-
 
 CASES = [
     Case(table="model", sizes=(1, 2, 2), gate="dropless", zero=2, recompute="all"),
@@ -103,107 +79,6 @@ def every_case():
             if dispatch == "gather" or gate == "top2"
         ),
     ]
-
-
-def mesh_of(table, sizes):
-    layout = Layout(table=TABLES[table], sizes=dict(zip(("data", "expert", "model"), sizes, strict=True)))
-    return Mesh.build(layout, torch.device("cpu"))
-
-
-def built(case):
-    config = model_of(case.gate)
-    config = replace(config, moe=replace(config.moe, dispatch=case.dispatch))
-    model = Transformer(
-        config,
-        source_vocabulary=VOCABULARY,
-        target_vocabulary=VOCABULARY,
-        shared=case.shared,
-        max_positions=max(SHAPE.source, SHAPE.target),
-    )
-    initialize(model, 1)
-    return model.double() if case.precision == "float64" else model
-
-
-def engine_of(case, mesh, ema=0.0):
-    model = built(case)
-    partition(model, mesh)
-    model.recompute(case.recompute)
-    engine = Engine(
-        model,
-        mesh,
-        accumulation=GROUPS // mesh.batch_size,
-        zero_stage=case.zero,
-        clip=CLIP,
-        optimizer=replace(SETTINGS, kind=case.optimizer),
-        precision=case.precision,
-        ema=ema,
-    )
-    engine.train()
-    return engine
-
-
-def share_of(forward, case, number, group):
-    step = synthetic_step(number, GROUPS)
-    seed_group(1, number, group)
-    losses = forward(step.groups[group], label_smoothing=case.smoothing)
-    return losses.share(target_tokens=step.target_tokens, nonempty_groups=step.nonempty_groups)
-
-
-def engine_step(engine, case, number, look=lambda: None, begin=lambda number, group: None):
-    """The loss of a step; look: called between its last backward pass and the update; begin: before each group."""
-    mesh, total = engine.mesh, torch.zeros((), dtype=torch.float64)
-    for group in range(mesh.batch_rank, GROUPS, mesh.batch_size):
-        begin(number, group)
-        share = share_of(engine, case, number, group)
-        engine.backward(share)
-        if group + mesh.batch_size >= GROUPS:
-            look()
-        engine.step(learning_rate_at(number))
-        total += share.detach().double()
-    dist.all_reduce(total, group=mesh.get_data_parallel_group())
-    return float(total)
-
-
-def plain_steps(case, steps, given=None):
-    """Losses, clip norms, the first step's gradients and the last weights, by plain torch in one process; and what
-    routers decided, by step and group. given: that of another run, to take over."""
-    model, noted = built(case), {}
-    witness = Witness(model)
-    named = dict(model.named_parameters())
-    masters = {name: nn.Parameter(p.detach().float()) for name, p in named.items()}
-    optimizer = plain_optimizer(masters, expert_parameters(model), case.optimizer)
-    losses, norms, first = [], [], {}
-    for number in range(1, steps + 1):
-        total = 0.0
-        for group in range(GROUPS):
-            witness.begin(given and given[number, group])
-            with torch.autocast("cpu", torch.bfloat16, enabled=case.precision == "bf16"):
-                share = share_of(model, case, number, group)
-            if given is None:
-                noted[number, group] = witness.noted_N
-            share.backward()
-            total += float(share.detach())
-        gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in named.items()}
-        first = first or gradients
-        norm = torch.stack([g.double().norm() for g in gradients.values()]).norm().float()
-        for name, master in masters.items():
-            master.grad = gradients[name].float() / ((norm + 1e-6) / CLIP).clamp(min=1.0)
-        set_learning_rate(optimizer.param_groups, learning_rate_at(number))
-        optimizer.step()
-        with torch.no_grad():
-            for name, p in named.items():
-                p.copy_(masters[name])
-                p.grad = None
-        losses.append(total)
-        norms.append(float(norm))
-    return losses, norms, first, {name: master.detach() for name, master in masters.items()}, noted
-
-
-def within(bounds, key, mine, theirs, where):
-    """In units of the largest reference entry, by `make verify`'s bounds."""
-    mine, theirs = (torch.as_tensor(x, dtype=torch.float64) for x in (mine, theirs))
-    distance = float((mine - theirs).abs().max() / theirs.abs().max().clamp(min=1e-300))
-    assert distance <= bounds.get(key, float("inf")), f"{where}: {key} differs by {distance:.1e}"
 
 
 def check(case, steps, judge):
