@@ -125,6 +125,19 @@ def check_einsum():
     close(found_GSM.full_tensor(), layer(inputs_GSM, mask_GSEC, lambda t, *_, letters: t, *experts.parameters()))
 
 
+def check_hand_over_of_a_product():
+    """docs/layouts_python.md: a product that is cut on both sides, and handed over from H to G on one axis."""
+    wi_MH, x_GSM = parameters_of(FeedForward(8, 16)).wi_MH, whole(4, 3, 8)
+    x, wi = split(x_GSM, "G", "expert", letters="GSM"), split(wi_MH, "H", "model")
+    with CommDebugMode() as nothing:
+        h = torch.einsum("gsm,mh->gsh", x, wi)
+    assert nothing.get_total_counts() == 0
+    assert h.to_local().shape == (2, 3, 8)
+    h = split(h, "G", "model", letters="GSH")
+    assert h.to_local().shape == (1, 3, 16)
+    close(replicate(h).to_local(), x_GSM @ wi_MH)
+
+
 def check_gradients_of_einsum():
     """Of experts that are cut on E and, for two processes more, on H."""
     experts = parameters_of(Experts(4, 8, 16))
@@ -183,6 +196,7 @@ def main():
         check_communication(mesh)
         check_modules()
         check_einsum()
+        check_hand_over_of_a_product()
         check_gradients_of_einsum()
         check_a_limit_of_torch()
         check_errors(mesh)
