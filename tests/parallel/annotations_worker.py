@@ -114,8 +114,6 @@ def check_einsum():
         expert_GECM = hand_over(torch.einsum("egch,ehm->gecm", hidden_EGCH, wo_EHM), "G", letters="GECM")
         return torch.einsum("gsec,gecm->gsm", mask_GSEC, expert_GECM)
 
-    expected_GSM = layer(inputs_GSM, mask_GSEC, lambda t, _, letters: t, experts.wi_EMH, experts.wo_EHM)
-    gradients = torch.autograd.grad(expected_GSM.square().sum(), [inputs_GSM, *experts.parameters()])
     found_GSM = layer(
         split(inputs_GSM, "G", "expert", letters="GSM"),
         split(mask_GSEC, "G", "expert", letters="GSEC"),
@@ -124,10 +122,45 @@ def check_einsum():
         split(experts.wo_EHM, "E", "expert"),
     )
     assert found_GSM.to_local().shape == (2, 3, 8)
-    close(found_GSM.full_tensor(), expected_GSM)
-    found = torch.autograd.grad(found_GSM.square().sum().full_tensor(), [inputs_GSM, *experts.parameters()])
-    for gradient, expected in zip(found, gradients, strict=True):
-        close(gradient, expected)
+    close(found_GSM.full_tensor(), layer(inputs_GSM, mask_GSEC, lambda t, *_, letters: t, *experts.parameters()))
+
+
+def check_hand_over_of_a_product():
+    """docs/layouts_python.md: a product that is cut on both sides, and handed over from H to G on one axis."""
+    wi_MH, x_GSM = parameters_of(FeedForward(8, 16)).wi_MH, whole(4, 3, 8)
+    x, wi = split(x_GSM, "G", "expert", letters="GSM"), split(wi_MH, "H", "model")
+    with CommDebugMode() as nothing:
+        h = torch.einsum("gsm,mh->gsh", x, wi)
+    assert nothing.get_total_counts() == 0
+    assert h.to_local().shape == (2, 3, 8)
+    h = split(h, "G", "model", letters="GSH")
+    assert h.to_local().shape == (1, 3, 16)
+    close(replicate(h).to_local(), x_GSM @ wi_MH)
+
+
+def check_gradients_of_einsum():
+    """Of experts that are cut on E and, for two processes more, on H."""
+    experts = parameters_of(Experts(4, 8, 16))
+    x_EYM = whole(4, 3, 8)
+
+    def layer(x_EYM, wi_EMH, wo_EHM):
+        return torch.einsum("eyh,ehm->eym", torch.einsum("eym,emh->eyh", x_EYM, wi_EMH).relu(), wo_EHM)
+
+    expected = torch.autograd.grad(layer(x_EYM, *experts.parameters()).square().sum(), [x_EYM, *experts.parameters()])
+    wi_EMH = split(split(experts.wi_EMH, "E", "expert"), "H", "model")
+    wo_EHM = split(split(experts.wo_EHM, "E", "expert"), "H", "model")
+    total = layer(split(x_EYM, "E", "expert", letters="EYM"), wi_EMH, wo_EHM).square().sum().full_tensor()
+    for found, gradient in zip(torch.autograd.grad(total, [x_EYM, *experts.parameters()]), expected, strict=True):
+        close(found, gradient)
+
+
+def check_a_limit_of_torch():
+    """Contract: the gradient of an einsum that gives its dimensions in another order than its products'."""
+    x_GSM, mask_GSEC = whole(4, 3, 8), whole(4, 3, 4, 2)
+    parts = split(mask_GSEC, "G", "expert", letters="GSEC"), split(x_GSM, "G", "expert", letters="GSM")
+    total = torch.einsum("gsec,gsm->egcm", *parts).square().sum().full_tensor()
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        total.backward()
 
 
 def check_errors(mesh):
@@ -163,6 +196,9 @@ def main():
         check_communication(mesh)
         check_modules()
         check_einsum()
+        check_hand_over_of_a_product()
+        check_gradients_of_einsum()
+        check_a_limit_of_torch()
         check_errors(mesh)
     dist.barrier()
     if RANK == 0:
