@@ -87,7 +87,7 @@ def test_the_figure_has_a_bar_for_everything(found):
         (gib(2**30 / 100), "0.010"),
         (gib(2**40), "1,024.0"),
         (days(12.345), "12.3"),
-        (days(0.0123), "0.012"),
+        (days(0.0123), "17 min 43 s"),
         (dollars(1234.5), "$1,234"),
         (dollars(0.5), "$0.50"),
         (dollars(0), "–"),
