@@ -139,7 +139,7 @@ def test_plans_of_several_recipes_in_json():
 
 
 def test_a_search_in_json_and_text(tmp_path):
-    words = [f"recipes={SMALL}", "devices=4", "search=true", "top=3", "batch.groups_per_step=16"]
+    words = ["recipes=smoke", "devices=2", "device=cpu", "search=true", "top=3"]
     found = objects(*words)["plans"]
     own = [each for each in found if each["own_groups"]]
     assert len(own) == 3
