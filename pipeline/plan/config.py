@@ -131,9 +131,13 @@ def _recipes(what: str) -> list[str]:
     found: list[str] = []
     for name in filter(None, (part.strip() for part in _plain(what).split(","))):
         folder = ROOT / "recipes" / name
-        if not folder.is_dir():
+        if folder.with_name(f"{folder.name}.yaml").is_file():
             found.append(name)
             continue
+        if not folder.is_dir():
+            places = [each for each in (ROOT / "recipes").rglob("*") if each.is_dir() or each.suffix == ".yaml"]
+            known = sorted(str(each.relative_to(ROOT / "recipes").with_suffix("")) for each in places)
+            raise ValueError(f"recipe {name} does not exist{suggestion(name, known)}")
         order = list(_expected(folder))
         names = sorted(file.stem for file in folder.glob("*.yaml"))
         names.sort(key=lambda stem: order.index(stem) if stem in order else len(order))

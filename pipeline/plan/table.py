@@ -99,8 +99,8 @@ def percent(share: float) -> str:
 
 
 def days(number: float) -> str:
-    """Whole ones and tenths; less than a tenth to two digits."""
-    return f"{number:,.1f}" if number >= 0.095 else f"{number:.2g}"
+    """Tenths of days; less than one as hours, minutes or seconds."""
+    return f"{number:,.1f}" if number >= 0.095 or not number else duration(86400 * number)
 
 
 def dollars(cost: float) -> str:
@@ -211,7 +211,7 @@ def _compared(found: Found) -> tuple[str, ...]:
         integer(step.tokens_per_second),
         percent(step.mfu),
         percent(step.parts.get("all_to_all", 0.0) / step.seconds),
-        days(budget.device_hours / YEAR),
+        f"{budget.device_hours / YEAR:.2g}" if budget.device_hours < 0.95 * YEAR else days(budget.device_hours / YEAR),
         days(budget.days),
         dollars(budget.cost),
     )

@@ -139,7 +139,7 @@ def test_plans_of_several_recipes_in_json():
 
 
 def test_a_search_in_json_and_text(tmp_path):
-    words = [f"recipes={SMALL}", "devices=4", "search=true", "top=3", "batch.groups_per_step=16"]
+    words = ["recipes=smoke", "devices=2", "device=cpu", "search=true", "top=3"]
     found = objects(*words)["plans"]
     own = [each for each in found if each["own_groups"]]
     assert len(own) == 3
@@ -197,6 +197,7 @@ def test_letters_of_a_layout_can_be_set():
         (["out=plan.pdf"], r"out=plan.pdf must end in .png or .svg"),
         (["ep=0"], r"ep=0 must be at least 1"),
         (["recipes=gshard/moe_128", "devices=2"], r"recipe gshard/moe_128 does not exist; did you mean"),
+        (["recipes=gshar"], r"recipe gshar does not exist; did you mean gshard"),
         (["recipes=gshard", "search=true"], r"search=true is of one recipe, and recipes=gshard are 8"),
         (["recipes=demo", "device=h100", "devices=paper", "model.moe.num_experts=0"], r"nothing is published of demo"),
         (["recipes=" + DEEP, "device=tpu_v3", "devices=1", "search=true"], r"devices=1: none of 2 layouts fits; near"),
