@@ -74,6 +74,8 @@ def _single(config: PlanConfig) -> Answer:
     workload, spread = asked.workload, asked.spread
     found = _found(workload, spread, config)
     values, lines = _entry(found), [table.plan_text(found), ""]
+    if said := published(workload.recipe):
+        lines[1:] = [table.published_text(said), ""]
     if problem := misfit(found.plan.memory):
         better = nearest_fit(workload, spread, config.device)
         nearest = command(config, workload, better) if better else None

@@ -1,11 +1,11 @@
 """Plans as text: one in full, several side by side with what their papers say, and what a search found."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from eval.number_format import MISSING, duration, integer, quantity
 from pipeline.plan.config import published
-from pipeline.plan.memory import memory
+from pipeline.plan.memory import Memory, memory, phases
 from pipeline.plan.plan import Plan
 from pipeline.plan.search import HELD, Found, gib
 from pipeline.plan.spread import PRESETS, RECOMPUTE, STAGES, Spread
@@ -134,21 +134,28 @@ def _parameters(plan: Plan) -> str:
 
 
 def _memory(found: Found) -> str:
-    """By part at the peak, and in all by ZeRO stage and recomputation."""
-    held, spread = found.plan.memory, found.spread
+    """By part at the peak, and by ZeRO's stage and recomputation."""
+    held, spread, device = found.plan.memory, found.spread, found.plan.device
     parts = [(part, getattr(held, part)) for part in HELD if getattr(held, part)]
     rows = [(f"GiB at the peak, in {held.phase}", *(part for part, _ in parts), "in all", "of")]
     rows.append(("", *(gib(size) for _, size in parts), gib(held.total), gib(held.available)))
-    matrix = [("recompute", *RECOMPUTE)]
+    matrix: list[Sequence[str]] = [("recompute", "gradients", "optimizer", *RECOMPUTE)]
+    again = [phases(found.workload, replace(spread, recompute=each).setup, device) for each in RECOMPUTE]
+    matrix.append(("activations", "", "", *(gib(max(map(_activations, each))) for each in again)))
     for stage in STAGES:
-        row = [f"ZeRO {stage}"]
+        backward, *_ = phases(found.workload, replace(spread, zero_stage=stage).setup, device)
+        row = [f"ZeRO {stage}", gib(backward.gradients), gib(backward.optimizer)]
         for recompute in RECOMPUTE:
             setup = replace(spread, zero_stage=stage, recompute=recompute).setup
-            other = memory(found.workload, setup, found.plan.device)
+            other = memory(found.workload, setup, device)
             chosen = (stage, recompute) == (spread.zero_stage, spread.recompute)
             row.append(f"{'>' if chosen else ''}{gib(other.total)}{'' if other.fits else ' !'}")
-        matrix.append(tuple(row))
-    return f"{aligned(rows)}\n{aligned(matrix)}\n(> this plan, ! does not fit)"
+        matrix.append(row)
+    return f"{aligned(rows)}\n\n{aligned(matrix)}\n(ZeRO: in all; > this plan, ! does not fit)"
+
+
+def _activations(phase: Memory) -> float:
+    return phase.activations
 
 
 def _flops(plan: Plan) -> str:
@@ -210,17 +217,26 @@ def _compared(found: Found) -> tuple[str, ...]:
     )
 
 
-def _published(said: dict[str, float]) -> tuple[str, ...]:
+def _published(said: Mapping[str, float]) -> tuple[str, ...]:
     """Under the row of ours."""
-    shown = {
-        "recipe": "  published",
-        "devices": f"{said['cores']:.0f}" if "cores" in said else "",
-        "parameters": count(said["parameters"]) if "parameters" in said else "",
-        "steps/s": f"{said['steps_per_second']:.2f}" if "steps_per_second" in said else "",
-        "device years": days(said.get("core_years", 0.0)) if "core_years" in said else "",
-        "days": days(said["days"]) if "days" in said else "",
-    }
+    shown = {"recipe": "  published", **_shown(said)}
     return tuple(shown.get(column, "") for column in _COMPARED)
+
+
+def _shown(said: Mapping[str, float]) -> dict[str, str]:
+    """By the names of columns, in their order."""
+    columns = {
+        "devices": ("cores", "{:.0f}".format),
+        "parameters": ("parameters", count),
+        "steps/s": ("steps_per_second", "{:.2f}".format),
+        "device years": ("core_years", days),
+        "days": ("days", days),
+    }
+    return {column: show(said[name]) for column, (name, show) in columns.items() if name in said}
+
+
+def published_text(said: Mapping[str, float]) -> str:
+    return "published: " + ", ".join(f"{text} {column}" for column, text in _shown(said).items())
 
 
 def words(name: str) -> str:

@@ -14,11 +14,12 @@ from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.adafactor import Adafactor, Layout
+from pipeline.parallel.build import build
 from pipeline.parallel.checkpoint import load, save
 from pipeline.parallel.deepspeed import Engine
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.optimizer import OptimizerSettings, matrices_of, set_learning_rate
-from pipeline.parallel.partition import expert_parameters, partition
+from pipeline.parallel.partition import expert_parameters
 from pipeline.parallel.process import StopRequest
 from pipeline.parallel.weights import read_state
 from pipeline.stage import Stopped
@@ -78,10 +79,9 @@ class EngineRun:
 
     def __init__(self, case: Case, mesh: Mesh, optimizer: str, given: Tensor | None = None) -> None:
         """given: as of `Passes`."""
-        model = built(case)
+        model = built(case, mesh)
         self._passes = Passes(model, given)
         self._groups, self._mesh = case.groups, mesh
-        partition(model, mesh)
         self.engine = Engine(
             model,
             mesh,
@@ -189,15 +189,18 @@ def plain_optimizer(masters: dict[str, nn.Parameter], experts: set[str], kind: s
     return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=epsilon, weight_decay=weight_decay, fused=True)
 
 
-def built(case: Case) -> Transformer:
-    model = Transformer(
-        model_of(case.gate),
-        source_vocabulary=VOCABULARY,
-        target_vocabulary=VOCABULARY,
-        shared=False,
-        max_positions=max(SHAPE.source, SHAPE.target),
-    )
-    initialize(model, SEED)
+def built(case: Case, mesh: Mesh | None = None) -> Transformer:
+    """Whole; with a mesh this process's part, as training builds it."""
+    sizes = {
+        "source_vocabulary": VOCABULARY,
+        "target_vocabulary": VOCABULARY,
+        "max_positions": max(SHAPE.source, SHAPE.target),
+    }
+    if mesh is None:
+        model = Transformer(model_of(case.gate), shared=False, **sizes)
+        initialize(model, SEED)
+    else:
+        model = build(model_of(case.gate), mesh, shared=False, seed=SEED, **sizes)
     return model.double() if case.precision == "float64" else model
 
 

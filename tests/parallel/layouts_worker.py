@@ -35,7 +35,7 @@ from pipeline.verify.config import GATES, model_of
 from pipeline.verify.routes import Witness
 from pipeline.verify.runs import CLIP, SETTINGS, learning_rate_at, plain_optimizer, whole
 
-WORLD, GROUPS, STEPS = 4, 4, 2
+WORLD, GROUPS = 4, 4
 EMA = 0.5
 DATA, EXPERT, MODEL = ("data",), ("expert",), ("model",)
 MESH_TENSORFLOW = {"H": MODEL, "N": MODEL, "V": MODEL}
@@ -48,6 +48,7 @@ TABLES = {
     "all apart": {"G": DATA, "E": MODEL, "H": EXPERT, "N": MODEL, "V": EXPERT},
     "turned": {"G": EXPERT, "E": MODEL, "H": DATA, "N": MODEL, "V": DATA},
 }
+SIZES = [(1, 2, 2), (2, 1, 2), (1, 1, 4)]  # of data, expert and model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,20 +68,15 @@ class Case:
 
 
 CASES = [
-    Case(table="model", sizes=(2, 1, 2), gate="noisy_topk", optimizer="adafactor"),
     Case(table="model", sizes=(1, 2, 2), gate="dropless", zero=2, recompute="all"),
     Case(table="model", sizes=(1, 1, 4), gate="hierarchical", shared=True, smoothing=0.0),
-    Case(table="model", sizes=(1, 2, 2), precision="bf16"),
-    Case(table="experts on model", sizes=(2, 1, 2), gate="expert_choice", optimizer="adafactor", zero=2),
     Case(table="groups on data", sizes=(1, 2, 2), gate="dropless", optimizer="adafactor", recompute="layers"),
-    Case(table="groups on data", sizes=(2, 2, 1), dispatch="einsum", zero=2, shared=True),
-    Case(table="groups everywhere", sizes=(1, 2, 2), gate="prioritized", recompute="selective"),
-    Case(table="all apart", sizes=(1, 2, 2), gate="balanced", dispatch="einsum", optimizer="adafactor", shared=True),
-    Case(table="turned", sizes=(2, 1, 2), gate="top1", zero=2, recompute="all"),
+    Case(table="groups everywhere", sizes=(1, 2, 2), gate="expert_choice", zero=2, recompute="selective"),
+    Case(table="all apart", sizes=(1, 2, 2), dispatch="einsum", optimizer="adafactor", shared=True),
 ]
-CHAINS = {
-    "adamw": [("model", (2, 1, 2), 1), ("model", (1, 2, 2), 2), ("model", (1, 1, 4), 1), ("all apart", (1, 2, 2), 2)],
-    "adafactor": [("turned", (2, 1, 2), 2), ("model", (1, 1, 4), 1), ("gshard", (1, 4, 1), 2), ("model", (2, 1, 2), 1)],
+CHAINS = {  # table, sizes and ZeRO stage
+    "adamw": [("model", (2, 1, 2), 1), ("all apart", (1, 2, 2), 2), ("model", (1, 1, 4), 1)],
+    "adafactor": [("turned", (2, 1, 2), 2), ("gshard", (1, 4, 1), 1), ("model", (1, 2, 2), 2)],
 }
 
 
@@ -96,16 +92,16 @@ def every_case():
             ("adafactor", 1, "none", True, 0.1),
         ]
     )
-    sizes = [
-        (data, expert, WORLD // data // expert) for data in (1, 2, 4) for expert in (1, 2, 4) if data * expert <= 4
-    ]
     return [
-        Case(table=table, sizes=size, gate=gate, dispatch=dispatch, **next(turns))
-        for table in TABLES
-        for size in sizes
-        for gate in GATES
-        for dispatch in ("gather", "einsum")
-        if dispatch == "gather" or gate == "top2"
+        *(Case(table="model", sizes=size, precision="bf16") for size in SIZES),
+        *(
+            Case(table=table, sizes=size, gate=gate, dispatch=dispatch, **next(turns))
+            for table in TABLES
+            for size in SIZES
+            for gate in GATES
+            for dispatch in ("gather", "einsum")
+            if dispatch == "gather" or gate == "top2"
+        ),
     ]
 
 
@@ -168,9 +164,9 @@ def engine_step(engine, case, number, look=lambda: None, begin=lambda number, gr
     return float(total)
 
 
-def plain_steps(case, steps):
+def plain_steps(case, steps, given=None):
     """Losses, clip norms, the first step's gradients and the last weights, by plain torch in one process; and what
-    routers decided, by step and group."""
+    routers decided, by step and group. given: that of another run, to take over."""
     model, noted = built(case), {}
     witness = Witness(model)
     named = dict(model.named_parameters())
@@ -180,10 +176,11 @@ def plain_steps(case, steps):
     for number in range(1, steps + 1):
         total = 0.0
         for group in range(GROUPS):
-            witness.begin()
+            witness.begin(given and given[number, group])
             with torch.autocast("cpu", torch.bfloat16, enabled=case.precision == "bf16"):
                 share = share_of(model, case, number, group)
-            noted[number, group] = witness.noted_N
+            if given is None:
+                noted[number, group] = witness.noted_N
             share.backward()
             total += float(share.detach())
         gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in named.items()}
@@ -209,12 +206,13 @@ def within(bounds, key, mine, theirs, where):
     assert distance <= bounds.get(key, float("inf")), f"{where}: {key} differs by {distance:.1e}"
 
 
-def check(case, judge):
-    """judge: whether this process compares; all have the same whole tensors. In bf16 sums in another order send some
-    tokens elsewhere, so there the engine routes as plain torch."""
+def check(case, steps, judge):
+    """judge: whether this process compares; all have the same whole tensors. In bf16, sums in another order send some
+    tokens elsewhere, so there the engine routes as plain torch; and its gradients, which are sums of rounded parts, are
+    at most twice as far from float32's as plain torch's are (1.5 was seen)."""
     engine, found, begin = engine_of(case, mesh_of(case.table, case.sizes)), {}, lambda *_: None
     replayed = case.precision == "bf16"
-    plain = plain_steps(case, STEPS) if judge or replayed else None
+    plain = plain_steps(case, steps) if judge or replayed else None
     if replayed:
         witness = Witness(engine.model)
 
@@ -227,7 +225,7 @@ def check(case, judge):
             found.update(whole(engine.gradients()))
 
     losses, norms = [], []
-    for number in range(1, STEPS + 1):
+    for number in range(1, steps + 1):
         losses.append(engine_step(engine, case, number, look, begin))
         norms.append(engine.gradient_norm)
     weights = {name.removeprefix("model."): value for name, value in whole(engine.weights()).items()}
@@ -241,7 +239,12 @@ def check(case, judge):
     within(bounds, "loss", losses, plain_losses, case)
     within(bounds, "norm", norms, plain_norms, case)
     assert found.keys() == gradients.keys() == plain_weights.keys()
+    exact = plain_steps(replace(case, precision="fp32"), 1, plain[-1])[2] if replayed else {}
     for name, gradient in gradients.items():
+        if replayed:
+            mine, theirs = ((g.float() - exact[name]).norm() for g in (found[name], gradient))
+            assert mine <= 2 * theirs, f"{case} {name}: {mine:.1e} from float32, plain torch {theirs:.1e}"
+            continue
         within(bounds, "first_gradient", found[name], gradient, f"{case} {name}")
         within(bounds, "weight", weights[name], plain_weights[name], f"{case} {name}")
 
@@ -339,12 +342,15 @@ if __name__ == "__main__":
         device=torch.device("cpu"),
         timeout=120,
     )
-    directory, cases = Path(sys.argv[1]), every_case() if "every" in sys.argv else CASES
-    for index, case in enumerate(cases):
-        check(case, judge=index % WORLD == rank)
+    directory, every = Path(sys.argv[1]), "every" in sys.argv
+    for index, case in enumerate(every_case() if every else CASES):
+        check(case, steps=2 if every else 1, judge=index % WORLD == rank)
         gc.collect()  # engines hold circles
         print(case, flush=True)
+    stages = cycle((1, 2))
     for index, (optimizer, stops) in enumerate(CHAINS.items()):
+        if every:
+            stops = [(table, size, next(stages)) for size in SIZES for table in TABLES]
         check_chain(optimizer, stops, directory, judge=index == rank)
         print(optimizer, flush=True)
     dist.barrier()

@@ -6,21 +6,27 @@ from dataclasses import fields
 import pytest
 
 from pipeline.config import ROOT
-from pipeline.plan.command import answer
+from pipeline.plan.command import answer, plan
 from pipeline.plan.config import PlanConfig, load_plan
 from pipeline.plan.devices import device_names
 from tests.unit.plan.test_command import words_of
 
-TEXT = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
+PAGE = ROOT / "docs" / "plan.md"
+TEXT = PAGE.read_text(encoding="utf-8")
 (BLOCK,) = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
 SHOWN = re.findall(r"<!-- (make plan .*?) -->\n```\n(.*?)\n```\n", TEXT, re.DOTALL)
 
 
+def printed(command: str, shown: str) -> str:
+    """What is to stand in the place of `shown`; after … the last two lines."""
+    text = answer(load_plan(words_of(command))).text
+    return "…\n" + "\n".join(text.splitlines()[-2:]) if shown.startswith("…") else text
+
+
 @pytest.mark.parametrize(("command", "shown"), SHOWN, ids=[command for command, _ in SHOWN])
 def test_what_it_shows_is_what_the_command_prints(command, shown):
-    """After … the end of it."""
-    text = answer(load_plan(words_of(command))).text
-    assert text.endswith(shown.removeprefix("…")) if shown.startswith("…") else text == shown
+    found = printed(command, shown)
+    assert found == shown, "`python -m tests.unit.plan.test_plan_docs` writes it, and the figure, again"
 
 
 def test_the_commands_compose():
@@ -51,3 +57,16 @@ def test_links_lead_somewhere():
     links = re.findall(r"\]\(([^)]*)\)", TEXT)
     assert len(links) == 2
     assert (ROOT / "docs" / "plan_gshard.png").is_file()
+
+
+def write() -> None:
+    """What the commands print now, in the place of what they did, and the figure."""
+    text = TEXT
+    for command, shown in SHOWN:
+        text = text.replace(f"-->\n```\n{shown}\n```", f"-->\n```\n{printed(command, shown)}\n```")
+    PAGE.write_text(text, encoding="utf-8")
+    plan(load_plan(["recipes=gshard", "devices=paper", "out=docs/plan_gshard.png"]))
+
+
+if __name__ == "__main__":
+    write()

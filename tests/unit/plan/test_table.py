@@ -11,7 +11,7 @@ from pipeline.plan.plan import make_plan, workload_of
 from pipeline.plan.plot import Bar, plot
 from pipeline.plan.search import Found
 from pipeline.plan.spread import DEFAULT, PRESETS, RECOMPUTE, STAGES, Spread
-from pipeline.plan.table import aligned, days, dollars, gib, plan_text, time, words
+from pipeline.plan.table import aligned, days, dollars, gib, plan_text, published_text, time, words
 
 A100 = replace(load_device("a100"), memory=40e9)
 
@@ -36,7 +36,7 @@ def test_the_step_is_all_there_and_its_parts_add_up(found):
 
 
 def test_memory_by_stage_and_recomputation(found):
-    rows = {row[1]: row[2:] for row in rows_of(found) if row[:1] == ["ZeRO"]}
+    rows = {row[1]: row[4:] for row in rows_of(found) if row[:1] == ["ZeRO"]}
     cells = {
         (stage, recompute): memory(
             found.workload, replace(found.spread, zero_stage=stage, recompute=recompute).setup, A100
@@ -50,6 +50,9 @@ def test_memory_by_stage_and_recomputation(found):
         assert " ".join(rows[str(stage)]).replace(">", "") == " ".join(expected)
     assert rows["2"][0].startswith(">")
     assert not any(">" in text for text in [*rows["1"], *rows["2"][1:]])
+    (kept,) = [row[1:] for row in rows_of(found) if row[:1] == ["activations"]]
+    assert kept[0] == gib(found.plan.memory.activations)
+    assert float(kept[3]) == min(map(float, kept)) < float(kept[0])
 
 
 def test_every_collective_has_its_bytes_by_link(found):
@@ -89,6 +92,7 @@ def test_the_figure_has_a_bar_for_everything(found):
         (dollars(0.5), "$0.50"),
         (dollars(0), "–"),
         (words("all_to_all"), "all-to-all"),
+        (published_text({"cores": 128.0, "days": 5.4}), "published: 128 devices, 5.4 days"),
         (aligned([("a", "b"), ("long", "1")]), "a     b\nlong  1"),
     ],
 )
