@@ -65,8 +65,8 @@ if [[ $bench == plan ]]; then
   if [[ ${RUNTIME:-gpu} == cpu ]]; then device=cpu; fi
   out=${OUT:-bench/results}
   options=(--device "$device" --rates "$out/$device.yaml" --out "$out")
-  timeout 240 "$python" -m bench.plan --calibrate "${options[@]}" "$@"
-  timeout 290 "$python" -m bench.plan "${options[@]}" "$@"
+  timeout 200 "$python" -m bench.plan --calibrate "${options[@]}" "$@"
+  timeout 330 "$python" -m bench.plan "${options[@]}" "$@"
   exit
 fi
 options=(--device cuda --out "${OUT:-bench/results}")
