@@ -174,7 +174,7 @@ verify: $(READY) ## the same batches on 1, 2 and 4 processes against plain torch
 plan: $(READY) ## what RECIPE needs, how fast it trains and what it costs on DEVICES=256 DEVICE=h100 (docs/plan.md)
 	@$(BIN)/python -m pipeline plan $(PLAN)
 
-bench: $(READY) ## measure against other implementations: BENCH=moe, train, data or decode, ARGS="--quick"
+bench: $(READY) ## measure against other implementations: BENCH=moe, train, data, decode or plan, ARGS="--quick"
 	@bench/setup.sh $(BENCH)
 	@.venv-bench/bin/python -m bench.$(BENCH) $(ARGS)
 

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Work for one CUDA device in pieces of under 9 minutes, with whatever `python3` has there:
-# bench/gpu.sh [moe|train|experiment] [options]. Nothing is fetched: wheels in the folder $WHEELS (wheels/) are used.
+# bench/gpu.sh [moe|train|plan|experiment] [options]. Nothing is fetched: wheels in the folder $WHEELS (wheels/) are used.
 #   moe     the table of bench.moe (torch is enough; peers that cannot be imported say so). At M=1024, H=8192, E=128 a
 #           layer has 2.15 G parameters, 8.6 GB in float32; all variants together with one's gradients, casts and
 #           activations stay under 80 GB. bf16-weights: stored in bfloat16; bf16: cast from float32 in every pass.
 #   train   tokens/s and MFU of training GShard's MoE(16E, 12L), all requirements of the pipeline needed. About 2 G
 #           parameters: with gradients, AdamW's moments and ZeRO's copies 60 GB.
 #           The CSV of both goes to the folder $OUT if that is set, else to bench/results.
+#   plan    rates of the device, to $OUT/cuda.yaml (for `make plan DEVICE=path/to/cuda.yaml`), then steps and memory that
+#           the planner predicts by them beside what is measured, to $OUT/plan-<device>.csv. RUNTIME=cpu tries it
+#           without a device.
 #   experiment [key=value ...]
 #           a piece of the sweep experiment=freesoft38 (or $EXPERIMENT; then key=value, as corpus.path=path/to/corpora),
 #           all requirements needed. It is asked to stop after 490 s ($PIECE), saves what is under way, for which it has
@@ -18,7 +21,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 bench=moe
-case ${1:-} in moe | train | experiment) bench=$1 && shift ;; esac
+case ${1:-} in moe | train | plan | experiment) bench=$1 && shift ;; esac
 
 experiment() { # key=value ...
   local code=0 experiment=${EXPERIMENT-freesoft38} runs=${PLACE:+$PLACE/}runs began=$SECONDS
@@ -55,6 +58,15 @@ if [[ -d $wheels ]]; then
 fi
 if [[ $bench == experiment ]]; then
   experiment "$@"
+  exit
+fi
+if [[ $bench == plan ]]; then
+  device=cuda
+  if [[ ${RUNTIME:-gpu} == cpu ]]; then device=cpu; fi
+  out=${OUT:-bench/results}
+  options=(--device "$device" --rates "$out/$device.yaml" --out "$out")
+  timeout 200 "$python" -m bench.plan --calibrate "${options[@]}" "$@"
+  timeout 330 "$python" -m bench.plan "${options[@]}" "$@"
   exit
 fi
 options=(--device cuda --out "${OUT:-bench/results}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes environments of peers beside everything that .venv has, torch above all: bench/setup.sh [moe|train|data|decode],
-# or bench/setup.sh export for the tests of exported models.
+# Makes environments of peers beside everything that .venv has, torch above all:
+# bench/setup.sh [moe|train|data|decode|plan], or bench/setup.sh export for the tests of exported models.
 #   .venv-bench    transformers 4.57.1 (5.x runs only two experts of NLLB-MoE) with an older huggingface-hub and datasets;
 #                  ctranslate2
 #   .venv-transformers5  transformers 5.23, for tests of exported models

@@ -119,7 +119,7 @@ def as_yaml(device: Device) -> str:
     """As the files of configs/device are written."""
     efficiency = ", ".join(f"{key}: {value:.3g}" for key, value in sorted(device.efficiency.items()))
     flops = ", ".join(f"{key}: {_number(value)}" for key, value in device.flops.items())
-    scalars = "memory resident bandwidth launch node link network latency network_latency".split()
+    scalars = ["memory", "resident", "bandwidth", "launch", "node", "link", "network", "latency", "network_latency"]
     lines = [f"name: {device.name}", f"kind: {device.kind}", f"source: {device.source}", f"flops: {{{flops}}}"]
     lines += [f"{name}: {_number(getattr(device, name))}" for name in scalars]
     return "\n".join([*lines, f"efficiency: {{{efficiency}}}", "topology: switch", "price: 0.0", ""])

@@ -14,7 +14,7 @@ CPU_CALIBRATION = (
     Case(dim=192, layers=4, experts=16, rows=2, length=64, vocabulary=2000, recompute="layers"),
     Case(dim=256, layers=2, rows=2, length=256, vocabulary=4000, groups=8),
     Case(dim=192, layers=4, experts=16, world=2, ep=2, vocabulary=4000),
-    Case(dim=320, layers=2, world=2, mp=2, rows=4),
+    Case(dim=384, layers=2, world=2, mp=2, rows=4),
     Case(dim=320, layers=2, world=2, rows=4),
 )
 CPU_TABLE = (

@@ -57,12 +57,13 @@ def collectives(device: torch.device, world: int) -> dict[str, Any]:
     received = torch.empty_like(sent)
     gathered = torch.empty(world * SENT, device=device)
     small = torch.zeros(1, device=device)
+    gather: Callable[..., Any] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # of newer torch
     latency = fastest(lambda: dist.all_reduce(small), device)
     share = (world - 1) / world
     runs: dict[str, tuple[float, Callable[[], Any]]] = {
         "all_reduce": (2 * share * sent.nbytes, lambda: dist.all_reduce(sent)),
         "all_to_all": (share * sent.nbytes, lambda: dist.all_to_all_single(received, sent)),
-        "all_gather": (share * gathered.nbytes, lambda: dist.all_gather_into_tensor(gathered, sent)),
+        "all_gather": (share * gathered.nbytes, lambda: gather(gathered, sent)),
     }
     return {"latency": latency, "rates": {kind: size / fastest(run, device) for kind, (size, run) in runs.items()}}
 

@@ -35,6 +35,7 @@ warnings.filterwarnings(
 )  # its calls
 
 
+BUCKET = 500_000_000  # elements of the buffer for gradients on the way, if the model has as many: DeepSpeed's default
 AUTOCAST = {"bf16": "bfloat16", "fp16": "float16"}
 INITIAL_LOSS_SCALE = 2.0**16
 LOSS_SCALE_WINDOW = 1000  # steps without overflow after which the scale doubles
@@ -114,7 +115,7 @@ class Engine:
                 "stage": zero_stage,
                 "contiguous_gradients": True,
                 "reduce_scatter": True,
-                "reduce_bucket_size": min(500_000_000, sum(p.numel() for p in model.parameters())),
+                "reduce_bucket_size": min(BUCKET, sum(p.numel() for p in model.parameters())),
                 "overlap_comm": False,
             },
             "zero_allow_untested_optimizer": True,

@@ -1,0 +1,70 @@
+"""One process that trains a step of several configurations and counts what lives at once."""
+
+import json
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from bench.plan.case import Case
+from bench.plan.worker import build, step, tokens
+from pipeline.parallel.deepspeed import Engine
+from pipeline.parallel.matmul import choose_matmul
+from pipeline.parallel.mesh import Mesh, start_processes_group
+from pipeline.parallel.optimizer import OptimizerSettings
+from pipeline.plan.memory import phases, state_of
+from tests.plans import device_of
+
+SMALL = Case(dim=64, layers=2, experts=8, rows=8, length=64, vocabulary=2000, groups=2)
+CASES = [
+    SMALL,
+    replace(SMALL, recompute="all", optimizer="adafactor"),
+    replace(SMALL, recompute="selective", groups=1),
+    replace(SMALL, zero_stage=2),
+    replace(SMALL, experts=0, precision="bf16"),
+]
+
+
+def living(case: Case, directory: Path) -> float:
+    """The most bytes at once in one step of the real engine, by torch's profiler, which sees what comes and goes."""
+    mesh = Mesh.build(case.setup.layout, torch.device("cpu"))
+    engine = Engine(
+        build(case, mesh),
+        mesh,
+        accumulation=case.setup.accumulation(case.workload),
+        zero_stage=case.zero_stage,
+        clip=1.0,
+        optimizer=OptimizerSettings(kind=case.optimizer),
+        precision=case.precision,
+    )
+    batch = tokens(case)
+    step(engine, mesh, case, batch, 0)
+    state = state_of(case.workload, case.setup)
+    cpu = torch.profiler.ProfilerActivity.CPU
+    with torch.profiler.profile(activities=[cpu], profile_memory=True) as profile:
+        step(engine, mesh, case, batch, 1)
+    profile.export_chrome_trace(str(directory / "trace.json"))
+    events = json.loads((directory / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
+    changes = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e["name"] == "[memory]")
+    most = now = 0
+    for _, change in changes:
+        now += change
+        most = max(most, now)
+    return state.held + state.optimizer + most
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    choose_matmul()
+    where = os.environ["BABELSHARD_RENDEZVOUS"]
+    start_processes_group(init_method=where, rank=0, world=1, device=torch.device("cpu"), timeout=60)
+    with tempfile.TemporaryDirectory() as directory:
+        for case in CASES:
+            predicted = max(phase.total for phase in phases(case.workload, case.setup, device_of(kind="cpu")))
+            print(f"{case.name}: {predicted / living(case, Path(directory)):.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
