@@ -1,4 +1,4 @@
-"""The benchmark of tensor parallelism: that every way computes the same layer, which it checks itself, and has a time."""
+"""The benchmark of tensor parallelism: every way computes the same layer, which it checks itself, and has a time."""
 
 import re
 import subprocess
