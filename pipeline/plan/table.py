@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from eval.number_format import MISSING, duration, integer, quantity
 from pipeline.plan.config import published
-from pipeline.plan.memory import Memory, memory, phases
+from pipeline.plan.memory import memory, phases
 from pipeline.plan.plan import Plan
 from pipeline.plan.search import HELD, Found, gib
 from pipeline.plan.spread import PRESETS, RECOMPUTE, STAGES, Spread
@@ -140,11 +140,11 @@ def _memory(found: Found) -> str:
     rows = [(f"GiB at the peak, in {held.phase}", *(part for part, _ in parts), "in all", "of")]
     rows.append(("", *(gib(size) for _, size in parts), gib(held.total), gib(held.available)))
     matrix: list[Sequence[str]] = [("recompute", "gradients", "optimizer", *RECOMPUTE)]
-    again = [phases(found.workload, replace(spread, recompute=each).setup, device) for each in RECOMPUTE]
-    matrix.append(("activations", "", "", *(gib(max(map(_activations, each))) for each in again)))
+    computed = [phases(found.workload, replace(spread, recompute=each).setup, device) for each in RECOMPUTE]
+    matrix.append(("activations", "", "", *(gib(max(phase.activations for phase in each)) for each in computed)))
     for stage in STAGES:
-        backward, *_ = phases(found.workload, replace(spread, zero_stage=stage).setup, device)
-        row = [f"ZeRO {stage}", gib(backward.gradients), gib(backward.optimizer)]
+        held_then = phases(found.workload, replace(spread, zero_stage=stage).setup, device)
+        row = [f"ZeRO {stage}", gib(max(each.gradients for each in held_then)), gib(held_then[0].optimizer)]
         for recompute in RECOMPUTE:
             setup = replace(spread, zero_stage=stage, recompute=recompute).setup
             other = memory(found.workload, setup, device)
@@ -152,10 +152,6 @@ def _memory(found: Found) -> str:
             row.append(f"{'>' if chosen else ''}{gib(other.total)}{'' if other.fits else ' !'}")
         matrix.append(row)
     return f"{aligned(rows)}\n\n{aligned(matrix)}\n(ZeRO: in all; > this plan, ! does not fit)"
-
-
-def _activations(phase: Memory) -> float:
-    return phase.activations
 
 
 def _flops(plan: Plan) -> str:
