@@ -42,6 +42,9 @@ from tests.parallel.layout_runs import (
 )
 
 EMA = 0.5
+# Adafactor divides each update by its size, so that after few updates the last bit of the float32 masters decides on
+# 6e-5 of a bias that began at zero (plain torch against itself).
+AFTER_UPDATES = {"adamw": {}, "adafactor": {"loss": 1e-7, "weight": 1e-4}}
 
 CASES = [
     Case(table="model", sizes=(1, 2, 2), gate="dropless", zero=2, recompute="all"),
@@ -107,7 +110,7 @@ def check(case, steps, judge):
     if not judge:
         return
     plain_losses, plain_norms, gradients, plain_weights, _ = plain
-    bounds = BOUNDS[case.precision]
+    bounds = BOUNDS[case.precision] | (AFTER_UPDATES[case.optimizer] if steps > 1 else {})
     assert plain_norms[0] > CLIP
     within(bounds, "first_loss", losses[0], plain_losses[0], case)
     within(bounds, "first_norm", norms[0], plain_norms[0], case)
@@ -183,10 +186,11 @@ def check_chain(optimizer, stops, directory, judge):
     check_decoding(case, directory / f"{optimizer}-1", directory / f"{optimizer}-{len(stops)}", before)
     if judge:
         plain_losses, _, _, weights, _ = plain_steps(case, len(stops))
+        bounds = BOUNDS["float64"] | AFTER_UPDATES[optimizer]
         for mine, theirs in zip(losses, plain_losses, strict=True):
-            within(BOUNDS["float64"], "loss", mine, theirs, f"{optimizer} chain: {losses} {plain_losses}")
+            within(bounds, "loss", mine, theirs, f"{optimizer} chain: {losses} {plain_losses}")
         for name, weight in weights.items():
-            within(BOUNDS["float64"], "weight", before[f"model.{name}"], weight, f"{optimizer} chain: {name}")
+            within(bounds, "weight", before[f"model.{name}"], weight, f"{optimizer} chain: {name}")
 
 
 def check_decoding(case, first, last, tensors):
@@ -225,7 +229,7 @@ if __name__ == "__main__":
     stages = cycle((1, 2))
     for index, (optimizer, stops) in enumerate(CHAINS.items()):
         if every:
-            stops = [(table, size, next(stages)) for size in SIZES for table in TABLES]
+            stops = [(table, size, next(stages)) for table, size in zip(TABLES, cycle(SIZES), strict=False)]
         check_chain(optimizer, stops, directory, judge=index == rank)
         print(optimizer, flush=True)
     dist.barrier()
