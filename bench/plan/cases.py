@@ -37,7 +37,6 @@ QUICK_CALIBRATION = (Case(dim=32, layers=2, experts=4, rows=2, length=32, vocabu
 QUICK_TABLE = (Case(dim=32, layers=1, rows=2, length=32, vocabulary=200, groups=2),)
 
 
-
 def _large(**values: Any) -> Case:
     """For a device with tens of GB."""
     return Case(**{"vocabulary": 32000, "rows": 32, "length": 256, "groups": 2, **values})
