@@ -78,6 +78,13 @@ def test_other_processes_than_the_first_count(tmp_path):
         assert list(wrong.failures()) == [f"{TITLE} float64 top2: weight a differs by 2.5e-01 (bound 1e-06)"]
 
 
+def test_in_bf16_a_single_gradient_is_judged_where_no_sum_is_cut(tmp_path):
+    for mp, failed in ((1, True), (2, False)):
+        case = replace(CASE, precision="bf16", ep=1, mp=mp, layout="gshard" if mp == 1 else "model")
+        assert row(tmp_path, case, **{"gradient of a": np.array([1.0, -9.0])}).failed == failed
+        assert row(tmp_path, case, norm=np.array([2.1, 1.5])).failed
+
+
 def reference(**changes):
     """Of four steps, with what it has besides for runs of fewer steps."""
     whole = outcome()
