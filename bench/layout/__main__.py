@@ -52,7 +52,7 @@ class Twin(nn.Module):
         q, k, v = (part(x_BLM).view(*x_BLM.shape[:-1], -1, size).transpose(1, 2) for part in (self.q, self.k, self.v))
         heads = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
         x_BLM = x_BLM + self.o(heads)
-        y_BLM: Tensor = x_BLM + self.wo(self.wi(x_BLM).relu_())
+        y_BLM: Tensor = x_BLM + self.wo(self.wi(x_BLM).relu())
         return y_BLM
 
     def copy(self, attention: Attention, feed_forward: FeedForward) -> None:
