@@ -3,7 +3,7 @@ DeepSpeed's AutoTP layers. Two processes on this CPU, one thread each, forward a
 
     python -m bench.layout [--dim 512] [--hidden 2048] [--tokens 512] [--rounds 15]
 
-All compute the same layer (checked) with the same all-reduces. Milliseconds of the first process: of processor time,
+All compute the same layer (checked). Milliseconds of the first process: of processor time,
 which waiting does not add to, and of wall time; the least of interleaved rounds.
 """
 

@@ -97,7 +97,7 @@ def _mesh_of(ranks: Tensor, device: str) -> DeviceMesh:
     groups = []
     for dim in range(ranks.dim()):
         for line in ranks.movedim(dim, -1).reshape(-1, ranks.shape[dim]).tolist():
-            group = dist.new_group(line, sort_ranks=False)
+            group = dist.new_group(line) if line == sorted(line) else dist.new_group(line, sort_ranks=False)
             if dist.get_rank() in line:
                 groups.append(group)
     return DeviceMesh.from_group(groups, device, ranks, mesh_dim_names=tuple(f"dim_{d}" for d in range(ranks.dim())))

@@ -126,7 +126,7 @@ def check_einsum():
 
 
 def check_hand_over_of_a_product():
-    """docs/layouts_python.md: a product that is cut on both sides, and handed over from H to G on one axis."""
+    """docs/layouts.md: a product that is cut on both sides, and handed over from H to G on one axis."""
     wi_MH, x_GSM = parameters_of(FeedForward(8, 16)).wi_MH, whole(4, 3, 8)
     x, wi = split(x_GSM, "G", "expert", letters="GSM"), split(wi_MH, "H", "model")
     with CommDebugMode() as nothing:
