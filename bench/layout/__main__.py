@@ -119,8 +119,9 @@ def our_feed_forward(dim: int, hidden: int, mesh: Mesh) -> Step:
 def deepspeed_layers(dim: int, hidden: int, mesh: Mesh) -> Step:
     """The layers that AutoTP puts in place of `Linear`s; our modules have none, so AutoTP itself finds nothing."""
     import deepspeed
-    from deepspeed.module_inject.layers import LinearAllreduce, LinearLayer
+    from deepspeed.module_inject.layers import LinearAllreduce, LinearLayer, set_autotp_mode
 
+    set_autotp_mode(training=True)  # else weights have no gradient
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
     twin = Twin(dim, hidden)
