@@ -77,6 +77,12 @@ class RunConfig:
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise ValueError(f"name={self.name!r} must be a plain directory name")
         check_sizes(layout_of(self.layout, self.runtime), model=self.model, batch=self.batch, vocab=self.vocab)
+        ep, num_experts = self.runtime.ep, self.model.moe.num_experts
+        if self.runtime.decode_experts == "sharded" and num_experts % ep:  # whatever the layout of training
+            raise ValueError(
+                f"model.moe.num_experts={num_experts} is not divisible by runtime.ep={ep}, over which "
+                "runtime.decode_experts=sharded cuts them; set another runtime.ep, or runtime.decode_experts=replicated"
+            )
         self.model.moe.check_evaluation_capacity(self.decode.capacity_factor)
         rule = self.decode.averaged_rule
         for train in (self.train, *(tier.train for tier in self.baselines.variants())):

@@ -114,7 +114,7 @@ class Layer(nn.Module):
         return x_BLM
 
     def compile_parts(self, **options: Any) -> None:
-        """By torch.compile what has neither routing nor collectives: attention, and a dense feed-forward network."""
+        """By torch.compile what has no routing: attention, and a dense feed-forward network."""
         self._attend = torch.compile(self._attend, **options)  # type: ignore[method-assign]
         self._feed_forward = torch.compile(self._feed_forward, **options)  # type: ignore[method-assign]
 

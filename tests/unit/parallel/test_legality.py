@@ -61,6 +61,10 @@ NO_BASELINES = "baselines.tiers=[]"
             [*CUT, "runtime.processes=8", "batch.groups_per_step=6"],
             r"groups_per_step=6 \(G of x_GSM\) is not divisible by the 4 processes of data and expert; choose 4 or 8",
         ),
+        (
+            ["layout.E=null", "model.moe.num_experts=7", "runtime.decode_experts=sharded"],
+            r"num_experts=7 is not divisible by runtime.ep=2, .* or runtime.decode_experts=replicated",
+        ),
         (["runtime.mp=0"], r"runtime.mp=0 must be at least 1"),
         (["layout.H=model"], r"layout.H names something new; add it with a plus: \+layout.H=model"),
         (["layout.G=3"], r"layout.G=3 must be of type str or list, not int"),
