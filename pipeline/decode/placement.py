@@ -86,6 +86,8 @@ def join_peers(
     """
     if runtime.decode_experts == "replicated" or runtime.ep == 1 or not outline.moe_layers():
         return None
+    if runtime.decode_experts == "auto" and outline.config.moe.num_experts % runtime.ep:
+        return None  # a layout that cuts no experts may have trained them on any number of processes
     address = os.environ.get("BABELSHARD_RENDEZVOUS", "env://")
     world = World.meet(init_method=address, rank=place.rank, size=place.world, timeout=runtime.timeout)
     demand = Demand.of(outline, config, longest=longest)

@@ -31,7 +31,8 @@ class GradientNorm:
         total = torch.zeros((), dtype=torch.float64, device=self._device)
         for gradients, parameters in zip(self._gradients(), self._zero.params_in_partition, strict=True):
             for gradient, parameter in zip(gradients, parameters, strict=False):
-                total += gradient.norm(dtype=at_least_float32(gradient)).double().square() / self._copies[id(parameter)]
+                dtype = torch.promote_types(gradient.dtype, torch.float32)
+                total += gradient.norm(dtype=dtype).double().square() / self._copies[id(parameter)]
         dist.all_reduce(total)
         return total.sqrt().float()
 
@@ -40,7 +41,3 @@ class GradientNorm:
         (contract-tested)."""
         groups = range(len(self._zero.params_in_partition))
         return [[g for g in self._zero.averaged_gradients[i] if not getattr(g, "_zero_padding", False)] for i in groups]
-
-
-def at_least_float32(tensor: Tensor) -> torch.dtype:
-    return torch.promote_types(tensor.dtype, torch.float32)
