@@ -97,7 +97,8 @@ def load_plan(overrides: Sequence[str]) -> PlanConfig:
         elif "." in key or "/" in key or name in _OF_RUN or (ROOT / "configs" / name).is_dir():
             rest.append(word)
         else:
-            raise ValueError(f"key {name} does not exist{suggestion(name, [*own, 'device', 'layout', *_OF_RUN])}")
+            known = sorted({*own, "recipes", "device", *_OF_RUN} - {"recipe"})
+            raise ValueError(f"key {name} does not exist{suggestion(name, known)}")
     tree = compose_tree("plan", settings)
     if tree["devices"] == PAPER:
         tree["devices"] = 0
