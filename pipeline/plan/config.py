@@ -62,6 +62,13 @@ class PlanConfig:
             raise ValueError(f"devices={self.devices} must be at least 1, or {PAPER}")
         if self.search and len(self.recipes) > 1:
             raise ValueError(f"search=true is of one recipe, and recipes={self.what} are {len(self.recipes)}")
+        if self.search:
+            chosen = {"ep": self.ep or 0, "mp": self.mp or 0, "zero_stage": self.zero_stage - 1}
+            chosen["recompute"] = int(self.recompute != "none")
+            if given := [name for name, value in chosen.items() if value]:
+                raise ValueError(
+                    f"{given[0]}={getattr(self, given[0])} is what search=true chooses; leave out one of them"
+                )
         if self.out and Path(self.out).suffix not in (".png", ".svg"):
             raise ValueError(f"out={self.out} must end in .png or .svg")
 
