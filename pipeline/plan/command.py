@@ -102,13 +102,14 @@ def _side_by_side(config: PlanConfig) -> Answer:
             notes.append(f"{recipe}: {error}")
             entries.append({"recipe": recipe, "error": str(error)})
             continue
-        each = _found(asked.workload, asked.spread, config)
+        each, refused = _found(asked.workload, asked.spread, config), dict[str, str]()
         if problem := misfit(each.plan.memory):
             better = nearest_fit(asked.workload, asked.spread, config.device, more_devices=False)
             each = _found(asked.workload, better, config) if better else each
-            notes.append(f"{recipe}, {table.short(asked.spread)}, does not fit: {problem}")
+            refused = {"asked": table.short(asked.spread), "does_not_fit": problem}
+            notes.append(f"{recipe}, {refused['asked']}, does not fit: {problem}")
         found.append(each)
-        entries.append(_entry(each))
+        entries.append({**_entry(each), **refused})
     if not found:
         raise ValueError("\n".join(notes))
     return Answer(
@@ -172,6 +173,10 @@ def training(config: PlanConfig, workload: Workload, spread: Spread) -> str:
     keys += [f"runtime.zero_stage={spread.zero_stage}", f"runtime.recompute={spread.recompute}"]
     rest = [word for word in config.overrides if not word.startswith("layout=")]
     named = f" LAYOUT={spread.name}" if spread.name != DEFAULT else ""
+    if config.device.kind == "cuda" and not any(word.startswith("runtime=") for word in rest):
+        named += (
+            f" RUNTIME={'gpu' if spread.devices == 1 else 'node' if spread.devices <= config.device.node else 'slurm'}"
+        )
     return f"make train RECIPE={workload.recipe}{named} ARGS={shlex.quote(' '.join([*keys, *map(shlex.quote, rest)]))}"
 
 
@@ -219,7 +224,9 @@ def _of_paper(recipe: str, workload: Workload) -> int:
     """As many devices as the paper had cores; where it does not say, as many as a layer has experts."""
     found = int(published(recipe).get("cores", workload.model.moe.num_experts))
     if not found:
-        raise ValueError(f"devices={PAPER}: nothing is published of {recipe}, which has no experts; give DEVICES=8")
+        raise ValueError(
+            f"devices={PAPER}: no number of devices is published of {recipe}, which has no experts; give DEVICES=8"
+        )
     return found
 
 

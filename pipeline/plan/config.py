@@ -62,6 +62,13 @@ class PlanConfig:
             raise ValueError(f"devices={self.devices} must be at least 1, or {PAPER}")
         if self.search and len(self.recipes) > 1:
             raise ValueError(f"search=true is of one recipe, and recipes={self.what} are {len(self.recipes)}")
+        if self.search:
+            chosen = {"ep": self.ep or 0, "mp": self.mp or 0, "zero_stage": self.zero_stage - 1}
+            chosen["recompute"] = int(self.recompute != "none")
+            if given := [name for name, value in chosen.items() if value]:
+                raise ValueError(
+                    f"{given[0]}={getattr(self, given[0])} is what search=true chooses; leave out one of them"
+                )
         if self.out and Path(self.out).suffix not in (".png", ".svg"):
             raise ValueError(f"out={self.out} must end in .png or .svg")
 
@@ -97,7 +104,8 @@ def load_plan(overrides: Sequence[str]) -> PlanConfig:
         elif "." in key or "/" in key or name in _OF_RUN or (ROOT / "configs" / name).is_dir():
             rest.append(word)
         else:
-            raise ValueError(f"key {name} does not exist{suggestion(name, [*own, 'device', 'layout', *_OF_RUN])}")
+            known = sorted({*own, "recipes", "device", *_OF_RUN} - {"recipe"})
+            raise ValueError(f"key {name} does not exist{suggestion(name, known)}")
     tree = compose_tree("plan", settings)
     if tree["devices"] == PAPER:
         tree["devices"] = 0

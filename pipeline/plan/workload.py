@@ -1,5 +1,6 @@
 """What a plan is made of: the work, how it is spread, and what does it. Plain values, free of torch."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -89,11 +90,11 @@ class Device:
         for name, values in (("flops", self.flops), ("efficiency", self.efficiency)):
             positive |= {f"{name}.{key}": value for key, value in values.items()}
         for name, value in positive.items():
-            if not value > 0:
-                raise ValueError(f"device {self.name}: {name}={value} must be positive")
+            if not 0 < value < math.inf:
+                raise ValueError(f"device {self.name}: {name}={value} must be positive and finite")
         for name in ("resident", "launch", "latency", "network_latency", "price"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"device {self.name}: {name}={getattr(self, name)} must not be negative")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"device {self.name}: {name}={getattr(self, name)} must be finite and not negative")
 
 
 @dataclass(frozen=True, kw_only=True)

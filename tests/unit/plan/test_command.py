@@ -104,6 +104,23 @@ def test_the_command_for_training_says_the_same(tmp_path):
     assert layout.sizes == {"data": 2, "expert": 16, "model": 2}
     assert layout.table == PRESETS["model"]
     assert (config.runtime.zero_stage, config.runtime.recompute, config.train.seed) == (2, "layers", 2)
+    assert (config.runtime.launcher, config.runtime.device) == ("slurm", "cuda")
+
+
+@pytest.mark.parametrize(
+    ("words", "runtime"),
+    [
+        (["devices=1"], " RUNTIME=gpu "),
+        (["devices=2"], " RUNTIME=node "),
+        (["devices=2", "runtime=slurm"], "runtime=slurm"),
+        (["devices=2", "device=cpu"], ""),
+    ],
+)
+def test_the_command_for_training_starts_on_such_devices(words, runtime):
+    line = printed("recipes=demo", *words).splitlines()[-1]
+    assert line.startswith("to train so: make train RECIPE=demo")
+    assert runtime in line
+    assert (" RUNTIME=" in line) == runtime.startswith(" RUNTIME=")
 
 
 def test_keys_of_train_are_taken_too():
@@ -127,7 +144,7 @@ def test_recipes_side_by_side_with_what_was_published():
     assert rows[5][1:4] == ["2048", "1", "4"]
     assert not any("!" in row for row in rows)
     assert f"\n{rematerialised}, gshard ep 128 ZeRO 1, none, does not fit: activations: " in text
-    assert text.splitlines()[-1].startswith("mesh_tf/ff_2048: devices=paper: nothing is published of")
+    assert text.splitlines()[-1].startswith("mesh_tf/ff_2048: devices=paper: no number of devices is published of")
 
 
 def test_plans_of_several_recipes_in_json():
@@ -136,6 +153,11 @@ def test_plans_of_several_recipes_in_json():
     assert found[0]["published"]["cores"] == 128
     assert found[1]["memory"]["fits"]
     assert "choose devices=16" in found[2]["error"]
+    (instead,) = objects("recipes=[gshard/moe_128e_36l,mesh_tf/ff_2048]", "devices=paper")["plans"][:1]
+    assert instead["asked"] == "gshard ep 128 ZeRO 1, none"
+    assert instead["does_not_fit"].startswith("activations: ")
+    assert instead["recompute"] != "none"
+    assert instead["memory"]["fits"]
 
 
 def test_a_search_in_json_and_text(tmp_path):
@@ -191,7 +213,13 @@ def test_letters_of_a_layout_can_be_set():
         (["device.flops=2"], r"device.flops does not exist; did you mean device.flops.fp32"),
         (["device.price=cheap"], r"device.price=cheap must be a number$"),
         (["device.memory=0"], r"device h100: memory=0.0 must be positive"),
+        (["device.network=inf"], r"device h100: network=inf must be positive"),
+        (["device.price=nan"], r"device h100: price=nan must be finite"),
+        (["devices=8", "search=true", "mp=2"], r"mp=2 is what search=true chooses; leave out one of them"),
+        (["devices=8", "search=true", "zero_stage=2"], r"zero_stage=2 is what search=true chooses"),
+        (["devices=8", "search=true", "recompute=all"], r"recompute=all is what search=true chooses"),
         (["devises=8"], r"devises does not exist; did you mean"),
+        (["xyz=8"], r"xyz does not exist; there are baselines, batch, corpus, .*, device, devices, .*, recipes, "),
         (["zero_stage=3"], r"zero_stage=3 is not one of 1, 2"),
         (["layout=modle", "devices=2"], r"layout modle does not exist; did you mean model"),
         (["out=plan.pdf"], r"out=plan.pdf must end in .png or .svg"),
@@ -199,7 +227,7 @@ def test_letters_of_a_layout_can_be_set():
         (["recipes=gshard/moe_128", "devices=2"], r"recipe gshard/moe_128 does not exist; did you mean"),
         (["recipes=gshar"], r"recipe gshar does not exist; did you mean gshard"),
         (["recipes=gshard", "search=true"], r"search=true is of one recipe, and recipes=gshard are 8"),
-        (["recipes=demo", "device=h100", "devices=paper", "model.moe.num_experts=0"], r"nothing is published of demo"),
+        (["recipes=demo", "device=h100", "devices=paper", "model.moe.num_experts=0"], r"devices is published of demo"),
         (["recipes=" + DEEP, "device=tpu_v3", "devices=1", "search=true"], r"devices=1: none of 2 layouts fits; near"),
     ],
 )

@@ -58,7 +58,7 @@ def test_errors_name_the_field_and_what_there_is(tmp_path: Path) -> None:
         ({"efficiency": {"dense": 0.0}}, r"efficiency.dense=0.0 must be positive"),
         ({"efficiency": {"denes": 0.5}}, "efficiency.denes does not exist"),
         ({"efficiency": {"allreduce": 1.0}}, "efficiency.allreduce does not exist; there are .*, all_reduce"),
-        ({"price": -1.0}, "price=-1.0 must not be negative"),
+        ({"price": -1.0}, "price=-1.0 must be finite and not negative"),
     ],
 )
 def test_a_device_that_cannot_be(changes: dict[str, object], message: str) -> None:
