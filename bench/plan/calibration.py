@@ -17,14 +17,14 @@ from bench.plan.case import Case
 from bench.plan.measuring import Measured, start
 from pipeline.plan import parts, roofline
 from pipeline.plan.collectives import engine_collectives, model_collectives
-from pipeline.plan.workload import PARTS, Device
+from pipeline.plan.workload import KINDS, PARTS, Device
 
 # What is known before anything is measured: a part takes this much longer than peak and bandwidth say. Few steps do
 # not tell all parts from each other; those they do not tell stay near it.
 EXPECTED = 1.5
 TRUST = 0.03  # weight of that beside a measurement's relative error
 LEAST, MOST = 1.0, 20.0
-LAUNCH = "launch"
+LAUNCH, LATENCY = "launch", "latency"
 
 
 def directly(device: str, name: str, *, processes: int, resident: float) -> Device:
@@ -64,24 +64,28 @@ def memory_of(device: str, processes: int) -> float:
 
 
 def fit(device: Device, measured: Mapping[Case, Measured]) -> Device:
-    """The same with shares of its peaks, and the time of a launch, that make predictions of these steps as good as can
-    be."""
-    names = [*PARTS, LAUNCH]
+    """The same with shares of its peaks and links, and times of a launch and of a collective, that make predictions of
+    these steps as good as can be: in a step nothing is in a cache, and processes wait for each other."""
+    sent = [kind for kind in KINDS if kind in device.efficiency]
+    names = [*PARTS, *sent, LAUNCH, *([LATENCY] if sent else [])]
     rows = [_times(case, device) for case in measured]
-    left = [
-        found.seconds - row["sent"] for row, found in zip(rows, measured.values(), strict=True)
-    ]  # collectives have been measured by themselves
     weights = torch.tensor([1 / found.seconds for found in measured.values()], dtype=torch.float64)
     x = torch.tensor([[row[name] for name in names] for row in rows], dtype=torch.float64) * weights.unsqueeze(1)
-    y = torch.tensor(left, dtype=torch.float64) * weights
-    factors = _bounded(x, y)
-    shares = {part: 1 / factor for part, factor in zip(names[:-1], factors, strict=False)}
-    launch = device.launch * factors[-1]
-    return replace(device, launch=launch, efficiency={**shares, **device.efficiency})
+    y = torch.ones(len(rows), dtype=torch.float64)
+    factors = dict(zip(names, _bounded(x, y), strict=True))
+    shares = {name: device.efficiency.get(name, 1.0) / factors[name] for name in (*PARTS, *sent)}
+    latency = device.latency * factors.get(LATENCY, 1.0)
+    return replace(
+        device,
+        launch=device.launch * factors[LAUNCH],
+        latency=latency,
+        network_latency=latency,
+        efficiency=shares,
+    )
 
 
 def _times(case: Case, device: Device) -> Counter[str]:
-    """Seconds of each part at peak, of all launches, and of all that is sent."""
+    """Seconds of each part at peak, of all launches, of each kind of collective on its link, and of their latencies."""
     workload, setup = case.workload, case.setup
     found: Counter[str] = Counter()
     works = [parts.times(each, setup.accumulation(workload)) for each in parts.micro_batch(workload, setup)]
@@ -90,7 +94,9 @@ def _times(case: Case, device: Device) -> Counter[str]:
         found[each.part] += roofline.seconds(each, still, workload.precision)  # type: ignore[assignment]
         found[LAUNCH] += each.launches * device.launch  # type: ignore[assignment]
     for sent in [*model_collectives(workload, setup), *engine_collectives(workload, setup)]:
-        found["sent"] += roofline.collective_seconds(sent, setup.layout, device)  # type: ignore[assignment]
+        at_once = roofline.collective_seconds(sent, setup.layout, replace(device, latency=0.0))
+        found[sent.kind] += at_once  # type: ignore[assignment]
+        found[LATENCY] += roofline.collective_seconds(sent, setup.layout, device) - at_once  # type: ignore[assignment]
     return found
 
 

@@ -13,9 +13,12 @@ CPU_CALIBRATION = (
     Case(dim=320, layers=4, rows=4, length=64, vocabulary=2000, recompute="selective"),
     Case(dim=192, layers=4, experts=16, rows=2, length=64, vocabulary=2000, recompute="layers"),
     Case(dim=256, layers=2, rows=2, length=256, vocabulary=4000, groups=8),
-    Case(dim=192, layers=4, experts=16, world=2, ep=2, vocabulary=4000),
-    Case(dim=384, layers=2, world=2, mp=2, rows=4),
     Case(dim=320, layers=2, world=2, rows=4),
+    Case(dim=192, layers=3, world=2, zero_stage=2),
+    Case(dim=192, layers=4, experts=16, world=2, ep=2, vocabulary=4000),
+    Case(dim=160, layers=5, experts=8, world=2, ep=2, rows=4),
+    Case(dim=384, layers=2, world=2, mp=2, rows=4),
+    Case(dim=192, layers=4, experts=4, world=2, mp=2, vocabulary=4000),
 )
 CPU_TABLE = (
     Case(dim=128, layers=2),
