@@ -136,7 +136,8 @@ def _search(config: PlanConfig) -> Answer:
     lines = [f"{workload.recipe} on {devices} x {config.device.name}, {workload.precision}: {fit}; the best of them"]
     lines += ["", table.search_text(shown)]
     if not all(each.own for each in shown):
-        lines.append("* groups of another size, at the same tokens a step, are another recipe: gates act by group")
+        why = "gates act by group" if workload.model.moe.num_experts else "rows are packed by group"
+        lines.append(f"* groups of another size, at the same tokens a step, are another recipe: {why}")
     lines += ["", f"best of this recipe: {command(config, workload, best.spread)}"]
     return Answer(
         text="\n".join(lines),
