@@ -72,7 +72,7 @@ class Fragment:
     `place`.
 
     matrices: whole but for B. block: what the parameter has of them, None for all. counted: False where another process
-    of the layout's group counts the same elements.
+    of the group counts the same elements.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Fragment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class Contents:
     """What a tensor that is optimised holds. group: the processes that hold the rest of the same matrices, each
     with the same names in the same order; None where there is no rest."""
 
@@ -112,7 +112,7 @@ class Layout:
     boxes: dict[str, list[Box]] = field(init=False)
 
     @classmethod
-    def whole(cls, tensor: Tensor, matrices: Matrices) -> "Layout":
+    def whole(cls, tensor: Tensor, matrices: Matrices) -> "Contents":
         """One parameter, all of it here."""
         return cls(fragments=[Fragment(name="", matrices=matrices, start=0, size=tensor.numel(), place=0)])
 
@@ -147,16 +147,16 @@ class Adafactor(torch.optim.Optimizer):
 
     def __init__(self, params: Any, lr: float, weight_decay: float = 0.0) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
-        self._layouts: dict[Tensor, Layout] = {}
+        self._contents: dict[Tensor, Contents] = {}
 
-    def lay_out(self, tensor: Tensor, layout: Layout) -> None:
+    def lay_out(self, tensor: Tensor, contents: Contents) -> None:
         """Say what a contiguous tensor of any shape holds."""
-        self._layouts[tensor] = layout
+        self._contents[tensor] = contents
 
     def allocate(self, tensor: Tensor, updates: int) -> None:
         """Give a tensor the state it has after `updates` updates, zeros for moments; rows [B, R] and columns [B, C] of
         each matrix are whole on every process."""
-        fragments = self._layout(tensor).fragments
+        fragments = self._contents_of(tensor).fragments
         factored = [f for f in fragments if f.matrices.factored]
         state = self.state[tensor]
         state["step"] = updates
@@ -173,41 +173,43 @@ class Adafactor(torch.optim.Optimizer):
                 if tensor.grad is not None:
                     self._update(tensor, group["lr"], group["weight_decay"])
 
-    def _layout(self, tensor: Tensor) -> Layout:
-        if tensor not in self._layouts:
-            self._layouts[tensor] = Layout.whole(tensor, Matrices.of(tensor.shape))
-        return self._layouts[tensor]
+    def _contents_of(self, tensor: Tensor) -> Contents:
+        if tensor not in self._contents:
+            self._contents[tensor] = Contents.whole(tensor, Matrices.of(tensor.shape))
+        return self._contents[tensor]
 
     def _update(self, tensor: Tensor, lr: float, weight_decay: float) -> None:
-        layout = self._layout(tensor)
+        contents = self._contents_of(tensor)
         if "step" not in self.state[tensor]:
             self.allocate(tensor, 0)
         weights, gradient = tensor.detach().view(-1), tensor.grad.view(-1)  # type: ignore[union-attr]
-        scales = self._average_squares(tensor, layout, weights, gradient)
-        updates = self._normalise(tensor, layout, gradient)
+        scales = self._average_squares(tensor, contents, weights, gradient)
+        updates = self._normalise(tensor, contents, gradient)
         if weight_decay:
             weights.mul_(1 - lr * weight_decay)
-        for f in layout.fragments:
+        for f in contents.fragments:
             size = f.matrices.R * f.matrices.C
             clip_B = ((updates[f.name, "update"] / size).sqrt() / CLIP).clamp(min=1.0)
             rate_B = lr * scales[f.name] / clip_B
-            for box in layout.boxes[f.name]:
+            for box in contents.boxes[f.name]:
                 box.of(weights).addcmul_(box.of(gradient), rate_B[box.matrices, None, None], value=-1.0)
 
-    def _average_squares(self, tensor: Tensor, layout: Layout, weights: Tensor, gradient: Tensor) -> dict[str, Tensor]:
+    def _average_squares(
+        self, tensor: Tensor, contents: Contents, weights: Tensor, gradient: Tensor
+    ) -> dict[str, Tensor]:
         """Move the means of squared gradients on; give the scale [B] of each parameter's matrices."""
         state = self.state[tensor]
         state["step"] += 1
         beta2 = 1 - float(state["step"]) ** -DECAY
         shapes: dict[tuple[str, str], tuple[int, ...]] = {}
-        for f in layout.fragments:
+        for f in contents.fragments:
             m = f.matrices
             shapes[f.name, "weight"] = (m.B,)
             if m.factored:
                 shapes |= {(f.name, ROW): (m.B, m.R), (f.name, COLUMN): (m.B, m.C)}
         sums = Sums(shapes, weights)
-        for f in layout.fragments:
-            for box in layout.boxes[f.name]:
+        for f in contents.fragments:
+            for box in contents.boxes[f.name]:
                 squares = box.of(gradient).square().add_(LEAST_SQUARE)
                 if not f.matrices.factored:
                     box.of(state[FULL].view(-1)).mul_(beta2).add_(squares, alpha=1 - beta2)
@@ -217,9 +219,9 @@ class Adafactor(torch.optim.Optimizer):
                     sums[f.name, ROW][box.matrices, box.rows] += squares.sum(dim=2)
                     sums[f.name, COLUMN][box.matrices, box.columns] += squares.sum(dim=1)
                 sums[f.name, "weight"][box.matrices] += box.of(weights).square().sum(dim=(1, 2))
-        sums.reduce(layout.group)
+        sums.reduce(contents.group)
         scales = {}
-        for f in layout.fragments:
+        for f in contents.fragments:
             m = f.matrices
             scales[f.name] = (sums[f.name, "weight"] / (m.R * m.C)).sqrt().clamp(min=LEAST_SCALE)
             if m.factored:
@@ -227,16 +229,16 @@ class Adafactor(torch.optim.Optimizer):
                 state[COLUMN][f.name].mul_(beta2).add_(sums[f.name, COLUMN] / m.R, alpha=1 - beta2)
         return scales
 
-    def _normalise(self, tensor: Tensor, layout: Layout, gradient: Tensor) -> Sums:
+    def _normalise(self, tensor: Tensor, contents: Contents, gradient: Tensor) -> Sums:
         """Divide the gradient by the root of its mean squares, in place; give the sums of its squares then."""
         state = self.state[tensor]
-        sums = Sums({(f.name, "update"): (f.matrices.B,) for f in layout.fragments}, gradient)
-        for f in layout.fragments:
+        sums = Sums({(f.name, "update"): (f.matrices.B,) for f in contents.fragments}, gradient)
+        for f in contents.fragments:
             if f.matrices.factored:
                 row_BR, column_BC = state[ROW][f.name], state[COLUMN][f.name]
                 by_row_BR = (row_BR / row_BR.mean(dim=1, keepdim=True)).rsqrt_()
                 by_column_BC = column_BC.rsqrt()
-            for box in layout.boxes[f.name]:
+            for box in contents.boxes[f.name]:
                 part = box.of(gradient)
                 if f.matrices.factored:
                     part.mul_(by_row_BR[box.matrices, box.rows, None])
@@ -245,5 +247,5 @@ class Adafactor(torch.optim.Optimizer):
                     part.mul_(box.of(state[FULL].view(-1)).rsqrt())
                 if f.counted:
                     sums[f.name, "update"][box.matrices] += part.square().sum(dim=(1, 2))
-        sums.reduce(layout.group)
+        sums.reduce(contents.group)
         return sums

@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from pipeline.model.transformer import Transformer
 from pipeline.parallel import adafactor
-from pipeline.parallel.adafactor import Adafactor, Block, Fragment, Layout
+from pipeline.parallel.adafactor import Adafactor, Block, Contents, Fragment
 from pipeline.parallel.layout import AXES
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.optimizer import matrices_of
@@ -120,7 +120,7 @@ class LogicalState:
             shared = self._mesh.expert_copies if experts else self._mesh.layout.batch_axes
             cutting = {axis for name in members for axis in self._inner_cuts(name)}
             fragments = [self._fragment(name, parameter, cutting) for name, parameter in members.items()]
-            optimizer.lay_out(partition, Layout(fragments=fragments, group=self._mesh.group(*shared, *cutting)))
+            optimizer.lay_out(partition, Contents(fragments=fragments, group=self._mesh.group(*shared, *cutting)))
 
     def _inner_cuts(self, name: str) -> dict[str, int]:
         """Of a parameter's matrices: dimensions by axis, without experts, which are matrices of their own."""

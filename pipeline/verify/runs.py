@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.adafactor import Adafactor, Layout
+from pipeline.parallel.adafactor import Adafactor, Contents
 from pipeline.parallel.build import build
 from pipeline.parallel.checkpoint import load, save
 from pipeline.parallel.deepspeed import Engine
@@ -183,7 +183,7 @@ def plain_optimizer(masters: dict[str, nn.Parameter], experts: set[str], kind: s
     if kind == "adafactor":
         adafactor = Adafactor(groups, lr=0.0, weight_decay=SETTINGS.weight_decay)
         for name, master in masters.items():
-            adafactor.lay_out(master, Layout.whole(master, matrices_of(name, master, experts)))
+            adafactor.lay_out(master, Contents.whole(master, matrices_of(name, master, experts)))
         return adafactor
     betas, epsilon, weight_decay = SETTINGS.betas, SETTINGS.epsilon, SETTINGS.weight_decay
     return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=epsilon, weight_decay=weight_decay, fused=True)

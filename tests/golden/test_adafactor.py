@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from pipeline.parallel.adafactor import COLUMN, FULL, ROW, Adafactor, Block, Fragment, Layout, Matrices
+from pipeline.parallel.adafactor import COLUMN, FULL, ROW, Adafactor, Block, Contents, Fragment, Matrices
 from tests.golden.adafactor import FILE, LEARNING_RATE, PROBLEMS, problem
 
 GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))
@@ -43,7 +43,7 @@ def test_all_of_them_in_one_flat_tensor():
     flat = torch.nn.Parameter(torch.cat([*(w.flatten() for w, _ in cases.values()), padding]))
     gradients = [torch.cat([*(g[step].flatten() for _, g in cases.values()), padding]) for step in range(5)]
     optimizer = Adafactor([flat], lr=LEARNING_RATE)
-    optimizer.lay_out(flat, Layout(fragments=fragments))
+    optimizer.lay_out(flat, Contents(fragments=fragments))
     mine = train(optimizer, flat, gradients)
     for f in fragments:
         expected = torch.tensor(GOLDEN[f.name], dtype=torch.float64).flatten()
