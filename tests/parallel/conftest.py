@@ -86,7 +86,10 @@ def run_worker(name: str, directory: Path, *arguments: str, processes: int = 2) 
         with output.open("w") as stream:
             process = subprocess.Popen(
                 [sys.executable, str(Path(__file__).with_name(name)), *arguments],
-                env=process_environment(rank, processes, 1, directory / "store"),
+                env={
+                    **process_environment(rank, processes, 1, directory / "store"),
+                    "PYTHONPATH": str(Path(__file__).parents[2]),
+                },
                 stdout=stream,
                 stderr=subprocess.STDOUT,
             )

@@ -92,13 +92,14 @@ def test_the_command_for_training_says_the_same(tmp_path):
     words = [f"recipes={SMALL}", "devices=64", "mp=2", "ep=16", "zero_stage=2", "recompute=layers", "train.seed=2"]
     text = printed(*words)
     (line,) = [line for line in text.splitlines() if line.startswith("to train so: ")]
-    shown = subprocess.run(
+    made = subprocess.run(
         ["make", "--dry-run", *shlex.split(line.removeprefix("to train so: make "))],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
-    ).stdout.splitlines()[-1]
+    ).stdout.splitlines()
+    (shown,) = [each for each in made if "-m pipeline train" in each]
     config = load_config(shlex.split(shown)[4:])
     layout = layout_of(config.layout, config.runtime)
     assert layout.sizes == {"data": 2, "expert": 16, "model": 2}
