@@ -50,15 +50,6 @@ def token_losses(x_TM: Tensor, table_VM: Tensor, target_T: Tensor) -> tuple[Tens
     return nll_T, smooth_T
 
 
-def smoothed_cross_entropy(logits_TV: Tensor, target_T: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Per-token (loss_T, nll_T): the loss is (1 - smoothing) · nll + smoothing · mean over V of -log p.
-
-    nll_T is the cross-entropy proper, in nats, detached.
-    """
-    nll_T, smooth_T = SmoothedCrossEntropy.apply(logits_TV, target_T)  # type: ignore[no-untyped-call]
-    return (1.0 - smoothing) * nll_T + smoothing * smooth_T, nll_T.detach()
-
-
 def vocabulary_loss(
     x_TM: Tensor,
     embedding_VM: Tensor,
@@ -68,7 +59,8 @@ def vocabulary_loss(
     recompute: bool,
     losses: TokenLosses = token_losses,
 ) -> tuple[Tensor, Tensor]:
-    """(loss_T, nll_T) as of `smoothed_cross_entropy`, of the logits x · embedding, a chunk of tokens at a time.
+    """Per-token (loss_T, nll_T) of the logits x · embedding, a chunk of tokens at a time: the loss is
+    (1 - smoothing) · nll + smoothing · mean over V of -log p; nll is the cross-entropy proper, in nats, detached.
 
     recompute: keep the logits of no chunk, and compute each again in backward. Chunks are the same without, so that the
     gradient of the embedding adds up in the same order.

@@ -7,6 +7,8 @@ from pipeline.model.config import Recompute
 from pipeline.parallel.layout import Layout
 from pipeline.tasks.config import DataConfig
 
+BUCKET = 500_000_000  # elements of the buffer for gradients on the way, if the model has as many: DeepSpeed's default
+
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeConfig:

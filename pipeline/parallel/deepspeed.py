@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.model.transformer import Transformer
+from pipeline.parallel.config import BUCKET
 from pipeline.parallel.gradient_norm import GradientNorm
 from pipeline.parallel.logical_state import LogicalState
 from pipeline.parallel.mesh import Mesh
@@ -35,7 +36,6 @@ warnings.filterwarnings(
 )  # its calls
 
 
-BUCKET = 500_000_000  # elements of the buffer for gradients on the way, if the model has as many: DeepSpeed's default
 AUTOCAST = {"bf16": "bfloat16", "fp16": "float16"}
 INITIAL_LOSS_SCALE = 2.0**16
 LOSS_SCALE_WINDOW = 1000  # steps without overflow after which the scale doubles
@@ -57,7 +57,7 @@ class ExpertView(DeepSpeedMoE):  # type: ignore[misc]
         """Give DeepSpeed the mesh's groups; its own are laid out otherwise where there is a model axis."""
         name, mesh = self.expert_group_name, self._mesh
         deepspeed_groups._EXPERT_PARALLEL_GROUP[name] = mesh.group(*mesh.expert_axis)
-        deepspeed_groups._EXPERT_DATA_PARALLEL_GROUP[name] = mesh.group(*mesh.expert_copies)
+        deepspeed_groups._EXPERT_DATA_PARALLEL_GROUP[name] = mesh.group(*mesh.layout.expert_copies)
 
     def forward(self, *_args: Any) -> None:
         raise AssertionError("ExpertView is never called; the model's own MoE layers compute")

@@ -23,7 +23,7 @@ class GradientNorm:
         layout, cuts, experts = mesh.layout, parameter_cuts(model, mesh.layout), expert_parameters(model)
         self._copies: dict[int, int] = {}  # how many processes hold the same element of a parameter's gradient
         for name, parameter in model.named_parameters():
-            partitioned = mesh.expert_copies if name in experts else layout.batch_axes
+            partitioned = layout.expert_copies if name in experts else layout.batch_axes
             self._copies[id(parameter)] = layout.world // layout.parts((*cuts.get(name, ()), *partitioned))
 
     def __call__(self) -> Tensor:

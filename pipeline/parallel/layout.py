@@ -100,6 +100,11 @@ class Layout:
         return tuple(axis for axis in AXES if axis in self.table.get("G", ()))
 
     @property
+    def expert_copies(self) -> tuple[str, ...]:
+        """Over which gradients of experts' weights are added up: axes of the batch that do not cut experts."""
+        return tuple(axis for axis in self.batch_axes if axis not in self.table.get("E", ()))
+
+    @property
     def copy_axes(self) -> tuple[str, ...]:
         """Whose processes have the same groups."""
         return tuple(axis for axis in AXES if axis not in self.batch_axes)

@@ -117,7 +117,7 @@ class LogicalState:
         for partition, parameters in zip(self._partitions, self._zero.bit16_groups, strict=True):
             members = {names[id(parameter)]: parameter for parameter in parameters}
             experts = not self._experts.isdisjoint(members)
-            shared = self._mesh.expert_copies if experts else self._mesh.layout.batch_axes
+            shared = self._mesh.layout.expert_copies if experts else self._mesh.layout.batch_axes
             cutting = {axis for name in members for axis in self._inner_cuts(name)}
             fragments = [self._fragment(name, parameter, cutting) for name, parameter in members.items()]
             optimizer.lay_out(partition, Contents(fragments=fragments, group=self._mesh.group(*shared, *cutting)))

@@ -31,7 +31,7 @@ class Mesh:
         shape = (*(layout.sizes[axis] for axis in AXES), 1)
         devices = init_device_mesh(device.type, shape, mesh_dim_names=(*AXES, ALONE))
         mesh = cls(devices=devices, layout=layout, device=device)
-        for axes in (layout.batch_axes, layout.copy_axes, mesh.expert_copies):  # made now: making one is a collective
+        for axes in (layout.batch_axes, layout.copy_axes, layout.expert_copies):  # made now: making one is a collective
             mesh.group(*axes)
         return mesh
 
@@ -55,11 +55,6 @@ class Mesh:
             devices = self.devices[wanted]._flatten("_".join(wanted)) if wanted[1:] else self.devices
             self._groups[wanted] = devices.get_group(None if wanted[1:] else wanted[0] if wanted else ALONE)
         return self._groups[wanted]
-
-    @property
-    def expert_copies(self) -> tuple[str, ...]:
-        """Axes over which gradients of experts' weights are added up: those of the batch that do not cut experts."""
-        return tuple(axis for axis in self.layout.batch_axes if axis not in self.layout.table.get("E", ()))
 
     @property
     def expert_axis(self) -> tuple[str, ...]:

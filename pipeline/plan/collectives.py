@@ -15,17 +15,14 @@ from dataclasses import dataclass
 
 from pipeline.model.config import MoEConfig
 from pipeline.model.gate_config import training_capacity
+from pipeline.parallel.config import BUCKET
 from pipeline.parallel.layout import AXES, Layout
+from pipeline.plan.parts import LOGITS_CHUNK, LOGITS_TOKENS
 from pipeline.plan.shapes import Shape, shapes
 from pipeline.plan.workload import Collective, Kind, Setup, Workload
 
 FLOAT32, INT64 = 4, 8
-BUCKET = 500_000_000  # elements: DeepSpeed's reduce_bucket_size
 ALIGNMENT = 2  # elements: DeepSpeed pads each process's part of a group of parameters to it
-
-# as in pipeline.model.loss
-LOSS_CHUNK = 1 << 23
-LOSS_CHUNK_TOKENS = 1024
 
 
 def model_collectives(workload: Workload, setup: Setup) -> list[Collective]:
@@ -73,7 +70,7 @@ class _Group:
 def _groups(parts: Sequence[Shape], layout: Layout) -> list[_Group]:
     """In the optimizer's order; none without members."""
     batch = tuple(axis for axis in layout.batch_axes if layout.sizes[axis] > 1)
-    copies = tuple(axis for axis in batch if axis not in layout.table.get("E", ()))
+    copies = tuple(axis for axis in layout.expert_copies if layout.sizes[axis] > 1)
     groups = [
         _Group([p for p in parts if not p.expert and len(p.sizes) > 1], batch),
         _Group([p for p in parts if not p.expert and len(p.sizes) == 1], batch),
@@ -177,7 +174,7 @@ class _Model:
         if axis is None:
             return
         vocabulary = self._workload.target_vocabulary // self._layout.sizes[axis]
-        chunks = -(-tokens // max(LOSS_CHUNK_TOKENS, LOSS_CHUNK // vocabulary))
+        chunks = -(-tokens // max(LOGITS_TOKENS, LOGITS_CHUNK // vocabulary))
         size, left = -(-tokens // chunks), tokens
         again = self._setup.recompute != "none" and chunks > 1
         while left > 0:

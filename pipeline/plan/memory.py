@@ -8,12 +8,11 @@ this process's partition beside the weights, in float32 training too, and reduce
 
 from dataclasses import dataclass, replace
 
+from pipeline.parallel.config import BUCKET
 from pipeline.plan.activations import Segment, segments
 from pipeline.plan.parts import FLOAT, LOGITS_CHUNK, LOGITS_TOKENS
 from pipeline.plan.shapes import Shape, shapes
 from pipeline.plan.workload import Device, Setup, Workload
-
-BUCKET = 500_000_000  # elements, as `pipeline.parallel.deepspeed` sets it
 
 # What a CPU's heap, which gives nothing back, loses to holes: a share of the activations, and one of the weights. They
 # are means; the same run differs by up to a tenth. Measured on configurations that bench/plan's table does not contain.
@@ -122,8 +121,7 @@ def state_of(workload: Workload, setup: Setup) -> State:
     """Weights, and what ZeRO and the optimizer keep of them."""
     layout, adafactor = setup.layout, workload.optimizer == "adafactor"
     tensors = [shape.part(layout) for shape in shapes(workload)]
-    copies = tuple(axis for axis in layout.batch_axes if axis not in layout.table.get("E", ()))
-    common, experts = layout.parts(layout.batch_axes), layout.parts(copies)
+    common, experts = layout.parts(layout.batch_axes), layout.parts(layout.expert_copies)
     groups = [
         (sum(t.elements for t in tensors if not t.expert and len(t.sizes) > 1), common),
         (sum(t.elements for t in tensors if not t.expert and len(t.sizes) == 1), common),

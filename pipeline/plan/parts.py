@@ -48,12 +48,11 @@ def optimizer(workload: Workload, setup: Setup) -> Work:
     """Of one step: gradients of micro-batches added up, made ready to travel, and the update of this process's part of
     them, as ZeRO-1 or 2 does it."""
     layout, accumulation, tensors = setup.layout, setup.accumulation(workload), shapes(workload)
-    copies = tuple(axis for axis in layout.batch_axes if axis not in layout.table.get("E", ()))
     held = part = 0.0  # elements of all gradients of this process, and of those that it updates
     for shape in tensors:
         elements = shape.part(layout).elements
         held += elements
-        part += elements / layout.parts(copies if shape.expert else layout.batch_axes)
+        part += elements / layout.parts(layout.expert_copies if shape.expert else layout.batch_axes)
     reductions = accumulation if setup.zero_stage == 2 else 1
     per_held = 3 * (accumulation - 1)  # a gradient added to those before
     per_held += 4 * reductions  # copied to a bucket, divided by the number of processes

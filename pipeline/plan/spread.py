@@ -12,12 +12,7 @@ from pipeline.plan.workload import Setup, Workload
 
 Table = Mapping[str, tuple[str, ...]]
 ZeroStage = Literal[1, 2]
-RECOMPUTE: tuple[Recompute, ...] = (
-    "none",
-    "selective",
-    "layers",
-    "all",
-)  # from what takes no time to what takes the most
+RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "layers", "all")  # the last takes the most time
 STAGES: tuple[ZeroStage, ...] = (1, 2)
 DEFAULT, CUT = "gshard", "model"  # layouts that are chosen without and with a model axis
 PRESETS: Mapping[str, Table] = {DEFAULT: GSHARD, CUT: {**GSHARD, "H": ("model",), "N": ("model",), "V": ("model",)}}

@@ -135,8 +135,8 @@ def check_contract(engine):
     assert engine.engine.dp_world_size == mesh.batch_size
     assert engine.engine.mp_world_size == WORLD // mesh.batch_size
     assert deepspeed_groups._get_expert_parallel_group(name) is mesh.group(*mesh.expert_axis)
-    assert deepspeed_groups._get_expert_data_parallel_group(name) is mesh.group(*mesh.expert_copies)
-    experts, dense = mesh.group(*mesh.expert_copies), mesh.group(*layout.batch_axes)
+    assert deepspeed_groups._get_expert_data_parallel_group(name) is mesh.group(*layout.expert_copies)
+    experts, dense = mesh.group(*layout.expert_copies), mesh.group(*layout.batch_axes)
     assert [group is dense for group in zero.real_dp_process_group[:2]] == [True, True]
     assert all(group is experts for group in zero.real_dp_process_group[2:])
     assert zero.model_parallel_group is mesh.group(*layout.copy_axes)

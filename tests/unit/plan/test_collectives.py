@@ -186,7 +186,7 @@ def test_the_parameters_of_every_gate_with_and_without_a_shared_vocabulary(gate)
 
 def test_a_cut_vocabulary_of_many_chunks(monkeypatch):
     for module in ("pipeline.model.loss", "pipeline.plan.collectives"):
-        names = ("CHUNK", "CHUNK_TOKENS") if module.endswith("loss") else ("LOSS_CHUNK", "LOSS_CHUNK_TOKENS")
+        names = ("CHUNK", "CHUNK_TOKENS") if module.endswith("loss") else ("LOGITS_CHUNK", "LOGITS_TOKENS")
         for name in names:
             monkeypatch.setattr(f"{module}.{name}", 9)
     for recompute in ("none", "selective"):
