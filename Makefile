@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup train sweep status data baselines backtranslate translate serve prune distill export score report config \
-	verify plan bench check format test test-full clean
+	verify plan bench check format test test-full mutate lock clean
 
 # Settings of `make train`, `data`, `baselines` and `config`; what is empty is left to the recipe.
 # CORPUS: a directory (then all of its pairs, unless LANG_PAIRS names some) or a name in configs/corpus, whose files
@@ -61,13 +61,21 @@ ZERO       ?=
 RECOMPUTE  ?=
 SEARCH     ?=
 
+# Setting of `make test`: which tenth of the long tests runs too, such as 3/10.
+LONG       ?=
+
 # Setting of `make bench`.
 BENCH      ?= moe
 
 PYTHON ?= $(shell for v in python3.11 python3.12 python3.13 python3; do \
 	$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$v; break; }; done)
-BIN   := .venv/bin
-READY := .venv/.ready
+BIN       := .venv/bin
+READY     := .venv/.ready
+READY_DEV := .venv/.ready-dev
+
+# Options of pip, as a package index with torch for CPUs alone: PIP_ARGS="--extra-index-url <PyTorch's CPU index>".
+PIP_ARGS ?=
+INSTALL = DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 
 empty :=
 space := $(empty) $(empty)
@@ -119,11 +127,15 @@ help: ## list the targets
 
 setup: $(READY) ## create .venv and install the pinned dependencies (the other targets do it themselves)
 
-$(READY): pyproject.toml requirements.lock
+$(READY): pyproject.toml requirements.lock requirements-cuda.lock
 	@test -n "$(PYTHON)" || { echo 'error: Python 3.11 or newer is needed; install it or set PYTHON=/path/to/python3'; exit 1; }
 	$(PYTHON) -m venv .venv
-	DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(INSTALL) -r requirements.lock
+	$(INSTALL) --no-deps --editable .
+	@touch $@
+
+$(READY_DEV): $(READY) requirements-dev.lock
+	$(INSTALL) -r requirements-dev.lock
 	@touch $@
 
 train: $(READY) ## corpus to report: the main job, or what RECIPE and LANG_PAIRS say
@@ -174,27 +186,51 @@ verify: $(READY) ## the same batches on 1, 2 and 4 processes against plain torch
 plan: $(READY) ## what RECIPE needs, how fast it trains and what it costs on DEVICES=256 DEVICE=h100 (docs/plan.md)
 	@$(BIN)/python -m pipeline plan $(PLAN)
 
-bench: $(READY) ## measure against other implementations: BENCH=moe, train, data, decode or plan, ARGS="--quick"
+bench: $(READY) ## measure against other implementations: BENCH=moe, train, data, decode, plan or layout, ARGS="--quick"
 	@bench/setup.sh $(BENCH)
 	@.venv-bench/bin/python -m bench.$(BENCH) $(ARGS)
 
-check: $(READY) ## format, lint, types, import directions
+check: $(READY_DEV) ## format, lint, types, import directions
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(READY) ## rewrite the code in the house format
+format: $(READY_DEV) ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: $(READY) ## unit, golden, parallel and system tests
+test: $(READY_DEV) ## unit, golden, parallel and system tests; LONG=3/10 adds that tenth of the long ones (docs/testing.md)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder \
-		-m "not long and not quiet" tests/system tests/parallel tests/golden tests/unit
-	$(BIN)/python -m pytest -m "quiet and not long" tests/parallel tests/system
+		$(if $(LONG),-m "not quiet" --long-part $(LONG),-m "not long and not quiet") \
+		tests/system tests/parallel tests/golden tests/unit
+	$(BIN)/python -m pytest $(if $(LONG),-m quiet --long-part $(LONG),-m "quiet and not long") tests/parallel tests/system
 
-test-full: $(READY) ## all tests, the long ones too
-	$(BIN)/python -m pytest -m "long or not long"
+test-full: $(READY_DEV) ## all tests, the long ones too, in order; hours (docs/testing.md)
+	@tests/run_full.sh
+
+mutate: $(READY_DEV) ## break the core in many small ways and list what no test notices; hours; ARGS='eval.significance*'
+	@bench/setup.sh mutate
+	OMP_NUM_THREADS=1 .venv-mutate/bin/mutmut run --max-children 2 $(ARGS)
+	.venv-mutate/bin/mutmut results
+
+# Versions that the files have are kept where they still fit. One version serves all Pythons and platforms where it can.
+COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --fork-strategy fewest \
+	--no-header --no-annotate --extra serve --extra cluster $(ARGS)
+PINS    = grep -hE '^[a-z0-9]'
+lock: $(READY_DEV) ## resolve pyproject.toml into requirements*.lock for all platforms; ARGS=--upgrade: newer versions
+	@mkdir -p .venv/lock
+	@$(PINS) requirements.lock requirements-cuda.lock > .venv/lock/users
+	@$(PINS) requirements.lock requirements-cuda.lock requirements-dev.lock > .venv/lock/all
+	$(COMPILE) --output-file .venv/lock/users
+	$(COMPILE) --extra dev --constraint .venv/lock/users --output-file .venv/lock/all
+	@{ echo "# What users install. CUDA's libraries come with a torch that needs them; the file of constraints pins those."; \
+		echo '# Made by `make lock`.'; echo '--constraint requirements-cuda.lock'; \
+		grep -vE '^(cuda|nvidia|triton)' .venv/lock/users; } > requirements.lock
+	@{ echo '# Versions of what a torch with CUDA brings. They install nothing. Made by `make lock`.'; \
+		grep -E '^(cuda|nvidia|triton)' .venv/lock/users; } > requirements-cuda.lock
+	@{ echo '# What `make test` and `make check` need besides. Made by `make lock`.'; \
+		echo '--constraint requirements.lock'; grep -vxFf .venv/lock/users .venv/lock/all; } > requirements-dev.lock
 
 clean: ## remove artifacts and runs, keep .venv
 	rm -rf data/artifacts runs
