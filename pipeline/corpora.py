@@ -31,6 +31,7 @@ class Corpus:
     """A corpus, with what is added to it, as far as some pairs need it. tables: with the artifact that holds each.
 
     split_off: parts of a training table, by the pair that lacks dev or test. held_out: index of dev and test texts.
+    test_texts: index of the test texts alone, which no dev row may share.
     """
 
     manifest: Manifest
@@ -40,6 +41,7 @@ class Corpus:
     tables: tuple[tuple[FetchedTable, Artifact], ...]
     split_off: Mapping[LangPair, Artifact]
     held_out: Artifact | None
+    test_texts: Artifact | None
 
     def tables_of(self, pair: LangPair, split: str | None = None) -> list[tuple[FetchedTable, Artifact]]:
         """Tables with both languages of a pair, of one split or of all.
@@ -88,7 +90,8 @@ def prepare_corpus(config: CorpusConfig, pairs: Sequence[str], store: Store, dat
         pairs=parsed,
         tables=tuple(tables),
         split_off=split_off,
-        held_out=_index(config, store, tables),
+        held_out=_index(config, store, tables, SPLITS[1:]),
+        test_texts=_index(config, store, tables, ["test"]),
     )
 
 
@@ -101,12 +104,12 @@ def clean(config: CorpusConfig, store: Store, corpus: Corpus, pair: LangPair, da
     def run(out: Path) -> None:
         from pipeline.corpus.clean import clean
 
-        held_out = corpus.held_out.path if corpus.held_out else None
         clean(
             config,
             pair,
             tables=[table for table, _ in found],
-            held_out=held_out,
+            held_out=corpus.held_out.path if corpus.held_out else None,
+            test_texts=corpus.test_texts.path if corpus.test_texts else None,
             out=out,
             shard_rows=data.shard_rows,
             run_shards=shard_runner(data, rows, out / "log", f"clean {pair.name}"),
@@ -118,8 +121,9 @@ def clean(config: CorpusConfig, store: Store, corpus: Corpus, pair: LangPair, da
         "keep_removed": config.keep_removed,
         "knowledge": {"unicode": unidata_version, **{name: version(name) for name in _KNOWLEDGE}},
     }
-    inputs = {**artifacts, **({"held_out": corpus.held_out} if corpus.held_out else {})}
-    stage = Stage(name="clean", version=3, config=slice_, inputs=inputs, run=run, label=pair.name, resumable=True)
+    indexes = {"held_out": corpus.held_out, "test texts": corpus.test_texts}
+    inputs = {**artifacts, **{name: index for name, index in indexes.items() if index is not None}}
+    stage = Stage(name="clean", version=4, config=slice_, inputs=inputs, run=run, label=pair.name, resumable=True)
     return store.get(stage)
 
 
@@ -266,17 +270,19 @@ def _split(
     return [(part, parts) for part in read_tables(parts.path)]
 
 
-def _index(config: CorpusConfig, store: Store, tables: Sequence[tuple[FetchedTable, Artifact]]) -> Artifact | None:
-    """Index of all dev and test texts."""
+def _index(
+    config: CorpusConfig, store: Store, tables: Sequence[tuple[FetchedTable, Artifact]], splits: Sequence[str]
+) -> Artifact | None:
+    """Index of all texts of some splits."""
     rule = config.rules.held_out
     if rule is None:
         return None
-    held = [(table, artifact) for table, artifact in tables if table.split != "train"]
+    chosen_tables = [(table, artifact) for table, artifact in tables if table.split in splits]
 
     def run(out: Path) -> None:
         from pipeline.corpus.held_out import index_held_out
 
-        index_held_out([(table.path, table.codes) for table, _ in held], rule.shingle_words, out)
+        index_held_out([(table.path, table.codes) for table, _ in chosen_tables], rule.shingle_words, out)
 
-    inputs = {f"{artifact.key} {table.path.name}": artifact for table, artifact in held}
+    inputs = {f"{artifact.key} {table.path.name}": artifact for table, artifact in chosen_tables}
     return store.get(Stage(name="held_out", version=2, config=asdict(rule), inputs=inputs, run=run))
