@@ -1,4 +1,4 @@
-"""Command line of eval: score plain files, or write the report or the data page of a run."""
+"""Command line of eval: score plain files, or write the report, the summary or the data page of a run."""
 
 import argparse
 import logging
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `score`, `report` or `data`; 0 on success, 2 with one line on stderr for bad input."""
+    """Run `score`, `report`, `summary` or `data`; 0 on success, 2 with one line on stderr for bad input."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it says what it computes
@@ -17,6 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _score(options)
         elif options.command == "report":
             _report(options)
+        elif options.command == "summary":
+            _summary(options)
         else:
             _data(options.run_dir)
     except (ValueError, OSError) as error:
@@ -32,6 +34,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_report(
         commands.add_parser("report", help="write report.html, its figures and sweep.csv of one run or several")
     )
+    summary = commands.add_parser("summary", help="write summary.md into a run's directory: its table of scores")
+    summary.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    summary.add_argument("--into", type=Path, help="a Markdown file, as README.md, whose table of the demo is replaced")
     data = commands.add_parser("data", help="write data.html, funnel.csv and its figure into a run's directory")
     data.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     return parser
@@ -90,6 +95,12 @@ def _report(options: argparse.Namespace) -> None:
     if options.out is None and len(directories) > 1:
         raise ValueError(f"--out is needed for {len(directories)} runs: the directory to write their comparison into")
     print(write_report(options.out or directories[0][1], load_results(directories), options.losses))
+
+
+def _summary(options: argparse.Namespace) -> None:
+    from eval.markdown_summary import write_summary
+
+    print(write_summary(options.run_dir, options.into))
 
 
 def _data(run_dir: Path) -> None:

@@ -32,12 +32,20 @@ RULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeldOutFunnel:
+    """Dev or test rows of a pair. removed: by rule, of the rules that apply to them."""
+
+    read: int
+    removed: Mapping[str, int]
+    kept: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class PairFunnel:
     """Training rows of a pair. changed: by normalisation. removed: by rule, in the order of the rules, with those that
     removed none.
 
-    too_many_tokens: kept rows that the encoder left out, None where the record does not say. held_out: rows of dev and
-    test, (read, kept).
+    too_many_tokens: kept rows that the encoder left out, None where the record does not say. held_out: dev and test.
     """
 
     pair: str
@@ -46,7 +54,7 @@ class PairFunnel:
     removed: Mapping[str, int]
     kept: int
     too_many_tokens: int | None
-    held_out: Mapping[str, tuple[int, int]]
+    held_out: Mapping[str, HeldOutFunnel]
 
     def share(self, rule: str) -> float:
         """Rows that the rule removed, over those read."""
@@ -68,7 +76,13 @@ def funnels_of(record: RunRecord) -> list[PairFunnel]:
             kept=int(splits["train"]["kept"]),
             too_many_tokens=record.encoded[pair]["dropped"] if pair in record.encoded else None,
             held_out={
-                name: (int(splits[name]["read"]), int(splits[name]["kept"])) for name in _HELD_OUT if name in splits
+                name: HeldOutFunnel(
+                    read=int(splits[name]["read"]),
+                    removed={rule: int(count) for rule, count in splits[name].get("removed", {}).items()},
+                    kept=int(splits[name]["kept"]),
+                )
+                for name in _HELD_OUT
+                if name in splits
             },
         )
         for pair, splits in record.funnel.items()
@@ -128,9 +142,9 @@ def save_funnel(path: Path, funnels: Sequence[PairFunnel]) -> None:
             dropped = "" if funnel.too_many_tokens is None else funnel.too_many_tokens
             counts = [funnel.removed.get(rule, 0) for rule in rules]
             writer.writerow([funnel.pair, "train", funnel.read, funnel.changed, *counts, funnel.kept, dropped])
-            for split, (read, kept) in funnel.held_out.items():
-                empty = [read - kept if rule == "empty_side" else "" for rule in rules]
-                writer.writerow([funnel.pair, split, read, "", *empty, kept, ""])
+            for split, held_out in funnel.held_out.items():
+                applied = [held_out.removed.get(rule, "") for rule in rules]
+                writer.writerow([funnel.pair, split, held_out.read, "", *applied, held_out.kept, ""])
 
 
 def text_table(funnels: Sequence[PairFunnel]) -> str:
@@ -149,7 +163,7 @@ def text_table(funnels: Sequence[PairFunnel]) -> str:
         [line.pair, f"{line.read:,}", f"{line.kept:,}", f"{100 * line.kept_share:.1f}"]
         + [_percent(line.share(rule)) for rule in rules]
         + [_percent((line.too_many_tokens or 0) / line.read)] * too_long
-        + [f"{line.held_out[name][1]:,}" if name in line.held_out else "" for name in _HELD_OUT]
+        + [f"{line.held_out[name].kept:,}" if name in line.held_out else "" for name in _HELD_OUT]
         for line in lines
     ]
     height = max(map(len, header))

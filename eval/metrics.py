@@ -14,23 +14,34 @@ from eval.scores import METRICS
 
 Scorer = BLEU | CHRF | TER
 
-_TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"} | {"jpn": "ja-mecab", "kor": "ko-mecab"}
-_TOKENIZERS |= dict.fromkeys(("zho", "cmn", "yue", "wuu", "lzh"), "zh")
+# The members of the macrolanguage zho (ISO 639-3), of which langcodes' table is a subset (tested).
+_CHINESE = "zh zho chi cmn cdo cjy cnp cpx csp czh czo gan hak hnm hsn luh lzh mnp nan sjc wuu yue"
+_TOKENIZERS = dict.fromkeys(_CHINESE.split(), "zh")
+_TOKENIZERS |= {"ja": "ja-mecab", "jpn": "ja-mecab", "ko": "ko-mecab", "kor": "ko-mecab"}
+_SCRIPTS = {  # that a tokenizer is made for, where a code names one
+    "zh": frozenset({"hans", "hant", "hani", "hanb"}),
+    "ja-mecab": frozenset({"jpan", "hrkt", "hira", "kana", "hani"}),
+    "ko-mecab": frozenset({"kore", "hang", "hani"}),
+}
 # Written without spaces between words, and without a tokenizer in sacreBLEU.
 _UNSPACED = frozenset({"th", "tha", "lo", "lao", "km", "khm", "my", "mya", "shn", "bo", "bod", "dz", "dzo"})
 _SENTENCE_PIECE = {"spbleu": "flores200", "spbleu101": "flores101"}
 
 
 def tokenizer_for(tgt: str) -> str:
-    """sacreBLEU's BLEU tokenizer for a target code (`zh-Hans`, `jpn_Jpan`); 13a where it has none of its own."""
+    """sacreBLEU's BLEU tokenizer for a target code (`zh-Hans`, `jpn_Jpan`); 13a where it has none of its own, and where
+    the code names another script (`nan-Latn`)."""
     if not tgt:
         raise ValueError("tgt='' names no target language; give a BCP-47 code such as 'en' or 'zh-Hans'")
-    return _TOKENIZERS.get(_primary(tgt), "13a")
+    primary, *subtags = _subtags(tgt)
+    tokenizer = _TOKENIZERS.get(primary, "13a")
+    script = next((subtag for subtag in subtags if len(subtag) == 4 and subtag.isalpha()), None)
+    return "13a" if script and script not in _SCRIPTS.get(tokenizer, ()) else tokenizer
 
 
 def caution(metric: str, tgt: str) -> str:
     """Why a metric says little for a target language; empty where it does."""
-    if metric not in ("bleu", "ter") or _primary(tgt) not in _UNSPACED:
+    if metric not in ("bleu", "ter") or _subtags(tgt)[0] not in _UNSPACED:
         return ""
     return (
         f"{metric} of {tgt}: written without spaces, and sacreBLEU has no tokenizer for it, so that runs of text count "
@@ -82,8 +93,9 @@ def score_from_sums(scorer: Scorer, sums: NDArray[np.float64]) -> float:
     return float(scorer._compute_score_from_stats(sums.tolist()).score)
 
 
-def _primary(tgt: str) -> str:
-    return tgt.lower().replace("_", "-").split("-")[0]
+def _subtags(tgt: str) -> list[str]:
+    """The parts of a code in lower case, the language first."""
+    return tgt.lower().replace("_", "-").split("-")
 
 
 def _sentence_piece(metric: str) -> str:

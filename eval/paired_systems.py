@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eval.results import RunResults, System
 from eval.run_record import load_translations
 from eval.scores import BASELINE, SYSTEM
+from eval.shared_sentences import SharedSentences
 from eval.significance import NUM_RESAMPLES, SEED, Comparison, Resampled, compare, percentile_interval, resample
 
 Lines = tuple[str, ...]
@@ -35,6 +37,11 @@ class PairedScores:
         """The system over its baselines."""
         return None if self.baseline is None else compare(self.system, self.baseline)
 
+    @property
+    def joint_gain(self) -> NDArray[np.float64] | None:
+        """The system over its baselines in every joint resample."""
+        return None if self.baseline is None else joint_difference(self.system, self.baseline)
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Translated:
@@ -43,20 +50,47 @@ class _Translated:
     baseline: list[Lines]
 
 
-def pair_systems(systems: Sequence[System], pair: str) -> dict[str, PairedScores]:
+def joint_difference(system: Resampled, other: Resampled) -> NDArray[np.float64]:
+    """One score minus another in every joint resample. Raises ValueError where these were not drawn."""
+    if system.joint is None or other.joint is None:
+        raise ValueError("joint resamples were not drawn; give `resample` the numbers of the sentences")
+    return system.joint - other.joint
+
+
+def shared_sentences(systems: Sequence[System], pairs: Sequence[str]) -> SharedSentences:
+    """Which rows of all pairs' test sets are one sentence."""
+    shared = SharedSentences()
+    for pair in pairs:
+        for system in systems:
+            if pair in system.runs[0].record.pairs:
+                test_set = _translations(system, pair).test_set
+                shared.add(_languages(system, pair), test_set.sources, test_set.references)
+    return shared
+
+
+def pair_systems(systems: Sequence[System], pair: str, shared: SharedSentences) -> dict[str, PairedScores]:
     """BLEU by label of the systems that translate the pair; those of one test set share their resamples.
 
-    Equal translations are scored once. Raises ValueError for seeds of one system with different test sets.
+    shared: the sentences of all pairs. Equal translations are scored once. Raises ValueError for seeds of one system
+    with different test sets.
     """
     translated = {s.label: _translations(s, pair) for s in systems if pair in s.runs[0].record.pairs}
     found: dict[str, PairedScores] = {}
     for test_set in dict.fromkeys(lines.test_set for lines in translated.values()):
         group = {label: lines for label, lines in translated.items() if lines.test_set == test_set}
-        first = next(system.runs[0] for system in systems if system.label in group)
+        one = next(system for system in systems if system.label in group)
         distinct = list(dict.fromkeys(lines for item in group.values() for lines in item.system + item.baseline))
-        n_resamples, seed = _draws(first, pair)
-        target = first.record.languages[pair][1]
-        results = resample(distinct, test_set.references, target, "bleu", n_resamples=n_resamples, seed=seed)
+        n_resamples, seed = _draws(one.runs[0], pair)
+        languages = _languages(one, pair)
+        results = resample(
+            distinct,
+            test_set.references,
+            languages[1],
+            "bleu",
+            n_resamples=n_resamples,
+            seed=seed,
+            sentences=shared.numbers(languages, test_set.sources, test_set.references),
+        )
         scored = dict(zip(distinct, results, strict=True))
         for label, item in group.items():
             found[label] = PairedScores(
@@ -65,6 +99,10 @@ def pair_systems(systems: Sequence[System], pair: str) -> dict[str, PairedScores
                 baseline=_mean_over_seeds([scored[lines] for lines in item.baseline]) if item.baseline else None,
             )
     return found
+
+
+def _languages(system: System, pair: str) -> tuple[str, str]:
+    return system.runs[0].record.languages[pair]
 
 
 def _translations(system: System, pair: str) -> _Translated:
@@ -88,11 +126,14 @@ def _translations(system: System, pair: str) -> _Translated:
 
 
 def _draws(run: RunResults, pair: str) -> tuple[int, int]:
-    """Resamples and seed of the run's own interval, as its signature states them."""
-    signature = next(
-        row.signature for row in run.scores if (row.pair, row.system, row.metric) == (pair, SYSTEM, "bleu")
-    )
-    parts: Mapping[str, str] = dict(part.split(":", 1) for part in signature.split("|"))
+    """Resamples and seed of the run's own interval, as its signature states them. Raises ValueError without a BLEU
+    score."""
+    scored = [row for row in run.scores if (row.pair, row.system, row.metric) == (pair, SYSTEM, "bleu")]
+    if not scored:
+        raise ValueError(
+            f"{run.directory / 'scores.csv'} has no bleu of {SYSTEM!r} for pair={pair!r}; score the run again"
+        )
+    parts: Mapping[str, str] = dict(part.split(":", 1) for part in scored[0].signature.split("|"))
     return int(parts.get("bs", NUM_RESAMPLES)), int(parts.get("seed", SEED))
 
 
@@ -103,6 +144,7 @@ def _mean_over_seeds(seeds: Sequence[Resampled]) -> Resampled:
         return first
     resampled = np.mean([seed.resampled for seed in seeds], axis=0)
     low, high = percentile_interval(resampled)
+    joint = [seed.joint for seed in seeds if seed.joint is not None]
     return Resampled(
         score=sum(seed.score for seed in seeds) / len(seeds),
         ci_low=low,
@@ -111,4 +153,5 @@ def _mean_over_seeds(seeds: Sequence[Resampled]) -> Resampled:
         n=first.n,
         seed=first.seed,
         resampled=resampled,
+        joint=np.mean(joint, axis=0) if joint else None,
     )

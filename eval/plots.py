@@ -108,7 +108,9 @@ def _draw_trend(
     at = np.linspace(x.min(), x.max(), 40 * (len(x) - 1) + 1)
     weights = smoothing_weights(x, at, default_bandwidth(len(x)))
     trend = weights @ y
-    axes.fill_between(at, *trend_band(weights, y, low, high), color=style.colour, alpha=0.13, linewidth=0)
+    axes.fill_between(
+        at, *trend_band(weights, [point.joint for point in ordered]), color=style.colour, alpha=0.13, linewidth=0
+    )
     _draw_marked(axes, at, trend, style, number, systems)
     return float(at[-1]), float(trend[-1])
 

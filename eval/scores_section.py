@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from eval.macro import resource_classes
-from eval.paired_systems import PairedScores, pair_systems
+from eval.paired_systems import PairedScores, joint_difference, pair_systems, shared_sentences
 from eval.pairwise import (
     LEVEL,
     PairDifference,
@@ -19,7 +22,10 @@ from eval.pairwise import (
 )
 from eval.results import System
 from eval.scores import BASELINE, METRIC_NAMES, METRICS, SYSTEM
+from eval.significance import percentile_interval
 from eval.system_scores import Score, SystemScores, mean_score, system_scores
+
+Joint = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +51,16 @@ class ClassRow:
 
 @dataclass(frozen=True, kw_only=True)
 class SystemTable:
-    """One system's numbers by pair: scores, gains over the baselines (gains) and over the reference (against)."""
+    """One system's numbers by pair: scores, gains over the baselines (gains) and over the reference (against).
+
+    joint_gains, joint_against: these in every joint resample of all pairs' test sets.
+    """
 
     scores: SystemScores
     gains: Mapping[str, PairDifference]
     against: Mapping[str, PairDifference]
+    joint_gains: Mapping[str, Joint]
+    joint_against: Mapping[str, Joint]
     tallies: Sequence[Tally]
     classes: Sequence[ClassRow]
 
@@ -61,23 +72,32 @@ class SystemTable:
         """Over the baselines, in BLEU."""
         return _mean({pair: row.delta for pair, row in self.gains.items()}, pairs)
 
+    def mean_gain_interval(self, pairs: Sequence[str]) -> tuple[float, float] | None:
+        """Bounds of its 95 % interval."""
+        return _mean_interval(self.joint_gains, pairs)
+
     def mean_against(self, pairs: Sequence[str]) -> float | None:
         """Over the reference system, in BLEU."""
         return _mean({pair: row.delta for pair, row in self.against.items()}, pairs)
+
+    def mean_against_interval(self, pairs: Sequence[str]) -> tuple[float, float] | None:
+        """Bounds of its 95 % interval."""
+        return _mean_interval(self.joint_against, pairs)
 
 
 def scores_section(out: Path, systems: Sequence[System]) -> Mapping[str, Any]:
     """What scores_section.html.j2 shows of the systems; of several, comparison.csv is written into out as well.
 
-    A single run needs its scores.csv and significance.csv; seeds and several systems need their translations, which
-    are resampled again. Raises ValueError naming what is missing.
+    A single run without baselines needs its scores.csv; all others need their translations too, which are resampled
+    again, for means over pairs and for comparisons. Raises ValueError naming what is missing.
     """
     if not systems:
         raise ValueError("systems=[] leaves nothing to report; name at least one finished run")
     reference = reference_system(systems) if len(systems) > 1 else None
-    resampled = [system for system in systems if reference or len(system.runs) > 1]
+    resampled = [system for system in systems if reference or len(system.runs) > 1 or system.runs[0].gains]
     pairs = _pairs_by_resource(systems)
-    paired = {pair: pair_systems(resampled, pair) for pair in pairs}
+    shared = shared_sentences(resampled, pairs)
+    paired = {pair: pair_systems(resampled, pair, shared) for pair in pairs}
     tables, left_out = [], []
     for system in systems:
         table, reasons = _table(system, reference, pairs, paired)
@@ -112,18 +132,22 @@ def _table(
     pairs: Sequence[str],
     paired: Mapping[str, Mapping[str, PairedScores]],
 ) -> tuple[SystemTable, dict[str, list[str]]]:
-    scores = system_scores(
-        system, {pair: found[system.label] for pair, found in paired.items() if system.label in found}
-    )
+    own = {pair: found[system.label] for pair, found in paired.items() if system.label in found}
+    scores = system_scores(system, own)
     gains = pair_differences(system.label, BASELINE, scores.gains)
     against: list[PairDifference] = []
+    joint_against: dict[str, Joint] = {}
     left_out: dict[str, list[str]] = {}
     if reference is not None and system is not reference:
         against, left_out = against_reference(system.label, reference.label, pairs, paired)
+        for row in against:
+            joint_against[row.pair] = joint_difference(own[row.pair].system, paired[row.pair][reference.label].system)
     table = SystemTable(
         scores=scores,
         gains={row.pair: row for row in gains},
         against={row.pair: row for row in against},
+        joint_gains={pair: joint for pair, both in own.items() if (joint := both.joint_gain) is not None},
+        joint_against=joint_against,
         tallies=[tally(rows) for rows in (gains, against) if rows],
         classes=_class_rows({name: pair.train_pairs for name, pair in scores.pairs.items()}),
     )
@@ -169,6 +193,13 @@ def _mean(values: Mapping[str, float], pairs: Sequence[str]) -> float | None:
     """None unless every pair has a value."""
     found = [values[pair] for pair in pairs if pair in values]
     return sum(found) / len(found) if found and len(found) == len(pairs) else None
+
+
+def _mean_interval(joint: Mapping[str, Joint], pairs: Sequence[str]) -> tuple[float, float] | None:
+    """None unless every pair has joint resamples."""
+    if not pairs or not set(pairs) <= set(joint):
+        return None
+    return percentile_interval(np.mean([joint[pair] for pair in pairs], axis=0))
 
 
 def _is_scored(metric: str, tables: Sequence[SystemTable]) -> bool:

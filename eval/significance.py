@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.metrics import check_parallel, score_from_sums, scorer_for, sentence_statistics
+from eval.shared_sentences import joint_sums
 
 NUM_RESAMPLES = 1000
 SEED = 12345  # sacreBLEU's default; stated in every signature with an interval
@@ -20,7 +21,10 @@ _MAX_COUNTS = 8_000_000  # cells of the resampling matrix held at once: 64 MB
 
 @dataclass(frozen=True, kw_only=True)
 class Resampled:
-    """A corpus score with its 95 % interval and its score in every bootstrap resample."""
+    """A corpus score with its 95 % interval and its score in every bootstrap resample.
+
+    joint: its score in NUM_RESAMPLES resamples that other pairs' test sets share, where it was asked for.
+    """
 
     score: float
     ci_low: float
@@ -29,6 +33,7 @@ class Resampled:
     n: int
     seed: int
     resampled: NDArray[np.float64]
+    joint: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +77,12 @@ def resample(
     *,
     n_resamples: int = NUM_RESAMPLES,
     seed: int = SEED,
+    sentences: Sequence[int] = (),
 ) -> list[Resampled]:
     """Score systems on one test set, and its bootstrap resamples; the signature carries bs and seed, as sacreBLEU's.
 
-    systems: the lines of each. Raises ValueError for lengths that differ, an empty set, or an unknown metric.
+    systems: the lines of each. sentences: numbers of the rows, for joint resamples with other pairs. Raises ValueError
+    for lengths that differ, an empty set, or an unknown metric.
     """
     if n_resamples < 1:
         raise ValueError(f"n_resamples={n_resamples} leaves nothing to resample; use {NUM_RESAMPLES}")
@@ -86,10 +93,15 @@ def resample(
     signature.update("bs", n_resamples)
     signature.update("seed", seed)
     statistics = [sentence_statistics(scorer, hypotheses) for hypotheses in systems]
-    sums = resampled_sums(np.hstack(statistics), n_resamples, seed)  # one draw of the indices for all systems
+    columns = np.hstack(statistics)
+    sums = resampled_sums(columns, n_resamples, seed)  # one draw of the indices for all systems
+    joint = joint_sums(columns, sentences, NUM_RESAMPLES, SEED) if sentences else np.empty((0, columns.shape[1]))
     found = []
-    for stats, rows in zip(statistics, np.hsplit(sums, len(statistics)), strict=True):
-        resampled = np.array([score_from_sums(scorer, row) for row in rows])
+    for place, stats in enumerate(statistics):
+        resampled, jointly = (
+            np.array([score_from_sums(scorer, row) for row in np.hsplit(rows, len(statistics))[place]])
+            for rows in (sums, joint)
+        )
         low, high = percentile_interval(resampled)
         found.append(
             Resampled(
@@ -100,6 +112,7 @@ def resample(
                 n=len(stats),
                 seed=seed,
                 resampled=resampled,
+                joint=jointly if sentences else None,
             )
         )
     return found

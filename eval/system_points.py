@@ -8,7 +8,7 @@ from eval.pairwise import PairDifference
 from eval.plots import ScorePoint
 from eval.results import RunResults
 from eval.scores import BASELINE, SYSTEM
-from eval.scores_section import SystemTable
+from eval.scores_section import Joint, SystemTable
 from eval.system_scores import SystemScores
 from eval.trendline import TrendPoint
 
@@ -36,8 +36,13 @@ def points_of(tables: Sequence[SystemTable], reference: str | None, runs: Sequen
     labels = pair_labels(list(languages), languages)
     baselines = (score_points(table.scores, labels, BASELINE) for table in tables)
     return Points(
-        gains={table.scores.label: _trend_points(table.scores, table.gains, labels) for table in tables},
-        against={table.scores.label: _trend_points(table.scores, table.against, labels) for table in tables},
+        gains={
+            table.scores.label: _trend_points(table.scores, table.gains, table.joint_gains, labels) for table in tables
+        },
+        against={
+            table.scores.label: _trend_points(table.scores, table.against, table.joint_against, labels)
+            for table in tables
+        },
         reference=reference or "",
         scores={table.scores.label: score_points(table.scores, labels) for table in tables},
         baseline=next(filter(None, baselines), []),
@@ -45,7 +50,10 @@ def points_of(tables: Sequence[SystemTable], reference: str | None, runs: Sequen
 
 
 def _trend_points(
-    system: SystemScores, differences: Mapping[str, PairDifference], labels: Mapping[str, str]
+    system: SystemScores,
+    differences: Mapping[str, PairDifference],
+    joint: Mapping[str, Joint],
+    labels: Mapping[str, str],
 ) -> list[TrendPoint]:
     return [
         TrendPoint(
@@ -55,6 +63,7 @@ def _trend_points(
             delta=row.delta,
             ci_low=row.ci_low,
             ci_high=row.ci_high,
+            joint=joint[pair],
         )
         for pair, row in differences.items()
     ]

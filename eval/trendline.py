@@ -6,10 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from eval.significance import percentile_interval
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrendPoint:
-    """A pair's gain over its bilingual baseline in BLEU points, with its 95 % interval."""
+    """A pair's gain over its bilingual baseline in BLEU points, with its 95 % interval.
+
+    joint: the gain in each of the resamples that all pairs share.
+    """
 
     pair: str
     label: str
@@ -17,6 +22,7 @@ class TrendPoint:
     delta: float
     ci_low: float
     ci_high: float
+    joint: NDArray[np.float64]
 
 
 def rank_pairs(systems: Mapping[str, Iterable[TrendPoint]]) -> dict[str, int]:
@@ -63,18 +69,13 @@ def smooth(ranks: ArrayLike, values: ArrayLike, at: ArrayLike, bandwidth: float)
 
 
 def trend_band(
-    weights: NDArray[np.float64], values: ArrayLike, low: ArrayLike, high: ArrayLike
+    weights: NDArray[np.float64], resampled: Sequence[NDArray[np.float64]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Bounds of the 95 % band of a trend from its points' 95 % bootstrap intervals, which may be lopsided.
-
-    The trend is a weighted sum of points with independent test sets, so half-widths add in squares, and the upper one
-    of a point with a negative weight to the lower bound (MOVER: Zou and Donner 2008). One point keeps its interval.
-    """
-    y, below, above = (np.asarray(array, dtype=np.float64) for array in (values, low, high))
-    trend = weights @ y
-    down = np.where(weights > 0, weights * (y - below), weights * (y - above))
-    up = np.where(weights > 0, weights * (above - y), weights * (below - y))
-    return trend - np.sqrt((down**2).sum(axis=1)), trend + np.sqrt((up**2).sum(axis=1))
+    """Bounds of the 95 % band of a trend: the trend is drawn in every joint resample, and at each place the central
+    95 % of these stay. resampled: of each point. One point gives the interval of its resamples."""
+    trends = weights @ np.stack(resampled)
+    low, high = np.array([percentile_interval(values) for values in trends]).T
+    return low, high
 
 
 def average_ranks(values: Sequence[float]) -> NDArray[np.float64]:

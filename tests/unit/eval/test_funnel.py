@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from eval.data_page import write_data
 from eval.figure_style import save_figure
-from eval.funnel import PairFunnel, load_funnels, save_funnel, settings_of, text_table, total
+from eval.funnel import HeldOutFunnel, PairFunnel, load_funnels, save_funnel, settings_of, text_table, total
 from eval.funnel_plot import plot_funnel
 from eval.number_format import share
 from tests.unit.eval.test_report import Page
@@ -19,7 +19,10 @@ RULES += ["script", "held_out", "language", "duplicate", "near_duplicate"]
 
 
 def _funnel(pair: str, read: int, removed: dict[str, int], dropped: int | None = 0) -> PairFunnel:
-    held_out = {"dev": (200, 200), "test": (300, 298)}
+    held_out = {
+        "dev": HeldOutFunnel(read=204, removed={"empty_side": 1, "held_out": 3}, kept=200),
+        "test": HeldOutFunnel(read=300, removed={"empty_side": 2}, kept=298),
+    }
     kept = read - sum(removed.values())
     return PairFunnel(
         pair=pair, read=read, changed=0, removed=removed, kept=kept, too_many_tokens=dropped, held_out=held_out
@@ -126,6 +129,19 @@ def test_the_funnel_as_csv(tmp_path: Path) -> None:
         "fa-en,train,1000,7,1,0,9,990,2",
         "fa-en,dev,200,,,,,200,",
         "fa-en,test,200,,,,,200,",
+    ]
+
+
+def test_dev_rows_that_are_in_a_test_set_are_said_in_csv_and_on_the_page(tmp_path: Path) -> None:
+    record = _record()
+    record["funnel"]["fa-en"]["train"]["removed"]["held_out"] = 0
+    record["funnel"]["fa-en"]["dev"] = {"read": 200, "removed": {"empty_side": 1, "held_out": 4}, "kept": 195}
+    _, page = _page(tmp_path, funnel=record["funnel"])
+    assert "of 200, 4 in a test set" in page.text
+    assert (tmp_path / "funnel.csv").read_text().splitlines()[1:4] == [
+        "fa-en,train,1000,7,1,0,9,0,990,2",
+        "fa-en,dev,200,,,,,4,195,",
+        "fa-en,test,200,,,,,,200,",
     ]
 
 

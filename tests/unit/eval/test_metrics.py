@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from langcodes.data_dicts import MACROLANGUAGES
 
 from eval.metrics import caution, scorer_for, tokenizer_for
 from eval.scores import METRICS
@@ -14,6 +15,25 @@ from eval.significance import resample
         ("zh-Hant", "zh"),
         ("zho_Hans", "zh"),
         ("yue", "zh"),
+        ("gan", "zh"),
+        ("hak", "zh"),
+        ("nan", "zh"),
+        ("nan-Hant", "zh"),
+        ("nan_Hans", "zh"),
+        ("nan-Hant-TW", "zh"),
+        ("hak-TW", "zh"),
+        ("zh-CN", "zh"),
+        ("zh-Hani", "zh"),
+        ("nan-Latn", "13a"),
+        ("nan_Latn_TW", "13a"),
+        ("hak-Latn", "13a"),
+        ("zh-Latn-pinyin", "13a"),
+        ("ja-Latn", "13a"),
+        ("ja-Hira", "ja-mecab"),
+        ("kor_Hang", "ko-mecab"),
+        ("dng", "13a"),  # Dungan, of no macrolanguage, is written in Cyrillic
+        ("za", "13a"),
+        ("sr-Latn", "13a"),
         ("ja", "ja-mecab"),
         ("jpn_Jpan", "ja-mecab"),
         ("ko-KR", "ko-mecab"),
@@ -22,8 +42,21 @@ from eval.significance import resample
         ("th", "13a"),
     ],
 )
-def test_tokenizer_follows_the_primary_subtag(tgt: str, tokenizer: str) -> None:
+def test_tokenizer_follows_language_and_script(tgt: str, tokenizer: str) -> None:
     assert tokenizer_for(tgt) == tokenizer
+
+
+def test_every_chinese_language_that_langcodes_knows_is_cut_into_characters() -> None:
+    members = [code for code, whole in MACROLANGUAGES.items() if whole == "zh"]
+    assert {"gan", "hak", "nan"} < set(members)
+    assert {tokenizer_for(code) for code in members} == {"zh"}
+    assert {tokenizer_for(f"{code}-Latn") for code in members} == {"13a"}
+
+
+def test_ter_goes_by_character_only_in_their_script() -> None:
+    assert resample([["你食飽未"]], ["你食飽無"], "nan-Hant", "ter", n_resamples=1)[0].score == pytest.approx(25)
+    line, other = "Lí chia̍h pá--bōe", "Lí chia̍h pá--bô"
+    assert resample([[line]], [other], "nan-Latn", "ter", n_resamples=1)[0].score == pytest.approx(100 / 3)
 
 
 def test_signature_names_tokenizer_and_version() -> None:

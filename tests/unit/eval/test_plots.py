@@ -1,6 +1,7 @@
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -23,6 +24,7 @@ def _gains(count: int, offset: float = 0.0) -> list[TrendPoint]:
             delta=n + offset,
             ci_low=n - 1,
             ci_high=n + 1,
+            joint=n + offset + np.linspace(-1.0, 1.0, 80),
         )
         for n in range(count)
     ]

@@ -90,6 +90,31 @@ def test_one_run_shows_its_own_files(make_run: MakeRun) -> None:
     assert not (run_dir / "comparison.csv").exists()
 
 
+def test_the_interval_of_a_mean_gain_is_that_of_joint_resamples(make_run: MakeRun) -> None:
+    """Three pairs with one English text and equal translations are no more certain together than one alone; with
+    different texts they are."""
+    pairs = ["de-en", "fr-en", "es-en"]
+    widths = {}
+    for folder in ("apart", "shared"):
+        run_dir = make_run(pairs, {"moe": 0.2, "bilingual": 0.4}, 40, folder)
+        if folder == "shared":
+            for system in ("moe", "bilingual"):
+                first = run_dir / "translations" / system / "de-en.jsonl"
+                for pair in pairs[1:]:
+                    first.with_stem(pair).write_bytes(first.read_bytes())
+        write_scores(run_dir, metrics=["bleu"], n_resamples=RESAMPLES)
+        section = _section(run_dir, [(folder, run_dir)])
+        (table,) = section["tables"]
+        low, high = table.mean_gain_interval(pairs)
+        assert low < table.mean_gain(pairs) < high
+        one_low, one_high = table.mean_gain_interval(["de-en"])
+        widths[folder] = (high - low) / (one_high - one_low)
+        shown = f"[{number_format.signed(low)}, {number_format.signed(high)}]"
+        assert shown in {row[0]: row for row in Rows(section).rows}["mean, all (3)"]
+    assert widths["shared"] == pytest.approx(1)
+    assert widths["apart"] < 0.8  # 1 / sqrt(3), where pairs are equally uncertain
+
+
 def test_without_baselines_there_are_scores_alone(make_run: MakeRun) -> None:
     _, run_dir = _run(make_run, "one", {"moe": 0.2}, ["de-en", "fr-en"])
     page = Rows(_section(run_dir, [("one", run_dir)]))

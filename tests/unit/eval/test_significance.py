@@ -15,6 +15,7 @@ def test_the_better_system_has_a_gain_above_zero_and_the_reverse_below() -> None
     assert 0 < forth.ci_low <= forth.delta <= forth.ci_high
     assert (back.delta, back.ci_low, back.ci_high) == (-forth.delta, -forth.ci_high, -forth.ci_low)
     assert forth.p_value == back.p_value == pytest.approx(1 / 201)
+    assert (forth.n_resamples, forth.seed) == (200, good.seed)
 
 
 def test_equal_systems_differ_by_nothing_at_p_one() -> None:

@@ -16,7 +16,7 @@ from eval.trendline import (
 
 
 def _point(pair: str, train_pairs: int) -> TrendPoint:
-    return TrendPoint(pair=pair, label=pair, train_pairs=train_pairs, delta=0, ci_low=-1, ci_high=1)
+    return TrendPoint(pair=pair, label=pair, train_pairs=train_pairs, delta=0, ci_low=-1, ci_high=1, joint=np.zeros(1))
 
 
 def test_smoothing_of_three_points_is_the_hand_computation() -> None:
@@ -40,32 +40,15 @@ def test_straight_lines_are_kept_and_far_evaluation_stays_finite() -> None:
     assert np.isfinite(smooth([0, 1, 2], [1, 0, 1], [500.0], 1.0)).all()
 
 
-def test_a_band_is_the_hand_computation() -> None:
-    # Two points on equal weights: the trend is their mean, 2; half-widths below 1 and 2, above 3 and 4, add in squares.
-    low, high = trend_band(np.array([[0.5, 0.5]]), [1, 3], [0, 1], [4, 7])
-    assert (low.tolist(), high.tolist()) == ([2 - math.hypot(0.5, 1)], [2 + math.hypot(1.5, 2)])
-    # A negative weight turns its point's interval around: 2·1 - 1·3 is lowest with a low first and a high second point.
-    low, high = trend_band(np.array([[2.0, -1.0]]), [1, 3], [0, 1], [4, 7])
-    assert (low.tolist(), high.tolist()) == ([-1 - math.hypot(2, 4)], [-1 + math.hypot(6, 2)])
-
-
-def test_a_band_of_one_point_is_its_interval_and_of_many_is_narrower() -> None:
-    one = trend_band(smoothing_weights([4], [4], 1.0), [2], [1], [5])
-    assert [bound.tolist() for bound in one] == [[1], [5]]
-    ranks = np.arange(30.0)
-    low, high = trend_band(smoothing_weights(ranks, [15], default_bandwidth(30)), ranks, ranks - 1, ranks + 1)
-    assert 0 < (high - low)[0] < 1
-
-
-def test_a_band_holds_what_resampled_points_give() -> None:
-    """Normal draws of each point within its 95 % interval: 95 % of the trends lie within the band."""
-    ranks, rng = np.arange(12.0), np.random.default_rng(1)
-    half = 1 + ranks % 3
-    weights = smoothing_weights(ranks, [0, 6, 11], 2.0)
-    low, high = trend_band(weights, ranks, ranks - half, ranks + half)
-    drawn = weights @ (ranks[:, None] + rng.normal(size=(12, 20_000)) * half[:, None] / 1.96)
-    inside = ((drawn >= low[:, None]) & (drawn <= high[:, None])).mean(axis=1)
-    assert inside == pytest.approx(0.95, abs=0.006)  # four standard errors of a share of 20,000
+def test_a_band_is_the_middle_of_the_resampled_trends() -> None:
+    # Of 80 resamples two are left out at either end. Two points that rise together, then in opposite directions.
+    values = np.arange(80.0)
+    low, high = trend_band(np.array([[0.5, 0.5], [2.0, -1.0]]), [values, values])
+    assert (low.tolist(), high.tolist()) == ([2, 2], [77, 77])
+    low, high = trend_band(np.array([[0.5, 0.5], [2.0, -1.0]]), [values, -values])
+    assert (low.tolist(), high.tolist()) == ([0, 6], [0, 231])
+    low, high = trend_band(smoothing_weights([4], [4], 1.0), [values])
+    assert (low.tolist(), high.tolist()) == ([2], [77])
 
 
 def test_smoothing_refuses_what_it_cannot_use() -> None:
