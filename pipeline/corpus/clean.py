@@ -22,8 +22,8 @@ from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.duplicates import find_duplicates
 from pipeline.corpus.fetched import FetchedTable
 from pipeline.corpus.funnel import FUNNEL
+from pipeline.corpus.held_out import HeldOut
 from pipeline.corpus.languages import LangPair
-from pipeline.corpus.manifest import SPLITS
 from pipeline.corpus.near_duplicates import near_duplicates
 from pipeline.corpus.rules import EMPTY, LANGUAGE, SCRIPT, not_judged, row_rules
 from pipeline.corpus.tally import Tally
@@ -48,22 +48,25 @@ def clean(
     *,
     tables: Sequence[FetchedTable],
     held_out: Path | None,
+    test_texts: Path | None = None,
     out: Path,
     shard_rows: int = 1_000_000,
     run_shards: RunShards = in_turn,
 ) -> None:
     """Write `<split>.arrow` (columns src, tgt) and `funnel.json` of one pair to `out`, and what was removed if asked.
 
-    tables: those with both languages; dev and test only lose rows with an empty side. held_out: directory of the index
-    of all dev and test texts, needed for `rules.held_out`. shard_rows: about so many rows are cleaned by one task.
+    tables: those with both languages; test only loses rows with an empty side, dev also those that share text with a
+    test set. held_out, test_texts: directories of the indexes of all dev and test texts and of test texts alone, needed
+    for `rules.held_out`. shard_rows: about so many rows are cleaned by one task.
     Raises ValueError if a split has no rows, before or after cleaning. What was done before an interruption is kept.
     """
     if (out / FUNNEL).exists():  # all was done but, it may be, the removal of the shards
         _remove_shards(out)
         return
+    leaks = HeldOut.load(test_texts) if config.rules.held_out and test_texts else None
     held = {
-        split: _write_held_out(pair, [table for table in tables if table.split == split], split, out)
-        for split in SPLITS[1:]
+        split: _write_held_out(pair, [table for table in tables if table.split == split], split, index, out)
+        for split, index in (("dev", leaks), ("test", None))
     }
     _check(pair, held)  # before the hours of cleaning
     train = [table for table in tables if table.split == "train"]
@@ -72,9 +75,11 @@ def clean(
     _check(pair, tallies)
     content: dict[str, Any] = {"pair": pair.name}
     for split, tally in tallies.items():
-        removed = {
-            rule: tally.removed[rule] for rule in (_rule_names(config.rules, pair) if split == "train" else [EMPTY])
-        }
+        # A dev set that loses nothing has the record of 0.2.2, so that no later stage of an old run is made again.
+        rules = (
+            _rule_names(config.rules, pair) if split == "train" else [EMPTY, *(HELD_OUT,) * (HELD_OUT in tally.removed)]
+        )
+        removed = {rule: tally.removed[rule] for rule in rules}
         counts = {"read": tally.read.total(), "changed": tally.changed, "removed": removed}
         content[split] = {**counts, "kept": tally.kept.total()}
     tally = tallies["train"]
@@ -166,16 +171,22 @@ def _rule_names(rules: Rules, pair: LangPair) -> list[str]:
     return [*names, *(name for name, rule in {**later, NEAR_DUPLICATE: rules.near_duplicates}.items() if rule)]
 
 
-def _write_held_out(pair: LangPair, tables: Sequence[FetchedTable], split: str, out: Path) -> Tally:
+def _write_held_out(
+    pair: LangPair, tables: Sequence[FetchedTable], split: str, leaks: HeldOut | None, out: Path
+) -> Tally:
+    """Write the rows of dev or test that have both sides, and of which neither is in `leaks`."""
     tally = Tally()
     with BitextWriter(out / f"{split}.arrow") as writer:
         for source, table in enumerate(tables):
             for src, tgt in read_texts(tally, source, table.path, pair):
                 rows = pa.RecordBatch.from_arrays([src.array, tgt.array], schema=SCHEMA)
                 empty = (src.lengths == 0) | (tgt.lengths == 0)
+                shared = ~empty & (leaks.shares(src) | leaks.shares(tgt)) if leaks else np.zeros_like(empty)
                 tally.remove(EMPTY, rows.filter(pa.array(empty)), source, None)
-                tally.kept[source] += int((~empty).sum())
-                writer.write(rows.filter(pa.array(~empty)))
+                tally.remove(HELD_OUT, rows.filter(pa.array(shared)), source, None)
+                left = ~(empty | shared)
+                tally.kept[source] += int(left.sum())
+                writer.write(rows.filter(pa.array(left)))
     return tally
 
 
@@ -188,7 +199,12 @@ def _check(pair: LangPair, tallies: dict[str, Tally]) -> None:
             removed = ", ".join(f"{rule} {count}" for rule, count in tally.removed.items() if count)
             reason = f"; the rules removed them all ({removed})" if removed else ""
             remedy = "correct the rows, or the rules below corpus.rules (docs/cleaning.md)" if removed else _ADD_ROWS
-            if name != "train":
+            if tally.removed[HELD_OUT] and name == "dev":
+                remedy = (
+                    "dev rows that share text with a test set are removed; give another dev set, or none: then one is "
+                    "split off the training text (docs/cleaning.md)"
+                )
+            elif name != "train":
                 remedy += f", or raise corpus.split.{name} and corpus.split.max_share if it is split off"
             raise ValueError(f"pair {pair}: no {what} rows (kept of read: {counts}){reason}; {remedy}")
     if "train" not in tallies:
@@ -201,6 +217,10 @@ def _check(pair: LangPair, tallies: dict[str, Tally]) -> None:
         if 2 * count > train.read.total():
             swapped = "; are its sides swapped, or in another language?" if rule in (LANGUAGE, SCRIPT) else ""
             _log.warning("pair %s: rule %s removed %d of %d rows%s", pair, rule, count, train.read.total(), swapped)
-    leaked = train.removed[HELD_OUT]
-    if leaked:
+    dev = tallies["dev"]
+    if leaked := dev.removed[HELD_OUT]:
+        _log.warning(
+            "pair %s: %d of %d dev rows share text with a test set and are removed", pair, leaked, dev.read.total()
+        )
+    if leaked := train.removed[HELD_OUT]:
         _log.warning("pair %s: %d training rows share text with a dev or test set and are removed", pair, leaked)

@@ -126,7 +126,7 @@ def test_thresholds_keep_the_sample(sample: Path, tmp_path: Path, code: str) -> 
 def test_pair_without_english(sample: Path, tmp_path: Path) -> None:
     result = funnel(cleaned(sample, tmp_path, "de-fr"))
     assert result["train"]["kept"] > 2000
-    assert (result["dev"]["kept"], result["test"]["kept"]) == (200, 300)
+    assert (result["dev"]["kept"], result["test"]["kept"]) == (198, 300)  # two dev rows are in a test set
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,19 @@
 """No training row of any pair shares a sentence or a run of words with any dev or test text, by a check of its own."""
 
+import logging
 import unicodedata
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pipeline.corpus.config import HeldOutRule, Rules
+from pipeline.corpus.clean import clean
+from pipeline.corpus.config import CorpusConfig, HeldOutRule, Rules
+from pipeline.corpus.funnel import funnel
 from pipeline.corpus.held_out import HashSet
-from tests.corpora import bitext_rows, clean_pair
+from tests.corpora import bitext_rows, clean_pair, prepare
 
 SPACED = ("de", "fr", "es", "ru", "tr", "ko", "el", "vi", "eu", "hi", "en")
 
@@ -112,3 +116,53 @@ def test_a_soft_hyphen_hides_no_run_of_words(make_corpus: Callable[..., Path], t
     }
     out = clean_pair(make_corpus(files), "de-en", tmp_path / "store", rules=Rules(language=None)).path
     assert bitext_rows(out, "train") == [("Gut", "Good")]
+
+
+def test_no_dev_row_shares_text_with_any_test_set(
+    make_corpus: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a sentence of either side, and by eight words; the test set may be of another pair. Test sets stay whole."""
+    run = "one two three four five six seven eight"
+    files = {
+        "train.tsv": "de\ten\nGut\tGood\n",
+        "dev.tsv": f"de\ten\nErste\tFIRST one!\nAm Fluss\tRiver\nLang\tSo {run} nine\nSchluss\tThe end\nLeer\t\n",
+        "test.tsv": f"de\ten\nAnders\tFirst one\nWeit\t{run} ten\n",
+        "test.fr-de.fr": "Au fleuve\n",
+        "test.fr-de.de": "am Fluss\n",
+    }
+    rules = Rules(language=None, min_letters=None)
+    source = make_corpus(files)
+    with caplog.at_level(logging.WARNING):
+        out = clean_pair(source, "de-en", tmp_path / "store", rules=rules).path
+    assert bitext_rows(out, "dev") == [("Schluss", "The end")]
+    assert len(bitext_rows(out, "test")) == 2
+    result = funnel(out)
+    assert result["dev"] == {"read": 4, "changed": 0, "removed": {"empty_side": 0, "held_out": 3}, "kept": 1}
+    assert "pair de-en: 3 of 4 dev rows share text with a test set and are removed" in caplog.text
+    unchecked = clean_pair(source, "de-en", tmp_path / "store", rules=replace(rules, held_out=None)).path
+    assert len(bitext_rows(unchecked, "dev")) == 4
+
+
+def test_a_dev_set_that_is_the_test_set_is_an_error(make_corpus: Callable[..., Path], tmp_path: Path) -> None:
+    files = {f"{split}.tsv": "de\ten\nAndere\tOther\n" for split in ("dev", "test")}
+    source = make_corpus({"train.tsv": "de\ten\nGut\tGood\n", **files})
+    with pytest.raises(ValueError, match=r"no dev rows .*held_out 1.*give another dev set, or none: then one is split"):
+        clean_pair(source, "de-en", tmp_path / "store", rules=Rules(language=None))
+
+
+def test_a_dev_set_without_overlap_is_the_same_artifact_as_unchecked(sample: Path, tmp_path: Path) -> None:
+    """So that no later stage of a run that was made before dev rows were compared is made again."""
+    rules = Rules(language=None)
+    artifact = clean_pair(sample, "tr-en", tmp_path / "store", rules=rules)
+    corpus = prepare(sample, "tr-en", tmp_path / "store")
+    assert corpus.held_out is not None
+    clean(
+        CorpusConfig(path=str(sample), rules=rules),
+        corpus.pairs[0],
+        tables=[table for table, _ in corpus.tables],
+        held_out=corpus.held_out.path,
+        out=tmp_path,
+    )
+    for name in ("funnel.json", "dev.arrow", "train.arrow"):
+        assert (artifact.path / name).read_bytes() == (tmp_path / name).read_bytes()
+    assert funnel(artifact.path)["dev"]["removed"] == {"empty_side": 0}
