@@ -94,8 +94,11 @@ class Listener(Protocol):
 
 
 class Store:
-    """The artifacts below one directory; what this process ran (titles) and reused (`stage/key`).
+    """The artifacts below one directory, and what this process did.
 
+    ran: titles of the stages that it ran.
+    reused: `stage/key` of artifacts that were there when they were asked for.
+    earlier: those of reused that this process did not make itself, and what it only finished.
     Several threads may ask at once. listener: is told of the stages that are run.
     """
 
@@ -103,6 +106,8 @@ class Store:
         self.root = root
         self.ran: list[str] = []
         self.reused: set[str] = set()
+        self.earlier: set[str] = set()
+        self._made: set[str] = set()
         self.listener = listener
 
     def get(self, stage: Stage) -> Artifact:
@@ -111,7 +116,7 @@ class Store:
         final = self.root / stage.name / key
         title = f"{stage.name} {stage.label}".strip()
         if (artifact := _read_artifact(stage.name, key, final)) is not None:
-            self.reused.add(f"{stage.name}/{key}")
+            self._note_reuse(f"{stage.name}/{key}")
             return artifact
         check_writable(final.parent, "runtime.artifacts")
         try:
@@ -124,8 +129,8 @@ class Store:
 
     def _make(self, stage: Stage, key: str, title: str, final: Path) -> Artifact:
         """Run the stage, whose lock is held, and publish what it made."""
-        if (artifact := _read_artifact(stage.name, key, final)) is not None:  # another process was faster
-            self.reused.add(f"{stage.name}/{key}")
+        if (artifact := _read_artifact(stage.name, key, final)) is not None:  # another process or thread was faster
+            self._note_reuse(f"{stage.name}/{key}")
             self._tell(title, "reused", final)
             return artifact
         partial = final.with_suffix(".partial")
@@ -133,6 +138,7 @@ class Store:
             remove_tree(partial)
         if partial.exists():
             logger.info("%s: resuming what was interrupted", title)
+            self.earlier.add(f"{stage.name}/{key}")
         partial.mkdir(exist_ok=True)
         stop_if_asked(title)
         logger.info("%s: running", title)
@@ -144,7 +150,13 @@ class Store:
         logger.info("%s: done in %.1f s", title, seconds)
         self._tell(title, "done", final)
         self.ran.append(title)
+        self._made.add(f"{stage.name}/{key}")
         return artifact
+
+    def _note_reuse(self, artifact: str) -> None:
+        self.reused.add(artifact)
+        if artifact not in self._made:
+            self.earlier.add(artifact)
 
     def _tell(self, title: str, state: StageState, directory: Path) -> None:
         if self.listener is not None:

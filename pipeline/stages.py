@@ -7,6 +7,7 @@ stage really runs, so a run that has nothing to do says so at once.
 
 import json
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from pipeline.corpus.languages import LangPair
 from pipeline.parallel.cluster import check_launcher
 from pipeline.routing import ROUTING, routing
 from pipeline.run_record import data_record, lay_out, publish_run, run_record
-from pipeline.stage import Artifact, Listener, Stage, Store, check_writable
+from pipeline.stage import Artifact, Listener, Stage, Store, check_writable, write_atomically
 from pipeline.systems import System, Trained, prepare, train_and_translate
 from pipeline.tasks import end_workers, side_by_side
 
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 def train_run(config: RunConfig, listener: Listener | None = None) -> Path:
     """The main job; its results are in the returned directory, `runs/<name>`. listener: of its stages."""
+    began = time.monotonic()
     check_launcher(config.runtime)
     store, corpus, cleaned = _cleaned(config, listener)
     rows = _train_rows(cleaned)
@@ -41,6 +43,7 @@ def train_run(config: RunConfig, listener: Listener | None = None) -> Path:
     scores = score(config, store, corpus, cleaned, encoded, model, compared)
     report = write_report(config, store, scores, model.model, routed)
     directory = publish_run(report, ROOT / config.runtime.runs / config.name)
+    _summarise(store, directory, time.monotonic() - began)
     _say_if_idle(store)
     logger.info("report: %s", _shown(directory / "report.html"))
     return directory
@@ -174,7 +177,7 @@ def score(
     if found is not None:
         inputs |= {f"candidate {i}": trial.model for i, trial in enumerate(found.trials)}
     decisive = {key: value for key, value in config.to_json().items() if key not in PLACE}
-    return store.get(Stage(name="score", version=4, config=decisive, inputs=inputs, run=run, label=config.name))
+    return store.get(Stage(name="score", version=5, config=decisive, inputs=inputs, run=run, label=config.name))
 
 
 def write_report(
@@ -196,12 +199,22 @@ def write_report(
         write_report(out, load_results([(config.name, out)]))
 
     inputs = {"scores": scores, **({"routing": routed} if routed is not None else {})}
-    stage = Stage(name="report", version=5, config={}, inputs=inputs, run=run, label=config.name)
+    stage = Stage(name="report", version=6, config={}, inputs=inputs, run=run, label=config.name)
     return store.get(stage)
 
 
 def _train_rows(cleaned: Mapping[LangPair, Artifact]) -> dict[LangPair, int]:
     return {pair: int(funnel(artifact.path)["train"]["kept"]) for pair, artifact in cleaned.items()}
+
+
+def _summarise(store: Store, directory: Path, seconds: float) -> None:
+    """Write summary.md into the run's directory. A command that made nothing leaves the time of the one before it."""
+    from eval.markdown_summary import COMMAND, write_summary
+
+    if store.ran:
+        record = {"seconds": round(seconds, 1), "made": len(store.ran), "earlier": len(store.earlier)}
+        write_atomically(directory / COMMAND, json.dumps(record))
+    write_summary(directory)
 
 
 def _say_if_idle(store: Store) -> None:

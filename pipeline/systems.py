@@ -18,10 +18,10 @@ from pipeline.decode.config import DecodeConfig
 from pipeline.decode.job import TranslateJob
 from pipeline.decode.pruning import Pruning
 from pipeline.model.config import ModelConfig
-from pipeline.model.flops import count_parameters
 from pipeline.parallel.cluster import launch_job
 from pipeline.parallel.config import RuntimeConfig, Table, layout_of
 from pipeline.parallel.legality import check_vocabulary
+from pipeline.parallel.shapes import checkpoint_bytes, parameter_shapes
 from pipeline.stage import Artifact, Stage, Store, check_free
 from pipeline.tasks import shard_runner, side_by_side
 from pipeline.train import retention
@@ -29,7 +29,6 @@ from pipeline.train.config import TrainConfig
 from pipeline.train.job import TrainJob
 from pipeline.vocab.config import VocabConfig
 
-BYTES_PER_PARAMETER = 12  # the weight and two moments, float32
 EXPERTS = "experts.json"  # beside the translations of a pruned model
 NO_RESULT = ("log_every", "checkpoints")  # settings of training that do not change its result
 
@@ -155,14 +154,14 @@ def train_and_translate(
 def train(store: Store, vocabulary: Artifact, encoded: Mapping[LangPair, Artifact], system: System) -> Artifact:
     def run(out: Path) -> None:
         sizes = _sizes(vocabulary)
-        parameters = count_parameters(
+        shapes = parameter_shapes(
             system.model,
             source_vocabulary=sizes["source_size"],
             target_vocabulary=sizes["target_size"],
             shared=sizes["shared"],
         )
         checkpoints = system.train.checkpoints.most(system.train.max_steps)
-        size = (BYTES_PER_PARAMETER + 4 * bool(system.train.ema)) * parameters.total
+        size = checkpoint_bytes(shapes, optimizer=system.train.optimizer, ema=bool(system.train.ema))
         check_free(out, checkpoints * size, f"train {system.label}")
         job = TrainJob(
             title=f"train {system.label}",

@@ -1,10 +1,17 @@
-"""Matmul FLOPs of the model: what real tokens need (useful) and what fixed shapes execute.
+"""Matmul FLOPs of the model: nominal, useful and executed.
 
-A multiply-add counts two. Attention counts every query against every key of its own sentence (useful) or row
-(executed). Embedding look-ups, norms, softmax and the optimizer count nothing; the router counts. A training step is
-three forward passes: forward, gradient to inputs, gradient to weights.
+- nominal: real tokens, each with as many experts as its gate asks for. It depends on the text and the model alone, so
+  systems of equal nominal FLOPs are compared with each other.
+- useful: real tokens with the expert choices that were served. A choice that capacity or a random draw dropped did no
+  work, so it is not useful.
+- executed: everything that is multiplied: padding, and rows of experts that no token fills.
+
+A multiply-add counts two. Attention counts every query against every key of its own sentence (nominal and useful) or
+row (executed). Embedding look-ups, norms, softmax and the optimizer count nothing; the router counts. A training step
+is three forward passes: forward, gradient to inputs, gradient to weights.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +23,7 @@ if TYPE_CHECKING:  # numpy takes its time to load, and the command line needs no
     from numpy.typing import NDArray
 
 TRAINING_FACTOR = 3
+EXPERTS = "experts"  # the part of the FLOPs that routing decides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +58,29 @@ class Forward:
         )
 
     def of_shape(self, shape: GroupShape) -> float:
-        """Executed FLOPs of one group, at the gate's experts a token."""
+        """FLOPs of one group with all its padding, at the gate's experts a token."""
         return self.of_rows(shape.rows, shape.source, shape.target)
 
 
 def forward_flops(config: ModelConfig, target_vocabulary: int) -> Forward:
-    """The model's forward FLOPs; a MoE layer counts the experts its gate gives a token, router and shared network."""
-    parts = forward_parts(config, target_vocabulary).values()
-    return Forward(**{field.name: sum(getattr(part, field.name) for part in parts) for field in fields(Forward)})
+    """Nominal forward FLOPs; a MoE layer counts its router, its shared network and the experts its gate asks for."""
+    return _sum(forward_parts(config, target_vocabulary))
+
+
+def forward_flops_without_experts(config: ModelConfig, target_vocabulary: int) -> Forward:
+    """The same without experts, whose FLOPs depend on how tokens were routed."""
+    parts = forward_parts(config, target_vocabulary)
+    return _sum({name: part for name, part in parts.items() if name != EXPERTS})
+
+
+def expert_row_flops(config: ModelConfig) -> float:
+    """Forward FLOPs of one row of an expert, that is of one served choice or of one empty slot."""
+    return 2 * 2 * config.dim * config.moe.expert_dim
+
+
+def _sum(parts: Mapping[str, Forward]) -> Forward:
+    names = [field.name for field in fields(Forward)]
+    return Forward(**{name: sum(getattr(part, name) for part in parts.values()) for name in names})
 
 
 def forward_parts(config: ModelConfig, target_vocabulary: int) -> dict[str, Forward]:
@@ -91,7 +114,7 @@ def _feed_forward(config: ModelConfig, *, decoder: bool) -> dict[str, float]:
     return {
         "dense": (num_layers - num_moe + num_shared) * dense,
         "router": num_moe * 2 * M * _router_width(config, gate) + num_shared * 2 * M,
-        "experts": num_moe * gate.experts_per_token * 2 * 2 * M * moe.expert_dim,
+        EXPERTS: num_moe * gate.experts_per_token * expert_row_flops(config),
     }
 
 

@@ -5,8 +5,8 @@ its router computes for each expert (`router_width`), which is what its cost dep
 for an expert, so that it may have a capacity in evaluation.
 """
 
-import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar, Literal
 
 
@@ -223,9 +223,14 @@ GateConfig = (
 )
 
 
+def exact_factor(factor: float) -> Fraction:
+    """The decimal that a user wrote, up to nine digits after the point: 1.1 is 11/10, as no float is."""
+    return Fraction(str(factor)).limit_denominator(10**9)
+
+
 def capacity_of(factor: float, k: float, num_tokens: int, num_experts: int) -> int:
-    """C of a group of `num_tokens`: ceil(factor · k · S / E), at least 1."""
-    return max(1, math.ceil(factor * k * num_tokens / num_experts))
+    """C of a group of `num_tokens`: ceil(factor · k · S / E) in exact arithmetic, at least 1."""
+    return max(1, -(-exact_factor(factor) * exact_factor(k) * num_tokens // num_experts))
 
 
 def training_capacity(gate: GateConfig, num_tokens: int, num_experts: int) -> int | None:

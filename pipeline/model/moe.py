@@ -30,6 +30,7 @@ class MoEStatistics:
     loss: the layer's auxiliary losses, weighted, summed over groups; carries the gradient. losses: each of them by
     name, unweighted, without gradient; `balance` is 1 when balanced (E² · line 13 of GShard's Algorithm 1).
     tokens: real ones. asked, kept: choices before and after capacity. unserved: tokens without any expert.
+    rows: rows that experts multiplied, empty slots included.
     entropy: sum of the router's, in nats, over `sampled` tokens, evenly spread. not_finite: router logits that are NaN
     or infinite.
     usage_PE: choices before capacity, by language pair and expert.
@@ -41,6 +42,7 @@ class MoEStatistics:
     asked: Tensor
     kept: Tensor
     unserved: Tensor
+    rows: Tensor
     entropy: Tensor
     sampled: Tensor
     not_finite: Tensor
@@ -104,7 +106,6 @@ class MoE(nn.Module):
         losses = dict(routing.decision.losses)
         if self.conditional is not None:
             gate_GS, losses["budget"] = self.conditional.gate(x_GSM, tokens.valid_GS)
-        statistics = self._statistics(routing, tokens, losses)
         decision = routing.decision
         if self.drops is not None and isinstance(decision, Gating):
             self.drops.add(decision)
@@ -112,26 +113,29 @@ class MoE(nn.Module):
         if self.training and self.config.output_masking:
             decision = mask_outputs(decision, self.config.output_masking)
         by_einsum = self.config.dispatch == "einsum" and decision.capacity is not None
-        y_GSM = self._by_einsum(x_GSM, decision) if by_einsum else self._by_gather(x_GSM, decision)
+        y_GSM, num_rows = self._by_einsum(x_GSM, decision) if by_einsum else self._by_gather(x_GSM, decision)
+        statistics = self._statistics(routing, tokens, losses, num_rows)
         if self.conditional is not None:
             y_GSM = self.conditional(x_GSM, y_GSM, gate_GS)
         return y_GSM, statistics
 
-    def _by_gather(self, x_GSM: Tensor, decision: Gating | Selection) -> Tensor:
+    def _by_gather(self, x_GSM: Tensor, decision: Gating | Selection) -> tuple[Tensor, int]:
+        """Outputs [G, S, M] and the number of rows that experts computed."""
         route = decision.route()
         route = replace(route, weight_N=self.enter(route.weight_N))
         rows_XM = self.experts(dispatch(self.enter(x_GSM).flatten(0, 1), route), route.counts_E)
-        return self.leave(combine(rows_XM, route)).view(x_GSM.shape)
+        return self.leave(combine(rows_XM, route)).view(x_GSM.shape), len(rows_XM)
 
-    def _by_einsum(self, x_GSM: Tensor, decision: Gating | Selection) -> Tensor:
-        """Algorithm 2 as printed; rows in the order [E, G, C]."""
+    def _by_einsum(self, x_GSM: Tensor, decision: Gating | Selection) -> tuple[Tensor, int]:
+        """The same by Algorithm 2 as printed; rows in the order [E, G, C]."""
         combine_GSEC = self.enter(decision.dense().to(x_GSM.dtype))
         mask_GSEC = (combine_GSEC != 0).to(x_GSM.dtype)
         slots_EGCM = torch.einsum("gsec,gsm->egcm", mask_GSEC, self.enter(x_GSM))
         rows_XM = self.experts(slots_EGCM.flatten(0, 2))
-        return self.leave(torch.einsum("gsec,egcm->gsm", combine_GSEC, rows_XM.view(slots_EGCM.shape)))
+        y_GSM = torch.einsum("gsec,egcm->gsm", combine_GSEC, rows_XM.view(slots_EGCM.shape))
+        return self.leave(y_GSM), len(rows_XM)
 
-    def _statistics(self, routing: Routing, tokens: Tokens, losses: dict[str, Tensor]) -> MoEStatistics:
+    def _statistics(self, routing: Routing, tokens: Tokens, losses: dict[str, Tensor], num_rows: int) -> MoEStatistics:
         decision, valid_GS = routing.decision, tokens.valid_GS
         if "balance" in losses:
             losses["balance"] = losses["balance"] * self.num_experts**2
@@ -148,6 +152,7 @@ class MoE(nn.Module):
             asked=decision.asked,
             kept=decision.kept,
             unserved=decision.unserved,
+            rows=torch.full((), num_rows, dtype=torch.int64, device=valid_GS.device),
             entropy=routing.observed.entropy,
             sampled=routing.observed.sampled,
             not_finite=routing.observed.not_finite,

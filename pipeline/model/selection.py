@@ -4,7 +4,6 @@ G groups, S tokens of a group, E experts, C capacity, X rows of experts in the o
 ones, P pools that experts choose from. All in float32.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pipeline.model.choices import at_least_float32, check_sizes
+from pipeline.model.gate_config import capacity_of, exact_factor
 from pipeline.model.route import Route, selected_route
 
 
@@ -112,8 +112,8 @@ def expert_choice_gating(
     if sentence_GS is not None:
         mask_GSE = _best_of_sentences(score_GSE, capacity_factor, valid_GS, sentence_GS)
         return selection_of_mask(mask_GSE, score_GSE, None, valid_GS=valid_GS, losses={})
-    number_G = (valid_GS.sum(dim=1).double() * capacity_factor / E).ceil().long()
-    capacity = math.ceil(valid_GS.shape[1] * capacity_factor / E)
+    number_G = _fair_share(valid_GS.sum(dim=1), capacity_factor, E)
+    capacity = capacity_of(capacity_factor, 1, valid_GS.shape[1], E)
     mask_GSE = best_tokens(score_GSE, number_G, capacity, valid_GS=valid_GS)
     return selection_of_mask(mask_GSE, score_GSE, capacity, valid_GS=valid_GS, losses={})
 
@@ -202,7 +202,7 @@ def _best_of_sentences(score_GSE: Tensor, capacity_factor: float, valid_GS: Tens
     # two groups may give the same number to different sentences
     group_V = token_V // S
     _, pool_V, length_P = torch.unique(group_V * (G * S) + sentence_V, return_inverse=True, return_counts=True)
-    number_P = (length_P.double() * capacity_factor / E).ceil().long()
+    number_P = _fair_share(length_P, capacity_factor, E)
     start_P = length_P.cumsum(0) - length_P
     # sorted by pool, then by score: a stable sort by score first, by pool after it
     by_score_EV = score_GSE.detach().flatten(0, 1)[token_V].T.argsort(dim=1, descending=True, stable=True)
@@ -213,6 +213,13 @@ def _best_of_sentences(score_GSE: Tensor, capacity_factor: float, valid_GS: Tens
     mask_TE = torch.zeros(G * S, E, dtype=torch.bool, device=token_V.device)
     mask_TE[token_V] = mask_EV.T
     return mask_TE.view(G, S, E)
+
+
+def _fair_share(length_P: Tensor, capacity_factor: float, num_experts: int) -> Tensor:
+    """Count the tokens that each expert takes of pools of these lengths: n · capacity_factor / E, rounded up exactly as
+    in `capacity_of`, but 0 of an empty pool."""
+    share = exact_factor(capacity_factor) / num_experts
+    return -(-length_P * share.numerator // share.denominator)
 
 
 def _masked_softmax(logits_GSE: Tensor, mask_GSE: Tensor) -> Tensor:

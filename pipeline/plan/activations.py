@@ -42,9 +42,9 @@ class Segment:
     pending: float = 0.0
 
 
-def segments(workload: Workload, setup: Setup, kind: str) -> list[Segment]:
-    """In the order of the forward pass. kind: of device."""
-    return list(_Process(workload, setup, kind).segments())
+def segments(workload: Workload, setup: Setup, kind: str, *, float32_attention: bool) -> list[Segment]:
+    """The parts of the model in the order of the forward pass; `kind` and `float32_attention` are the device's."""
+    return list(_Process(workload, setup, kind, float32_attention).segments())
 
 
 def tokens_of(workload: Workload) -> tuple[int, int]:
@@ -56,13 +56,13 @@ class _Process:
     """c: bytes of what matrices are multiplied in. scores: of what attention keeps. stream, added: of the dropout mask
     of an embedding, and of what a layer adds to the residual stream."""
 
-    def __init__(self, workload: Workload, setup: Setup, kind: str) -> None:
+    def __init__(self, workload: Workload, setup: Setup, kind: str, float32_attention: bool) -> None:
         self.workload, self.setup, self.model, self.cpu = workload, setup, workload.model, kind == "cpu"
         self.sizes = Sizes.of(workload, setup.layout)
         self.c = FLOAT if workload.precision == "fp32" else 2
         self.bf16 = self.c == 2
         dropped = self.model.dropout > 0
-        self.scores = FLOAT if self.cpu else self.c
+        self.scores = FLOAT if float32_attention else self.c
         self.stream = dropped * (FLOAT if self.cpu else 1)
         self.added = dropped * (self.c if self.cpu else 1)
         self.weights: dict[str, list[int]] = defaultdict(list)  # bytes of this process's parameters, by layer
@@ -139,6 +139,8 @@ class _Process:
         kept = self.c * inputs * M + self.scores * (2 * T + 2 * S) * heads + FLOAT * T * self.sizes.n
         if self.scores != self.c:
             kept += self.c * T * heads
+        elif self.bf16:
+            kept += self.c * T * S // self.workload.shape.rows  # autocast casts the mask, too
         return _norm(T, M) + kept + self.added * T * M, 4 * M * heads
 
     def _moe(self, T: int, *, decoder: bool) -> tuple[float, float, int]:

@@ -8,7 +8,6 @@ Bytes are exact, with one exception: where a gate gives experts as many rows as 
 without padding, and of rows that come back an expectation.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ from pipeline.model.config import MoEConfig
 from pipeline.model.gate_config import training_capacity
 from pipeline.parallel.config import BUCKET
 from pipeline.parallel.layout import AXES, Layout
+from pipeline.parallel.shapes import Shape
 from pipeline.plan.parts import LOGITS_CHUNK, LOGITS_TOKENS
-from pipeline.plan.shapes import Shape, shapes
+from pipeline.plan.shapes import shapes
 from pipeline.plan.workload import Collective, Kind, Setup, Workload
 
 FLOAT32, INT64 = 4, 8
@@ -84,22 +84,11 @@ def _adafactor(total: "_Total", workload: Workload, setup: Setup) -> None:
     processes that hold parts of them."""
     layout = setup.layout
     for group in _groups(shapes(workload), layout):
-        matrices = [_matrices(shape, layout) for shape in group.members]
+        matrices = [shape.matrices(layout) for shape in group.members]
         cut = {layout.axis(letter) for shape in group.members for letter in "HNV" if letter in shape.letters}
         axes = tuple(axis for axis in AXES if axis in cut or axis in group.axes)
         total.add("optimizer", "all_reduce", axes, FLOAT32 * sum(B * (1 + R + C) for B, R, C in matrices))
         total.add("optimizer", "all_reduce", axes, FLOAT32 * sum(B for B, _, _ in matrices))
-
-
-def _matrices(shape: Shape, layout: Layout) -> tuple[int, int, int]:
-    """B matrices here, R rows and C columns of each; a vector has neither."""
-    if len(shape.sizes) == 1:
-        return 1, 0, 0
-    if shape.expert:
-        _, R, C = shape.sizes
-        return shape.part(layout).sizes[0], R, C
-    split = 1 if shape.letters.startswith("M") else len(shape.sizes) - 1  # from M to all other dimensions, or to M
-    return 1, math.prod(shape.sizes[:split]), math.prod(shape.sizes[split:])
 
 
 def _backward(parts: Sequence[Shape]) -> list[Shape]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pipeline.parallel.config import BUCKET
 from pipeline.plan.activations import Segment, segments
 from pipeline.plan.parts import FLOAT, LOGITS_CHUNK, LOGITS_TOKENS
-from pipeline.plan.shapes import Shape, shapes
+from pipeline.plan.shapes import shapes
 from pipeline.plan.workload import Device, Setup, Workload
 
 # What a CPU's heap, which gives nothing back, loses to holes: a share of the activations, and one of the weights. They
@@ -82,7 +82,7 @@ def phases(workload: Workload, setup: Setup, device: Device) -> list[Memory]:
         available=device.memory,
     )
     earlier = 0.0 if not accumulated else state.held if zero1 else partition
-    parts = segments(workload, setup, device.kind)
+    parts = segments(workload, setup, device.kind, float32_attention=device.float32_attention)
     kept = sum(part.kept for part in parts)
     chunk = FLOAT * _chunk(workload, setup)
     casts = sum(part.cached for part in parts) + (chunk / 2 if workload.precision == "bf16" else 0)
@@ -130,7 +130,9 @@ def state_of(workload: Workload, setup: Setup) -> State:
     own = [FLOAT * -(-elements // over) for elements, over in groups]
     partition = float(sum(own))
     optimizer = partition * (2 if workload.ema else 1)
-    optimizer += own[1] + FLOAT * sum(_factors(t) for t in tensors) if adafactor else 2 * partition
+    optimizer += (
+        own[1] + FLOAT * sum(shape.factors(layout) for shape in shapes(workload)) if adafactor else 2 * partition
+    )
     joined = [groups[0][0] + groups[1][0] if common > 1 else 0, groups[2][0] if experts > 1 else 0]
     return State(
         held=FLOAT * float(sum(t.elements for t in tensors)),
@@ -140,17 +142,6 @@ def state_of(workload: Workload, setup: Setup) -> State:
         optimizer=float(optimizer),
         update=FLOAT * float(max(t.elements for t in tensors)) if adafactor else 0.0,
     )
-
-
-def _factors(tensor: Shape) -> int:
-    """Rows and columns of its matrices, which Adafactor keeps on every process."""
-    if len(tensor.sizes) == 1:
-        return 0
-    if tensor.expert:
-        return tensor.sizes[0] * sum(tensor.sizes[1:])
-    first = tensor.sizes[0] if tensor.letters.startswith("M") or len(tensor.sizes) == 2 else None
-    rows = first if first is not None else tensor.elements // tensor.sizes[-1]
-    return rows + tensor.elements // rows
 
 
 def _chunk(workload: Workload, setup: Setup) -> int:

@@ -61,6 +61,8 @@ class Device:
     bandwidth, or a kind of collective (`KINDS`) of link and network; 1 where none is given. attention_bf16: of a part
     in that precision alone. topology: of the network: switch, or torus (two dimensions of nodes; all-to-all takes
     longer with the square root of their number). price: of a device hour in US dollars, 0 where nobody rents it.
+    float32_attention: attention computes in float32 under bf16 too, as on AMD's processors with AVX-512
+    (`pipeline.model.fused_attention`).
     """
 
     name: str
@@ -79,6 +81,7 @@ class Device:
     efficiency: dict[str, float] = field(default_factory=dict)
     topology: Literal["switch", "torus"] = "switch"
     price: float
+    float32_attention: bool = False
 
     def __post_init__(self) -> None:
         if set(self.flops) != set(PRECISIONS):

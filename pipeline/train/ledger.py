@@ -19,15 +19,19 @@ def ledger(
     processes: int,
     layout: Layout,
 ) -> dict[str, Any]:
-    """Costs of a finished run. flops_per_token: useful training FLOPs per target token, counted once where several
-    processes do the same. peak: FLOP/s of matmuls on the run's devices together, which `mfu` is a share of.
-    matmul_library: of float32 products on a CPU."""
+    """Costs of a finished run. FLOPs are counted once where several processes do the same.
+
+    flops_per_token: nominal training FLOPs per target token, by which systems of equal cost are chosen.
+    mfu: useful FLOPs over time and over `peak`, the FLOP/s of matmuls on the run's devices together.
+    useful_flops: useful over executed FLOPs.
+    matmul_library: the library of float32 products on a CPU.
+    """
     p = progress
     experts = f", {model.moe.num_experts} experts" if model.moe.num_experts else ""
     return {
         "parameters": parameters.total,
         "active_parameters": parameters.active,
-        "flops_per_token": p.useful_flops / p.target_tokens,
+        "flops_per_token": p.nominal_flops / p.target_tokens,
         "flops_unit": "training FLOPs per target token",
         "tokens": p.target_tokens,
         "steps": p.step,

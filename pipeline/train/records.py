@@ -33,6 +33,8 @@ def wandb_mode(asked: str) -> WandbMode:
         return cast(WandbMode, asked)
     import wandb
 
+    # Silent: to print a greeting, `login` asks the server for the user's name, for minutes where it cannot be reached.
+    wandb.setup(settings=wandb.Settings(silent=True))
     return "online" if wandb.login(prompt=False, verify=False) else "offline"
 
 

@@ -15,7 +15,7 @@ from pipeline.model.moe import MoE, MoEStatistics
 from pipeline.parallel.mesh import Mesh
 from pipeline.train.measure import counted_once
 
-COUNTS = ("tokens", "asked", "kept", "unserved", "entropy", "sampled", "not_finite")
+COUNTS = ("tokens", "asked", "kept", "unserved", "rows", "entropy", "sampled", "not_finite")
 
 
 class RoutingSums:
@@ -43,6 +43,10 @@ class RoutingSums:
     def clear(self) -> None:
         """Forget the step's sums; usage goes on."""
         self.values_LX.zero_()
+
+    def total(self, count: str) -> float:
+        """One of `COUNTS` summed over all layers; 0 for a dense model."""
+        return float(self.values_LX[:, COUNTS.index(count)].sum())
 
     def take_usage(self) -> Tensor:
         """Choices of all processes since the last call, [L, P, E]. A collective."""
@@ -98,9 +102,7 @@ class RoutingSums:
                 "load_max": float(share_E.max()),
                 "load_min": float(share_E.min()),
             }
-        tokens, asked, kept = (
-            float(self.values_LX[:, COUNTS.index(name)].sum()) for name in ("tokens", "asked", "kept")
-        )
+        tokens, asked, kept = (self.total(name) for name in ("tokens", "asked", "kept"))
         return {
             "aux_loss": aux,
             "drop_rate": 1 - kept / max(asked, 1.0),

@@ -17,7 +17,7 @@ from pipeline.batch.batch import Batch
 from pipeline.model.transformer import Losses
 from pipeline.parallel.mesh import Mesh
 from pipeline.train.config import TrainConfig
-from pipeline.train.measure import counted_once
+from pipeline.train.measure import StepFlops, counted_once
 from pipeline.train.routing import RoutingSums
 
 
@@ -77,23 +77,25 @@ class Stopwatch:
 
 @dataclass(kw_only=True)
 class Progress:
-    """Where a run stands; part of every checkpoint."""
+    """Where a run stands; part of every checkpoint. FLOPs are those of training, by kind (`pipeline.model.flops`)."""
 
     step: int = 0
     target_tokens: int = 0
     train_seconds: float = 0.0
+    nominal_flops: float = 0.0
     useful_flops: float = 0.0
     executed_flops: float = 0.0
     best_loss: float = math.inf
     best_step: int = 0
     stale_validations: int = 0
 
-    def add(self, target_tokens: int, seconds: float, useful: float, executed: float) -> None:
+    def add(self, target_tokens: int, seconds: float, flops: StepFlops) -> None:
         self.step += 1
         self.target_tokens += target_tokens
         self.train_seconds += seconds
-        self.useful_flops += useful
-        self.executed_flops += executed
+        self.nominal_flops += flops.nominal
+        self.useful_flops += flops.useful
+        self.executed_flops += flops.executed
 
     def judge(self, loss: float) -> None:
         """A validation's macro-averaged cross-entropy."""
@@ -120,4 +122,5 @@ class Progress:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Progress":
         loss = values["best_loss"]
-        return cls(**{**values, "best_loss": math.inf if loss is None else loss})
+        nominal = values["useful_flops"]  # version 0.2.3 and older counted those alone, under this name
+        return cls(**{"nominal_flops": nominal, **values, "best_loss": math.inf if loss is None else loss})

@@ -24,7 +24,7 @@ from pipeline.batch.mixture import Mixture
 from pipeline.batch.packing import Step
 from pipeline.batch.shapes import fit_targets
 from pipeline.model.compilation import compile_layers
-from pipeline.model.flops import count_parameters, forward_flops
+from pipeline.model.flops import count_parameters
 from pipeline.model.noise import seed_group
 from pipeline.parallel.build import build, parts_of
 from pipeline.parallel.mesh import Mesh
@@ -35,7 +35,7 @@ from pipeline.train.engine import build_engine
 from pipeline.train.gradient_check import RouterGradientCheck
 from pipeline.train.job import TrainJob
 from pipeline.train.ledger import ledger, summary
-from pipeline.train.measure import matmul_peak, padding, peak_dtype, step_flops
+from pipeline.train.measure import FlopCount, MatmulPeak, padding, peak_dtype
 from pipeline.train.records import Records
 from pipeline.train.routing import RoutingSums
 from pipeline.train.spikes import StepGuard
@@ -73,7 +73,8 @@ class Trainer:
         if job.train.initialize_from and self.checkpoints.found is None:
             initialize_from(Path(job.train.initialize_from), model, self.vocabulary, parts_of(model, mesh))
         self.parameters = count_parameters(job.model, **sizes, shared=vocabulary.shared)
-        self.forward_flops = forward_flops(job.model, vocabulary.target_size)
+        self.flops = FlopCount(job.model, vocabulary.target_size)
+        self.peak = MatmulPeak(self.device, peak_dtype(self.device, job.train.precision))
         model.recompute(job.runtime.recompute)
         if job.runtime.compile:
             compile_layers(model)
@@ -89,18 +90,19 @@ class Trainer:
     def run(self) -> None:
         """Train until the budget or patience ends. Raises Stopped after saving, when asked to stop."""
         t, progress = self.job.train, self.progress
-        peak = matmul_peak(self.device, peak_dtype(self.device, t.precision))
+        self.peak.measure()
         with self._records() as records, self.checkpoints:
             if records is not None:
                 write_atomically(self.job.log / "mixture.json", json.dumps(self.mixture.table(), indent=1))
             steps = iter(self.mixture)
             while not progress.finished(t):
-                stop_asked = self._step(steps, records, peak)
+                stop_asked = self._step(steps, records)
                 validate = progress.step % t.validate_every == 0 or progress.finished(t)
                 loss = None
                 if validate:
                     with self.engine.averaged():
                         loss = self._validate(records)
+                    self.peak.measure()
                 self.checkpoints.report(records, progress.step)
                 last = stop_asked or progress.finished(t)
                 if validate or last or self.checkpoints.due(progress.step):
@@ -113,13 +115,13 @@ class Trainer:
                     progress,
                     self.job.model,
                     self.parameters,
-                    peak=peak,
+                    peak=self.peak.flops,
                     stopped="patience" if progress.out_of_patience(t) else "budget",
                     processes=self.world,
                     layout=self.mesh.layout,
                 )
                 write_atomically(self.job.log / "ledger.json", json.dumps(costs, indent=1))
-                records.say(summary(progress, peak))
+                records.say(summary(progress, self.peak.flops))
 
     def _records(self) -> AbstractContextManager[Records | None]:
         """Records on the first process, None on the others."""
@@ -134,7 +136,7 @@ class Trainer:
             config=asdict(self.job),
         )
 
-    def _step(self, steps: Iterator[Step], records: Records | None, peak: float) -> bool:
+    def _step(self, steps: Iterator[Step], records: Records | None) -> bool:
         """One optimizer step, its packing included; whether any process was asked to stop."""
         began = time.perf_counter()
         with self.window.data_wait:
@@ -167,8 +169,8 @@ class Trainer:
             loss_scale=self.engine.loss_scale,
         )
         seconds = time.perf_counter() - began
-        useful, executed = step_flops(step, self.forward_flops)
-        progress.add(step.target_tokens, seconds, useful, executed)
+        flops = self.flops.step(step, served=self.routing.total("kept"), rows=self.routing.total("rows"))
+        progress.add(step.target_tokens, seconds, flops)
         if skipped is not None:
             sums.pairs_P2.zero_()  # they may be NaN
             if records is not None:
@@ -185,8 +187,9 @@ class Trainer:
                 "gradient_norm": norm,
                 "seconds": progress.train_seconds,
                 "tokens_per_second": step.target_tokens / seconds,
-                "mfu": useful / seconds / peak,
-                "useful_flops": useful / executed,
+                "mfu": flops.useful / seconds / self.peak.flops,
+                "matmul_peak": self.peak.flops,
+                "useful_flops": flops.useful / flops.executed,
                 "padding": padding(step),
                 **self.window.record(step.nonempty_groups),
             }
@@ -241,6 +244,7 @@ class Trainer:
             "engine": self.engine.counters(),
             "guard": self.guard.to_json(),
             "world": self.world,
+            "matmul_peak": self.peak.flops,
         }
 
     def _restore(self) -> None:
@@ -251,3 +255,5 @@ class Trainer:
             self.mixture.restore(state["mixture"])
             self.window.restore(tensors)
             self.guard.restore(state["guard"])
+            if state["world"] == self.world:
+                self.peak.flops = state.get("matmul_peak", 0.0)  # version 0.2.3 and older did not keep it

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import ROOT, load_config
-from tests.clocks import childrens_seconds
 from tests.gates import GATES
 
 RECIPES = sorted(str(f.relative_to(ROOT / "recipes").with_suffix("")) for f in (ROOT / "recipes").rglob("*.yaml"))
@@ -246,12 +245,12 @@ def test_balanced_in_the_decoder_is_warned_about(caplog):
 
 
 def test_help_is_fast_and_imports_nothing_heavy():
-    heavy = "{'torch', 'numpy', 'hydra'}"
-    code = f"import sys, pipeline.__main__ as m; m.main(['--help']); print(sorted({{*sys.modules}} & {heavy}))"
-    began = childrens_seconds()
+    """73 modules of the standard library and of ours in CPython 3.11; numpy brings 140, torch 1,000."""
+    code = "import sys, pipeline.__main__ as m; m.main(['--help']); print(*sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    assert childrens_seconds() - began < 1.5
-    assert shown.rstrip().endswith("[]")
+    modules = set(shown.splitlines()[-1].split())
+    assert not modules & {"torch", "numpy", "hydra"}
+    assert len(modules) < 120
     assert "usage: python -m pipeline" in shown
 
 

@@ -190,3 +190,18 @@ from pipeline.stage import Stage, Store
 def run(out): raise SystemExit("ran a second time")
 Store(Path(sys.argv[1])).get(Stage(name="count", version=1, config={"x": 1}, run=run))
 """
+
+
+def test_what_was_there_before_this_process_is_known(tmp_path):
+    """What it made itself and asks for again is not; what it only finished is."""
+    first = Store(tmp_path)
+    old = first.get(stage(write("a")))
+    first.get(stage(write("a")))
+    assert first.earlier == set()
+    with pytest.raises(RuntimeError):
+        first.get(stage(fail_half_way, name="half", resumable=True))
+    later = Store(tmp_path)
+    later.get(stage(write("a")))
+    finished = later.get(stage(write("b"), name="half", resumable=True))
+    assert later.earlier == {f"count/{old.key}", f"half/{finished.key}"}
+    assert later.ran == ["half"]

@@ -169,6 +169,7 @@ def test_not_finite_logits_are_counted():
 def test_capacity_is_the_fair_share_rounded_up():
     assert capacity_of(1.25, 2, 100, 8) == 32  # 1.25 · 2 · 100 / 8 = 31.25
     assert capacity_of(1.0, 2, 1, 8) == 1
+    assert capacity_of(1.1, 2, 100, 10) == 22  # 1.1 as a float is a little more, and would give 23
 
 
 def test_masked_outputs_keep_the_expectation():
@@ -247,3 +248,13 @@ def test_a_router_in_chunks_keeps_no_logits(monkeypatch):
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.numel()) or t, lambda t: t):
         layer.router(x.requires_grad_(), tokens_of(valid))
     assert max(saved) < 512 * 64
+
+
+@pytest.mark.parametrize("gate", ["top2", "top1"])
+def test_the_balance_loss_is_one_where_gates_are_uniform(gate):
+    """Line 13 of GShard's Algorithm 1 times E²: the shares of all experts add up to 1 whichever are chosen."""
+    layer = layer_of(moe_of(gate), noisy_weights=False)
+    torch.nn.init.zeros_(layer.router.wg_EM)
+    x, valid = some_tokens(3, 16)
+    _, statistics = layer(x, tokens_of(valid))
+    assert statistics.losses["balance"].item() == pytest.approx(3)  # summed over groups

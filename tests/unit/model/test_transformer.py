@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,13 +12,13 @@ import torch.nn.functional as F
 from pipeline.batch.assembly import assemble
 from pipeline.batch.config import GroupShape
 from pipeline.model.config import ModelConfig, MoEConfig
-from pipeline.model.flops import count_parameters, forward_flops
+from pipeline.model.flops import count_parameters, expert_row_flops, forward_flops, forward_flops_without_experts
 from pipeline.model.gate_config import ExpertChoiceConfig, Top2Config
 from pipeline.model.initialization import initialize
 from pipeline.model.loss import vocabulary_loss
 from pipeline.model.moe import MoE
 from pipeline.model.noise import key, seed_group
-from pipeline.model.transformer import Transformer, sinusoids
+from pipeline.model.transformer import Losses, Transformer, sinusoids
 from pipeline.vocab.symbols import EOS
 from tests.gates import GATES, moe_of
 
@@ -117,6 +118,19 @@ def test_first_token_of_a_sentence_has_position_two():
     torch.testing.assert_close(x[0, 0], sinusoids(4, 16)[2])
 
 
+def test_embeddings_are_times_the_root_of_the_model_size():
+    """Section 3.4 of arXiv:1706.03762: rows of ones in a model of size 16 are rows of 4 before positions are added."""
+    x = built(small()).embed(torch.ones(50, 16), torch.tensor([[5, 6]]), torch.tensor([[0, 1]]))
+    torch.testing.assert_close(x[0], 4.0 + sinusoids(4, 16)[2:4])
+
+
+def test_a_share_of_the_loss_by_hand():
+    """6 nats of 4 target tokens, and auxiliary losses of 3 and 1 over 2 groups."""
+    layers = [SimpleNamespace(loss=torch.tensor(value)) for value in (3.0, 1.0)]
+    losses = Losses(loss=torch.tensor(6.0), nll_BT=torch.zeros(1, 4), statistics=layers)
+    assert losses.share(target_tokens=4, nonempty_groups=2).item() == 6 / 4 + (3 + 1) / 2
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_loss_is_torchs_cross_entropy_forward_and_backward(smoothing):
     logits = torch.randn(7, 11, dtype=torch.float64).requires_grad_()
@@ -163,6 +177,24 @@ def test_flops_formula_counts_what_torch_counts(moe):
         model(batch, label_smoothing=0.0)
     formula = forward_flops(config, 50).of_shape(shape)
     assert counter.get_total_flops() == pytest.approx(formula, rel=0.01)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 1.7])
+def test_executed_flops_follow_from_the_rows_that_experts_report(factor):
+    """Against torch's counter, whatever the capacity: more rows than choices, or fewer."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    config = small(moe=MoEConfig(num_experts=4, expert_dim=16, gate=Top2Config(capacity_factor=factor)))
+    shape = GroupShape(rows=2, source=16, target=12)
+    batch = assemble([[(0, 0)], [(0, 0)]], shape, [Pairs([([*range(5, 20), EOS], [*range(5, 16), EOS])])])
+    model = built(config).train()
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        losses = model(batch, label_smoothing=0.0)
+    rows = sum(int(s.rows) for s in losses.statistics)
+    rest = forward_flops_without_experts(config, 50).of_shape(shape)
+    assert counter.get_total_flops() == pytest.approx(rest + rows * expert_row_flops(config), rel=0.01)
+    assert rows >= sum(int(s.kept) for s in losses.statistics)
 
 
 def test_initial_weights_of_an_expert_do_not_depend_on_how_many_there_are():

@@ -40,12 +40,13 @@ def test_results_are_in_the_order_of_the_actions(at_once):
 
 
 def test_the_first_error_is_raised_at_once_and_ends_the_others():
-    """It is that of an action in the middle; those before it wait, and would for long."""
-    begun = []
+    """It is that of an action in the middle; those before it wait, and are told to stop before their time is over."""
+    begun, told = [], []
 
     def waiting():
         begun.append(1)
-        if stopping.wait(60):
+        told.append(stopping.wait(120))
+        if told[-1]:
             raise Stopped("waiting")
 
     def failing():
@@ -53,11 +54,10 @@ def test_the_first_error_is_raised_at_once_and_ends_the_others():
             time.sleep(0.01)
         raise ValueError("the pair has no rows")
 
-    before = time.monotonic()
     with pytest.raises(ValueError, match="the pair has no rows"):
         side_by_side([waiting, waiting, failing, waiting], at_once=3)
-    assert time.monotonic() - before < 30
-    assert len(begun) <= 3
+    assert told == [True] * len(begun)
+    assert 2 <= len(begun) <= 3
     assert side_by_side([lambda: 1, lambda: 2], at_once=2) == [1, 2]
     assert not stopping.is_set()
 
@@ -107,7 +107,7 @@ def test_downloads_and_waits_for_a_server_stop_with_the_others(endless, tmp_path
 
     def wait():
         waiting.set()
-        Patience(pause=60.0).wait(1)
+        Patience(pause=600.0).wait(1)
 
     def failing():
         waiting.wait()
@@ -118,7 +118,7 @@ def test_downloads_and_waits_for_a_server_stop_with_the_others(endless, tmp_path
     began = time.monotonic()
     with pytest.raises(ValueError, match="the pair has no rows"):
         side_by_side([partial(download, endless, tmp_path / "file"), wait, failing], at_once=3)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 500  # the wait alone would last 600 s, and the download for ever
 
 
 def test_a_process_that_was_asked_to_stop_stays_so():

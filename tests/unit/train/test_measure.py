@@ -1,30 +1,102 @@
-"""What a step costs beside its FLOPs."""
+"""Costs of a training step, and the matmul peak that they are compared with."""
+
+import time
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.batch.config import GroupShape
 from pipeline.batch.packing import Step
-from pipeline.train.measure import padding, peak_memory
+from pipeline.model.config import ModelConfig, MoEConfig
+from pipeline.train.measure import PEAK_SIZE, FlopCount, MatmulPeak, matmul_peak, padding, peak_memory
+
+CPU = torch.device("cpu")
+# 2 groups of 2 rows of 8 + 4 slots; 6 + 3 and 5 + 2 tokens in one row, 4 + 4 in another
+STEP = Step(
+    shape=GroupShape(rows=2, source=8, target=4),
+    num_groups=2,
+    sentences=np.array([[0, 0], [0, 1], [1, 0]]),
+    lengths=np.array([[6, 3], [5, 2], [4, 4]]),
+    ends=np.array([2, 3]),
+)
 
 
 def test_padding_counts_both_sides_and_empty_groups():
-    """2 groups of 2 rows of 8 + 4 slots; 6 + 3 and 5 + 2 tokens in one row, 4 + 4 in another."""
-    step = Step(
-        shape=GroupShape(rows=2, source=8, target=4),
-        num_groups=2,
-        sentences=np.array([[0, 0], [0, 1], [1, 0]]),
-        lengths=np.array([[6, 3], [5, 2], [4, 4]]),
-        ends=np.array([2, 3]),
+    assert STEP.groups == [[[(0, 0), (0, 1)], [(1, 0)]], []]
+    assert padding(STEP) == pytest.approx(1 - (15 + 9) / 48)
+
+
+def test_useful_flops_count_served_choices_and_executed_flops_all_rows():
+    """By hand, with M = 4, one head of 4, dense H = 8 and expert H = 6: the second of two layers of each side has
+    experts, and 10 target pieces."""
+    model = ModelConfig(
+        dim=4,
+        ffn_dim=8,
+        heads=1,
+        encoder_layers=2,
+        decoder_layers=2,
+        dropout=0.0,
+        moe=MoEConfig(num_experts=4, expert_dim=6),
     )
-    assert step.groups == [[[(0, 0), (0, 1)], [(1, 0)]], []]
-    assert padding(step) == pytest.approx(1 - (15 + 9) / 48)
+    count = FlopCount(model, target_vocabulary=10).step(STEP, served=30, rows=50)
+
+    def rest(source: float, target: float, squares: float, target_squares: float, products: float) -> float:
+        projection, attention = 2 * 4 * 4, 2 * 2 * 4  # FLOPs a token, and a pair of query and key
+        network, router, logits = 2 * 2 * 4 * 8, 2 * 4 * 4, 2 * 4 * 10
+        encoder = source * (2 * 4 * projection + network + router) + squares * 2 * attention
+        cross = source * 2 * 2 * projection + products * 2 * attention
+        decoder = target * (2 * 4 * projection + 2 * 2 * projection + network + router + logits)
+        return encoder + cross + decoder + target_squares * 2 * attention
+
+    row = 2 * 2 * 4 * 6
+    real = rest(15, 9, 36 + 25 + 16, 9 + 4 + 16, 18 + 10 + 16)
+    padded = rest(32, 16, 4 * 64, 4 * 16, 4 * 32)
+    assert count.nominal == 3 * (real + (15 + 9) * 2 * row)
+    assert count.useful == 3 * (real + 30 * row)
+    assert count.executed == 3 * (padded + 50 * row)
+
+
+@pytest.fixture
+def one_process(tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_the_peak_is_the_rate_of_real_products(one_process):
+    """Against the FLOPs that torch counts over a clock of its own. Other work only lowers a rate, so both take turns
+    until they have seen an undisturbed moment; a wrong factor stays, and the smallest one is 2."""
+    size = PEAK_SIZE["cpu"]
+    a, b = torch.randn(size, size), torch.randn(size, size)
+    with FlopCounterMode(display=False) as counter:
+        a @ b
+    peak, fastest = 0.0, float("inf")
+    for _ in range(20):
+        peak = max(peak, matmul_peak(CPU, torch.float32))
+        for _ in range(20):
+            began = time.perf_counter()
+            a @ b
+            fastest = min(fastest, time.perf_counter() - began)
+        if 0.75 < peak / (counter.get_total_flops() / fastest) < 1.33:
+            return
+    pytest.fail(f"peak {peak:.3g}, expected about {counter.get_total_flops() / fastest:.3g} FLOP/s")
+
+
+def test_the_highest_peak_counts(one_process):
+    unreachable = 1e18
+    for before, highest in ((0.0, False), (unreachable, True)):
+        peak = MatmulPeak(CPU, torch.float32, before)
+        peak.measure()
+        assert (peak.flops == unreachable) == highest
+        assert peak.flops > 0
 
 
 def test_peak_memory_is_in_bytes_and_never_falls():
-    before = peak_memory(torch.device("cpu"))
+    before = peak_memory(CPU)
     block = torch.ones(1 << 27, dtype=torch.uint8)
-    assert peak_memory(torch.device("cpu")) >= max(before, len(block))
+    assert peak_memory(CPU) >= max(before, len(block))
     del block
-    assert peak_memory(torch.device("cpu")) >= before
+    assert peak_memory(CPU) >= before

@@ -114,3 +114,11 @@ def test_mistakes_are_named(settings, message):
 def test_linear_and_cosine_may_do_without_max_steps():
     assert rate(150, kind="linear", decay_steps=100, max_steps=0) == 0.5
     assert rate(1, kind="cosine", warmup=0) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_hold_may_be_as_long_as_the_warmup():
+    assert rate(200, kind="warmup_hold_inverse_square_root", hold_steps=100) == 1.0
+
+
+def test_a_decay_may_take_all_that_the_warmup_leaves():
+    assert rate(101, max_steps=101, kind="linear") == 0.0

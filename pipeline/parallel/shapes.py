@@ -1,0 +1,125 @@
+"""The model's parameters by name and shape, without the model; equal to those of the built one (tested).
+
+V vocabulary, M model, N heads, D head dim, H hidden, E experts, A groups of experts, B experts of such a group.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pipeline.model.config import ModelConfig
+from pipeline.model.gate_config import BalancedConfig, GateConfig, HierarchicalConfig
+from pipeline.parallel.layout import Layout
+
+FLOAT = 4  # bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """One parameter. letters: of its dimensions where a layout may cut it, else empty. expert: one of experts'."""
+
+    name: str
+    sizes: tuple[int, ...]
+    letters: str = ""
+    expert: bool = False
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.sizes)
+
+    def matrices(self, layout: Layout | None = None) -> tuple[int, int, int]:
+        """Give the parameter as Adafactor reads it: B matrices of one process, each of R rows and C columns.
+
+        Rows and columns are whole on every process, whatever the layout. A vector has neither.
+        """
+        if len(self.sizes) == 1:
+            return 1, 0, 0
+        if self.expert:
+            B, R, C = self.sizes
+            return self.part(layout).sizes[0] if layout else B, R, C
+        split = 1 if self.letters.startswith("M") else len(self.sizes) - 1  # from M to all other dimensions, or to M
+        return 1, math.prod(self.sizes[:split]), math.prod(self.sizes[split:])
+
+    def factors(self, layout: Layout | None = None) -> int:
+        """Numbers in the rows and columns of its matrices; 0 for a vector."""
+        B, R, C = self.matrices(layout)
+        return B * (R + C)
+
+    def part(self, layout: Layout) -> "Shape":
+        """Give the part that one process has. Raises ValueError where a size does not divide."""
+        sizes = list(self.sizes)
+        for dim, letter in enumerate(self.letters):
+            parts = layout.parts(layout.table.get(letter, ()))
+            if sizes[dim] % parts:
+                raise ValueError(f"{self.name}: {letter}={sizes[dim]} is not divisible by {parts} processes")
+            sizes[dim] //= parts
+        return Shape(name=self.name, sizes=tuple(sizes), letters=self.letters, expert=self.expert)
+
+
+def parameter_shapes(
+    config: ModelConfig, *, source_vocabulary: int, target_vocabulary: int, shared: bool
+) -> list[Shape]:
+    """Shapes of all parameters, in the order of `Transformer.named_parameters`."""
+    found = [Shape(name="target_embedding_VM", sizes=(target_vocabulary, config.dim), letters="VM")]
+    if not shared:
+        found.append(Shape(name="source_embedding_VM", sizes=(source_vocabulary, config.dim), letters="VM"))
+    for side, num_layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        for index in range(num_layers):
+            found.extend(_layer(config, f"{side}.layers.{index}", index + 1, decoder=side == "decoder"))
+        found.extend(_norm(f"{side}.norm", config.dim))
+    return found
+
+
+def checkpoint_bytes(shapes: Iterable[Shape], *, optimizer: str, ema: bool) -> int:
+    """Bytes of a checkpoint of parameters, all in float32: weights, their average if there is one, and the state of the
+    optimizer. That is two moments of every element by adamw; by adafactor rows and columns of matrices, and vectors."""
+    numbers = 0
+    for shape in shapes:
+        state = 2 * shape.elements if optimizer == "adamw" else shape.factors() or shape.elements
+        numbers += (2 if ema else 1) * shape.elements + state
+    return FLOAT * numbers
+
+
+def _layer(config: ModelConfig, prefix: str, number: int, *, decoder: bool) -> Iterator[Shape]:
+    M, N, D = config.dim, config.heads, config.key_dim
+    for attention in ("self_attention", "cross_attention") if decoder else ("self_attention",):
+        yield from _norm(f"{prefix}.{attention}_norm", M)
+        for name in ("wq_MND", "wk_MND", "wv_MND"):
+            yield Shape(name=f"{prefix}.{attention}.{name}", sizes=(M, N, D), letters="MND")
+        yield Shape(name=f"{prefix}.{attention}.wo_NDM", sizes=(N, D, M), letters="NDM")
+    yield from _norm(f"{prefix}.feed_forward_norm", M)
+    if config.is_moe(number):
+        yield from _moe(config, f"{prefix}.feed_forward", config.moe.gate_of(decoder=decoder))
+    else:
+        yield from _feed_forward(f"{prefix}.feed_forward", M, config.ffn_dim)
+
+
+def _moe(config: ModelConfig, prefix: str, gate: GateConfig) -> Iterator[Shape]:
+    moe, M = config.moe, config.dim
+    E, H = moe.num_experts, moe.expert_dim
+    for name, sizes in _router(gate, E, M).items():
+        yield Shape(name=f"{prefix}.router.{name}", sizes=sizes)
+    yield Shape(name=f"{prefix}.experts.wi_EMH", sizes=(E, M, H), letters="EMH", expert=True)
+    yield Shape(name=f"{prefix}.experts.wo_EHM", sizes=(E, H, M), letters="EHM", expert=True)
+    if moe.conditional is not None:
+        yield Shape(name=f"{prefix}.conditional.wc_M", sizes=(M,))
+        yield from _feed_forward(f"{prefix}.conditional.shared", M, config.ffn_dim)
+
+
+def _router(gate: GateConfig, num_experts: int, dim: int) -> dict[str, tuple[int, ...]]:
+    if isinstance(gate, HierarchicalConfig):
+        A, B = gate.groups, num_experts // gate.groups
+        return {"wg_AM": (A, dim), "wn_AM": (A, dim), "wg_ABM": (A, B, dim), "wn_ABM": (A, B, dim)}
+    if isinstance(gate, BalancedConfig):
+        return {"wg_EM": (num_experts, dim), "threshold_E": (num_experts,)}
+    return dict.fromkeys(("wg_EM", "wn_EM")[: gate.router_width], (num_experts, dim))
+
+
+def _feed_forward(prefix: str, dim: int, hidden: int) -> Iterator[Shape]:
+    yield Shape(name=f"{prefix}.wi_MH", sizes=(dim, hidden), letters="MH")
+    yield Shape(name=f"{prefix}.wo_HM", sizes=(hidden, dim), letters="HM")
+
+
+def _norm(prefix: str, dim: int) -> Iterator[Shape]:
+    yield Shape(name=f"{prefix}.weight", sizes=(dim,))
+    yield Shape(name=f"{prefix}.bias", sizes=(dim,))
