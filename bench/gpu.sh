@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Work for one CUDA device in pieces of under 9 minutes, with whatever `python3` has there:
+# Work for one CUDA device that is lent for a limited time, with whatever `python3` has there:
 # bench/gpu.sh [moe|train|plan|experiment] [options]. Nothing is fetched: wheels in the folder $WHEELS (wheels/) are used.
+# No command takes longer than $LIMIT seconds (540).
 #   moe     the table of bench.moe (torch is enough; peers that cannot be imported say so). At M=1024, H=8192, E=128 a
 #           layer has 2.15 G parameters, 8.6 GB in float32; all variants together with one's gradients, casts and
 #           activations stay under 80 GB. bf16-weights: stored in bfloat16; bf16: cast from float32 in every pass.
@@ -12,14 +13,19 @@
 #           without a device.
 #   experiment [key=value ...]
 #           a piece of the sweep experiment=freesoft38 (or $EXPERIMENT; then key=value, as corpus.path=path/to/corpora),
-#           all requirements needed. It is asked to stop after 490 s ($PIECE), saves what is under way, for which it has
+#           all requirements needed. It is asked to stop 50 s before the limit, saves what is under way, for which it has
 #           45 s, and the same command goes on from there: exit code 0 when it ended so, or all is done. Eight baselines
 #           train at a time, for one is too small for a device. Artifacts and runs are in the places of the checkout or
 #           in $PLACE, to be kept between pieces. Results so far also go to $OUT, if that is set, as
-#           freesoft38.tar.gz.aa, .ab, ... of 15 MiB at most. RUNTIME=cpu tries it without a device.
+#           freesoft38.tar.gz.aa, .ab, ... of $PART (15M) at most. RUNTIME=cpu tries it without a device.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
+limit=${LIMIT:-540}
+if [[ ! $limit =~ ^[0-9]+$ || $limit -le 70 ]]; then
+  echo "error: LIMIT=$limit is too short or no number; give the seconds that a command may take, more than 70" >&2
+  exit 1
+fi
 bench=moe
 case ${1:-} in moe | train | plan | experiment) bench=$1 && shift ;; esac
 
@@ -27,12 +33,12 @@ experiment() { # key=value ...
   local code=0 experiment=${EXPERIMENT-freesoft38} runs=${PLACE:+$PLACE/}runs began=$SECONDS
   local name=${NAME:-$experiment}
   if [[ -z $name ]]; then echo "error: EXPERIMENT is empty; set NAME, of the sweep" >&2 && return 1; fi
-  timeout --preserve-status --signal=TERM --kill-after=45 "${PIECE:-490}" "$python" -m pipeline sweep \
+  timeout --preserve-status --signal=TERM --kill-after=45 "$((limit - 50))" "$python" -m pipeline sweep \
     ${experiment:+"experiment=$experiment"} "name=$name" "runtime=${RUNTIME:-gpu}" "runtime.runs=$runs" \
     "runtime.artifacts=${PLACE:-data}/artifacts" runtime.parallel_baselines=8 "$@" || code=$?
   if [[ -n ${OUT:-} && -d $runs/$name ]]; then
     rm -f "$OUT/$name".tar.gz.*
-    tar --create --gzip --directory "$runs" "$name" | split --bytes=15M - "$OUT/$name.tar.gz."
+    tar --create --gzip --directory "$runs" "$name" | split --bytes="${PART:-15M}" - "$OUT/$name.tar.gz."
   fi
   case $code in
     0) echo "all is done, in $runs/$name" ;;
@@ -65,10 +71,10 @@ if [[ $bench == plan ]]; then
   if [[ ${RUNTIME:-gpu} == cpu ]]; then device=cpu; fi
   out=${OUT:-bench/results}
   options=(--device "$device" --rates "$out/$device.yaml" --out "$out")
-  timeout 200 "$python" -m bench.plan --calibrate "${options[@]}" "$@"
-  timeout 330 "$python" -m bench.plan "${options[@]}" "$@"
+  timeout "$((limit * 10 / 27))" "$python" -m bench.plan --calibrate "${options[@]}" "$@"
+  timeout "$((limit * 11 / 18))" "$python" -m bench.plan "${options[@]}" "$@"
   exit
 fi
 options=(--device cuda --out "${OUT:-bench/results}")
 if [[ $bench == moe ]]; then options+=(--dtype bf16-weights bf16); fi
-timeout 470 "$python" -m "bench.$bench" "${options[@]}" "$@"
+timeout "$((limit - 70))" "$python" -m "bench.$bench" "${options[@]}" "$@"

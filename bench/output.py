@@ -1,15 +1,46 @@
-"""What benchmarks have in common of their output: the device's name, the CSV's place and form, an aligned table."""
+"""Output of all benchmarks: the device's name, the CSV's place and form, the origin of figures, an aligned table."""
 
 import csv
 import platform
 import re
+import subprocess
+import time
+import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).resolve().parent / "results"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results"
+ORIGIN = ("version", "commit", "date")  # the last columns of every CSV
 
 Row = Mapping[str, Any]
+
+
+@cache
+def origin() -> dict[str, str]:
+    """Tell what was measured, and when: the project's version, the commit, and the day (UTC).
+
+    The commit ends in `+` where tracked files differ from it, results aside; it is empty outside of a git checkout.
+    """
+    git = ["git", "-C", str(ROOT)]
+    changed = ["status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results"]
+    try:
+        commit, changes = (
+            subprocess.run([*git, *words], capture_output=True, text=True, check=True).stdout
+            for words in (["rev-parse", "--short=10", "HEAD"], changed)
+        )
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        commit, changes = "", ""
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    return {"version": project_version(), "commit": commit.strip() + ("+" if changes else ""), "date": day}
+
+
+def project_version() -> str:
+    """The version in pyproject.toml."""
+    version: str = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    return version
 
 
 def device_name(device: str) -> str:
@@ -34,13 +65,14 @@ def results_file(benchmark: str, device: str, asked: Path | None) -> Path:
 
 
 def write_csv(rows: Sequence[Row], columns: Sequence[str], path: Path) -> None:
-    """Judged rows, floats to five significant digits; empty where there is no value."""
+    """Write judged rows, floats to five significant digits, empty where there is no value, and their `origin`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer = csv.DictWriter(file, [*columns, *ORIGIN], lineterminator="\n")
         writer.writeheader()
         for row in rows:
-            writer.writerow({key: f"{value:.5g}" if isinstance(value, float) else value for key, value in row.items()})
+            values = {key: f"{value:.5g}" if isinstance(value, float) else value for key, value in row.items()}
+            writer.writerow({**values, **origin()})
 
 
 def aligned(lines: Sequence[Sequence[str]], *, left: Sequence[str]) -> str:

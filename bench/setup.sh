@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Makes environments of peers beside everything that .venv has, torch above all:
-# bench/setup.sh [moe|train|data|decode|plan], or bench/setup.sh export for the tests of exported models.
+# bench/setup.sh [moe|train|data|decode|plan], or bench/setup.sh export for the tests of exported models, or
+# bench/setup.sh mutate for `make mutate`.
 #   .venv-bench    transformers 4.57.1 (5.x runs only two experts of NLLB-MoE) with an older huggingface-hub and datasets;
 #                  ctranslate2
 #   .venv-transformers5  transformers 5.23, for tests of exported models
 #   .venv-joeynmt  joeynmt 2.3.0, which wants protobuf < 3.21
 #   .venv-eole     eole 0.6.4
 #   .venv-opusfilter  opusfilter 3.3.1
+#   .venv-mutate   mutmut 3.8.1, no peer
 # Packages are installed without dependencies, so all that training needs are named in bench/*.lock. A peer that cannot
 # be installed keeps its error in install.log, and the benchmark says so in its row.
 set -euo pipefail
@@ -26,6 +28,10 @@ environment() { # name, lock
   touch "$own/.ready"
 }
 
+if [[ ${1:-} = mutate ]]; then
+  environment mutate mutate.lock
+  exit
+fi
 environment bench requirements.lock
 case ${1:-moe} in
   train) peers=(joeynmt eole) ;;

@@ -25,7 +25,7 @@ from pipeline.batch.shapes import fit_targets
 from pipeline.config import load_config
 from pipeline.model.config import ModelConfig
 from pipeline.model.flops import forward_flops
-from pipeline.train.measure import padding, step_flops
+from pipeline.train.measure import padding
 
 STEPS = 400
 SAMPLE = 150_000  # sentence pairs that the quick vocabulary is trained on
@@ -53,9 +53,10 @@ def measure(
     began = time.process_time()
     made = list(itertools.islice(stream, steps))
     seconds = time.process_time() - began
-    useful, executed = np.sum([step_flops(step, forward) for step in made], axis=0)
+    needed = sum(forward.of_sentences(step.lengths[:, 0], step.lengths[:, 1]) for step in made)
+    padded = sum(step.num_groups * forward.of_shape(step.shape) for step in made)
     return Fill(
-        useful=float(useful / executed),
+        useful=needed / padded,
         padding=float(np.mean([padding(step) for step in made])),
         dropped=dropped,
         sentences_per_second=sum(len(step.sentences) for step in made) / seconds,

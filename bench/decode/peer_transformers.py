@@ -11,6 +11,7 @@ from transformers import M2M100ForConditionalGeneration, NllbMoeForConditionalGe
 
 from bench.decode.plan import BEAM, LIMIT
 from bench.decode.turns import take_turns
+from bench.products import use_our_libraries
 
 PAD, EOS = 1, 2
 CLASSES: dict[str, Any] = {"m2m_100": M2M100ForConditionalGeneration, "nllb-moe": NllbMoeForConditionalGeneration}
@@ -18,6 +19,7 @@ CLASSES: dict[str, Any] = {"m2m_100": M2M100ForConditionalGeneration, "nllb-moe"
 
 def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    use_our_libraries()
     torch.set_num_threads(job["threads"])
     settings = json.loads(Path(job["export"], "config.json").read_text(encoding="utf-8"))
     dtype = torch.bfloat16 if job["precision"] == "bf16" else torch.float32

@@ -49,7 +49,7 @@ class Scale:
     suffix: str = ""
 
 
-FULL = Scale(sentences=677, trial=160, rounds=3)
+FULL = Scale(sentences=677, trial=160, rounds=5)
 QUICK = Scale(
     sentences=12,
     trial=4,

@@ -28,13 +28,14 @@ def seconds(*, num_pairs: int = NUM_PAIRS, num_lines: int = NUM_LINES, n_resampl
     """Wall time of `write_scores` on a run of that size."""
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder)
-        _write_run(run_dir, num_pairs, num_lines)
+        write_run(run_dir, num_pairs, num_lines)
         start = time.perf_counter()
         write_scores(run_dir, n_resamples=n_resamples)
         return time.perf_counter() - start
 
 
-def _write_run(run_dir: Path, num_pairs: int, num_lines: int) -> None:
+def write_run(run_dir: Path, num_pairs: int, num_lines: int) -> None:
+    """Write the record and the translations of a run of that size, as `write_scores` reads them."""
     texts = _test_sentences()
     pairs = [f"{source}:{target}" for source, target in permutations(texts, 2)]
     pairs = random.Random(1).sample(pairs, num_pairs)

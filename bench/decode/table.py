@@ -1,6 +1,7 @@
 """From measured rounds to judged rows, and to a table."""
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 from bench.decode.plan import CTRANSLATE2, TRANSFORMERS
@@ -16,6 +17,7 @@ COLUMNS = (
         "rounds",
         "tokens_per_second",
         "slowest",
+        "fastest",
         "tokens_per_cpu_second",
         "identical",
     ),
@@ -36,7 +38,7 @@ CACHE = 1.1  # bytes of keys and values over what the arithmetic says
 
 
 def judge(rows: Sequence[Row], device: str) -> list[dict[str, Any]]:
-    """A row for each system of each model: its best round, since other processes only take time away."""
+    """A row for each system of each model, its rates the medians over rounds."""
     keys = dict.fromkeys((row["model"], row["system"], row["precision"]) for row in rows)
     grouped = {key: [r for r in rows if (r["model"], r["system"], r["precision"]) == key] for key in keys}
     return [_judged(key, mine, grouped, device) for key, mine in grouped.items()]
@@ -51,8 +53,9 @@ def _judged(key: tuple[str, str, str], mine: Sequence[Row], grouped: Any, device
     if not measured:
         return row
     rates = [rate(each) for each in measured]
-    row |= {"rounds": len(measured), "tokens_per_second": max(rates), "slowest": min(rates)}
-    row["tokens_per_cpu_second"] = max(each["tokens"] / each["cpu_seconds"] for each in measured)
+    row |= {"rounds": len(measured), "tokens_per_second": median(rates)}
+    row |= {"slowest": min(rates), "fastest": max(rates)}
+    row["tokens_per_cpu_second"] = median(each["tokens"] / each["cpu_seconds"] for each in measured)
     row["rss"] = max(each["rss"] for each in measured)
     same = [each for each in grouped.get((model, BASE, "fp32"), ()) if "found" in each]
     if same:
@@ -60,9 +63,10 @@ def _judged(key: tuple[str, str, str], mine: Sequence[Row], grouped: Any, device
     if "cache" in measured[0]:
         row |= {name: measured[0][name] for name in ("cache", "cache_arithmetic")}
         row |= _columns(row["cache"] / row["cache_arithmetic"], CACHE, at_least=False, prefix="cache_")
-    ours = [rate(each) for each in grouped.get((model, BASE, precision), ()) if "seconds" in each]
-    if ours and system != BASE:
-        row |= _columns(max(ours) / max(rates), FASTER.get((system, model)), at_least=True)
+    ours = {each["round"]: rate(each) for each in grouped.get((model, BASE, precision), ()) if "seconds" in each}
+    ratios = [ours[each["round"]] / rate(each) for each in measured if each["round"] in ours]
+    if ratios and system != BASE:
+        row |= _columns(median(ratios), FASTER.get((system, model)), at_least=True)
     return row
 
 

@@ -1,10 +1,9 @@
-"""What three ways of tensor parallelism cost one Transformer layer: this project's partition, torch's DTensor and
-DeepSpeed's AutoTP layers. Two processes on this CPU, one thread each, forward and backward, fp32.
+"""`make bench BENCH=layout`: the cost of three ways of tensor parallelism for one Transformer layer, which are this
+project's partition, torch's DTensor and DeepSpeed's AutoTP layers. Two processes on this CPU, one thread each, forward
+and backward, fp32.
 
-    python -m bench.layout [--dim 512] [--hidden 2048] [--tokens 512] [--rounds 15]
-
-All compute the same layer (checked). Milliseconds of the first process: of processor time,
-which waiting does not add to, and of wall time; the least of interleaved rounds.
+All ways compute the same layer (checked). They take turns, round by round. The table has medians of the first process's
+milliseconds, of processor time, which waiting does not add to, and of wall time, and medians of each round's ratios.
 """
 
 import argparse
@@ -23,6 +22,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+from bench.layout import table
+from bench.output import device_name, results_file, write_csv
 from pipeline.model.attention import Attention
 from pipeline.model.config import ModelConfig
 from pipeline.model.feed_forward import FeedForward
@@ -36,6 +37,7 @@ from pipeline.parallel.partition import partition
 
 HEADS = 8
 PROCESSES = 2
+SIZES = {"dim": 512, "hidden": 2048, "tokens": 512}
 Step = Callable[[Tensor], Tensor]
 
 
@@ -164,29 +166,32 @@ def work(options: argparse.Namespace) -> None:
         device=device,
         timeout=300,
     )
-    table = {"G": ("data",), "H": ("model",), "N": ("model",)}
-    mesh = Mesh.build(Layout(table=table, sizes={"data": 1, "expert": 1, "model": PROCESSES}), device)
+    letters = {"G": ("data",), "H": ("model",), "N": ("model",)}
+    mesh = Mesh.build(Layout(table=letters, sizes={"data": 1, "expert": 1, "model": PROCESSES}), device)
     x_BLM = torch.randn(4, options.tokens // 4, options.dim, generator=torch.Generator().manual_seed(1))
     steps = {name: make(options.dim, options.hidden, mesh) for name, make in VARIANTS.items()}
     for kind in ("layer", "feed-forward"):
         results = [once(step, x_BLM)[2:] for name, step in steps.items() if name.startswith(kind)]
         for found in results[1:]:
             torch.testing.assert_close(found, results[0], rtol=1e-4, atol=1e-4)
-    least = {name: (float("inf"), float("inf")) for name in steps}
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
     for _ in range(options.rounds):
         for name, step in steps.items():
-            cpu, wall = once(step, x_BLM)[:2]
-            least[name] = min(cpu, least[name][0]), min(wall, least[name][1])
+            times[name].append(once(step, x_BLM)[:2])
     if dist.get_rank() == 0:
-        for name, (cpu, wall) in least.items():
-            base = least[f"{name.partition(',')[0]}, this project"]
-            print(f"{name:62s} {cpu:8.1f} ms {wall:8.1f} ms wall   {cpu / base[0]:.2f} {wall / base[1]:.2f}")
+        name = device_name("cpu")
+        sizes = {size: getattr(options, size) for size in SIZES}
+        rows = table.judge(times, {"device": name, **sizes, "processes": PROCESSES})
+        out = results_file("layout", name, options.out)
+        write_csv(rows, table.COLUMNS, out)
+        print(f"Layouts of one layer on {name}\n\n{table.table(rows)}\n\nwritten to {out}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.layout")
-    for name, value in {"dim": 512, "hidden": 2048, "tokens": 512, "rounds": 15}.items():
+    for name, value in {**SIZES, "rounds": 60}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--out", type=Path, help="CSV file, or a folder for layout-<device>.csv; default bench/results")
     options = parser.parse_args()
     if "RANK" in os.environ:
         work(options)

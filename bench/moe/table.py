@@ -9,7 +9,7 @@ from bench.output import Row, aligned, mark
 
 COLUMNS = (
     *("section", "device", "model", "hidden", "tokens", "experts", "k", "dtype", "library", "threads", "variant"),
-    *("ms", "runs", "to_dense", "to_ours", "tflops", "to_matmul"),
+    *("ms", "ms_least", "ms_most", "runs", "to_dense", "to_ours", "tflops", "to_matmul"),
     *("measured", "limit", "to_limit", "verdict"),
     *("extra_mb", "accumulating_mb", "memory_measured", "memory_limit", "memory_to_limit", "memory_verdict"),
     "note",

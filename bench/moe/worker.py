@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from statistics import median
 from typing import Any
 
 import torch
@@ -44,7 +45,9 @@ def measure_times(job: Job, size: Size) -> Iterator[dict[str, Any]]:
     for name in (MATMUL, *job.variants):
         row = {**common_columns(job, size), "variant": name, "note": notes.get(name, "")}
         if name in cases:
-            row |= {"ms": min(milliseconds[name]), "runs": len(milliseconds[name]), "flops": cases[name].flops}
+            runs = milliseconds[name]
+            row |= {"ms": median(runs), "ms_least": min(runs), "ms_most": max(runs), "runs": len(runs)}
+            row["flops"] = cases[name].flops
         yield row
 
 

@@ -15,6 +15,7 @@ import torch
 
 from bench.plan.case import Case
 from bench.plan.measuring import Measured, start
+from pipeline.parallel.matmul import choose_matmul
 from pipeline.plan import parts, roofline
 from pipeline.plan.collectives import engine_collectives, model_collectives
 from pipeline.plan.workload import KINDS, PARTS, Device
@@ -51,6 +52,7 @@ def directly(device: str, name: str, *, processes: int, resident: float) -> Devi
         network_latency=slowest.get("latency", 0.0),
         efficiency={kind: rate / link for kind, rate in rates.items()},
         price=0.0,
+        float32_attention=device == "cpu" and choose_matmul() == "onednn",
     )
 
 
@@ -128,7 +130,16 @@ def as_yaml(device: Device) -> str:
     scalars = ["memory", "resident", "bandwidth", "launch", "node", "link", "network", "latency", "network_latency"]
     lines = [f"name: {device.name}", f"kind: {device.kind}", f"source: {device.source}", f"flops: {{{flops}}}"]
     lines += [f"{name}: {_number(getattr(device, name))}" for name in scalars]
-    return "\n".join([*lines, f"efficiency: {{{efficiency}}}", "topology: switch", "price: 0.0", ""])
+    return "\n".join(
+        [
+            *lines,
+            f"efficiency: {{{efficiency}}}",
+            "topology: switch",
+            "price: 0.0",
+            f"float32_attention: {str(device.float32_attention).lower()}",
+            "",
+        ]
+    )
 
 
 def _number(value: float) -> str:

@@ -14,7 +14,9 @@ from typing import Any
 
 from bench.train.data import Sample, cut_batches, padded_tokens, sorted_sentences, step_tokens, write_text
 from bench.train.plan import OURS, Contender, Contest
+from bench.train.router import trained_router
 from pipeline.config import ROOT
+from pipeline.parallel.config import RuntimeConfig
 from pipeline.parallel.launch import process_environment
 from pipeline.train.config import TrainConfig
 from pipeline.train.job import TrainJob
@@ -32,20 +34,15 @@ class Running:
     def __init__(self, contender: Contender, contest: Contest, job: Row, directory: Path) -> None:
         self.contender, self.directory = contender, directory
         self.processes: list[subprocess.Popen[bytes]] = []
-        job = {**job, "directory": str(directory), "rounds": contest.rounds_of(contender)}
+        job = {**job, "directory": str(directory), "rounds": contest.rounds}
         (directory / "job.json").write_text(json.dumps(job), encoding="utf-8")
         module = f"bench.train.{'ours' if contender.name == OURS else f'peer_{contender.name}'}"
         for rank in range(contender.processes):
-            variables = process_environment(rank, contender.processes, contender.threads, directory / "rendezvous")
-            variables |= {"PYTHONPATH": python_path(contender), "KINETO_LOG_LEVEL": "9", "MASTER_ADDR": "127.0.0.1"}
-            variables |= {"MASTER_PORT": str(20000 + os.getpid() % 20000), "DS_ACCELERATOR": contest.device}
-            if not contender.malloc:
-                variables = {name: value for name, value in variables.items() if not name.startswith("MALLOC_")}
             with (directory / f"log-{rank}").open("wb") as log:
                 process = subprocess.Popen(
                     [python_of(contender), "-m", module, str(directory / "job.json")],
                     cwd=ROOT,
-                    env=variables,
+                    env=environment(contender, contest, rank, directory),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -95,6 +92,18 @@ class Running:
             process.wait()
 
 
+def environment(contender: Contender, contest: Contest, rank: int, directory: Path) -> dict[str, str]:
+    """Variables of one process: its rank, threads and allocator settings, which peers have from us too."""
+    return {
+        **process_environment(rank, contender.processes, contender.threads, directory / "rendezvous"),
+        "PYTHONPATH": python_path(contender),
+        "KINETO_LOG_LEVEL": "9",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(20000 + os.getpid() % 20000),
+        "DS_ACCELERATOR": contest.device,
+    }
+
+
 def python_of(contender: Contender) -> str:
     """Interpreter of its environment; the peers' are made by bench/setup.sh."""
     return sys.executable if contender.name == OURS else str(ROOT / ENVIRONMENTS[contender.name] / "bin" / "python")
@@ -119,9 +128,9 @@ def run_contest(contest: Contest, sample: Sample, directory: Path) -> Iterator[R
                 continue
             one = Running(contender, contest, job_of(contender, contest, sample, where), where)
             running.append(one)
-            if contender.name == OURS:  # which measures the matmul peak, so nothing else may start
+            if contender.is_ours:  # it measures the matmul peak, so nothing else may start
                 yield from _starting([one], running)
-        yield from _starting([one for one in running if one.contender.name != OURS], running)
+        yield from _starting([one for one in running if not one.contender.is_ours], running)
         yield from _rounds(contest, running)
     finally:
         for one in running:
@@ -137,10 +146,8 @@ def _starting(fresh: list[Running], running: list[Running]) -> Iterator[Row]:
 
 
 def _rounds(contest: Contest, running: list[Running]) -> Iterator[Row]:
-    for number in range(len(contest.rounds) + bool(contest.last)):
+    for number in range(len(contest.rounds)):
         for one in list(running):
-            if number >= len(contest.rounds_of(one.contender)):
-                continue
             (one.directory / f"go-{number}").touch()
             note = one.wait(partial(one.finished, number), f"round {number}")
             if note:
@@ -159,7 +166,7 @@ def _give_up(one: Running, running: list[Running], note: str) -> Iterator[Row]:
 
 
 def added(rows: list[Row]) -> Row:
-    """One row of all processes of a contender: seconds the longest, threads and constants the first's, the rest summed;
+    """One row of all processes of a contender: seconds the longest, constants the first's, the rest summed;
     parts of the time are then seconds of all processes together."""
     first = rows[0]
     same = ("round", "steps", "threads", "parameters", "peak", "library")
@@ -172,7 +179,7 @@ def added(rows: list[Row]) -> Row:
 
 
 def _common(contender: Contender) -> Row:
-    return {"variant": contender.label, "processes": contender.processes, "threads": contender.threads, "note": ""}
+    return {"variant": contender.name, "processes": contender.processes, "threads": contender.threads, "note": ""}
 
 
 def not_installed(contender: Contender) -> str:
@@ -190,8 +197,13 @@ def not_installed(contender: Contender) -> str:
 
 def job_of(contender: Contender, contest: Contest, sample: Sample, directory: Path) -> Row:
     """What the contender's module reads."""
-    if contender.name == OURS:
-        return {"job": asdict(own_job(contender, contest, sample, directory))}
+    if contender.is_ours:
+        own = own_job(contender, contest, sample, directory)
+        if contest.model.moe.num_experts:
+            most = max(c.processes for c in contest.contenders if c.is_ours)
+            weights = trained_router(contest, sample, replace(own, runtime=_cut(own.runtime, most, contest)))
+            own = replace(own, train=replace(own.train, initialize_from=str(weights)))
+        return {"job": asdict(own)}
     tokens = step_tokens(sample, contest.batch) // contender.processes
     sentences = sorted_sentences(sample)
     batches = cut_batches(sentences, tokens)
@@ -203,17 +215,15 @@ def job_of(contender: Contender, contest: Contest, sample: Sample, directory: Pa
     return {**job, "padded_tokens": padded_tokens(sentences, tokens), "sentences": len(sentences)}
 
 
+def _cut(runtime: RuntimeConfig, processes: int, contest: Contest) -> RuntimeConfig:
+    """The same on so many processes, over all of which experts are cut."""
+    return replace(runtime, processes=processes, ep=processes if contest.model.moe.num_experts else 1)
+
+
 def own_job(contender: Contender, contest: Contest, sample: Sample, directory: Path) -> TrainJob:
     """Training as `make train` does it, with a record of every step, and without an end of its own."""
-    experts = contest.model.moe.num_experts
-    runtime = replace(
-        sample.runtime,
-        processes=contender.processes,
-        threads=contender.threads,
-        ep=contender.processes if experts else 1,
-        device=contest.device,
-        wandb="disabled",
-    )
+    runtime = replace(sample.runtime, threads=contender.threads, device=contest.device, wandb="disabled")
+    runtime = _cut(runtime, contender.processes, contest)
     return TrainJob(
         title=f"{contest.title} {contest.dtype}, {contender.processes} processes",
         slot=0,

@@ -17,7 +17,6 @@ from pipeline.parallel.process import StopRequest, run_process
 from pipeline.train import trainer
 from pipeline.train.__main__ import train
 from pipeline.train.job import TrainJob
-from pipeline.train.measure import matmul_peak
 from pipeline.train.records import Records
 
 
@@ -31,25 +30,25 @@ def compete(values: dict[str, Any], stop: StopRequest) -> None:
         turns: Turns | None = None
         steps: Iterator[Step]
 
-        def _step(self, steps: Iterator[Step], records: Records | None, peak: float) -> bool:
+        def _step(self, steps: Iterator[Step], records: Records | None) -> bool:
             if self.turns is None:
                 where = Path(values["directory"])
                 self.turns = Turns(where, values["rounds"], rank=self.rank, sums=self._sums, before=self._measure)
                 self.steps = watch.iterate("data", steps)
             self.turns.step()
-            return super()._step(self.steps, records, peak)
+            return super()._step(self.steps, records)
 
         def _sums(self) -> dict[str, float]:
             p, first = self.progress, self.rank == 0  # every process knows the whole step's counts
             counts = {"target_tokens": p.target_tokens, "useful_flops": p.useful_flops}
-            counts["executed_flops"] = p.executed_flops
+            counts |= {"nominal_flops": p.nominal_flops, "executed_flops": p.executed_flops}
             return {**{name: value * first for name, value in counts.items()}, **watch.seconds}
 
         def _measure(self) -> dict[str, Any]:
-            """The peak as a run measures it once, here before every round: a slow moment of the machine lowers it."""
-            dtype = torch.bfloat16 if self.job.train.precision == "bf16" else torch.float32
-            peak, library = matmul_peak(self.device, dtype), product_library(self.job, self.device)
-            return {"parameters": self.parameters.total, "peak": peak, "library": library}
+            """The highest matmul rate so far, measured again before every round."""
+            self.peak.measure()
+            library = product_library(self.job, self.device)
+            return {"parameters": self.parameters.total, "peak": self.peak.flops, "library": library}
 
     trainer.Trainer = Contender  # type: ignore[misc]
     train(values["job"], stop)

@@ -12,6 +12,7 @@ from eole.config.run import TrainConfig
 from eole.train_single import main as train
 from eole.trainer import Trainer
 
+from bench.products import use_our_libraries
 from bench.train.turns import Turns
 
 
@@ -67,6 +68,7 @@ def configuration(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    use_our_libraries()
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     turns: list[Turns] = []
     train_step = Trainer._train_step

@@ -12,6 +12,7 @@ from typing import Any
 import joeynmt.training
 from joeynmt.training import TrainManager
 
+from bench.products import use_our_libraries
 from bench.train.turns import Turns
 
 
@@ -72,6 +73,7 @@ def configuration(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    use_our_libraries()
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     directory = Path(job["directory"])
     (directory / "model").mkdir()

@@ -24,6 +24,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from bench.products import use_our_libraries
 from bench.train.turns import Turns
 
 PAD, EOS, IGNORED = 1, 2, -100
@@ -96,6 +97,7 @@ def build_model(model: dict[str, Any], size: int) -> torch.nn.Module:
 
 
 def main() -> None:
+    use_our_libraries()
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     torch.manual_seed(1)
     model = build_model(job["model"], job["sizes"][0])

@@ -1,7 +1,7 @@
 """What is measured: contests between contenders, from the command line's choices; free of torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from pipeline.batch.config import BatchConfig, GroupShape
 from pipeline.batch.mixture_config import MixtureConfig
@@ -20,39 +20,37 @@ WITHOUT_EXPERTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """A training run. processes, threads: of each. malloc: whether it gets our processes' allocator settings, which
-    ours always do."""
+    """A training run of `processes`, each with so many `threads`."""
 
     name: str
     processes: int
     threads: int
-    malloc: bool = True
 
     @property
-    def label(self) -> str:
-        return self.name if self.name == OURS or not self.malloc else f"{self.name} + malloc"
+    def is_ours(self) -> bool:
+        return self.name == OURS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contest:
-    """Contenders that train the same model side by side, taking turns round by round. sections: whose rows come from
-    it. rounds: (steps, threads) of each; the first is warm-up, which is left out. last: number of threads of one more
-    round of one step, by contenders of one process and more threads; 0 is none."""
+    """Contenders that train the same model side by side, taking turns round by round.
+
+    sections: those whose rows come from it.
+    rounds: optimizer steps of each round; the first is warm-up, which is left out.
+    vocabulary: overrides of its configuration.
+    router_steps, router_batch: how long our contenders' router has been trained before, and on which batches.
+    """
 
     sections: tuple[str, ...]
     device: str
     dtype: str
     model: ModelConfig
     batch: BatchConfig
-    rounds: tuple[tuple[int, int], ...]
+    rounds: tuple[int, ...]
     contenders: tuple[Contender, ...]
     vocabulary: tuple[str, ...]
-    last: int = 0
-
-    def rounds_of(self, contender: Contender) -> list[tuple[int, int]]:
-        rounds = [(steps, contender.threads) for steps, _ in self.rounds]
-        more = self.last and contender.processes == 1 and contender.threads > self.last
-        return [*rounds, (1, self.last)] if more else rounds
+    router_steps: int
+    router_batch: BatchConfig
 
     @property
     def title(self) -> str:
@@ -63,9 +61,13 @@ class Contest:
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """Sizes and effort of a whole run, and what it covers unless told otherwise. models: by the number of experts made
-    MoE or dense. rows, groups: of a group and of a step, in our own sections and among peers. vocabulary: overrides of
-    its configuration."""
+    """Sizes and effort of a whole run, and the parts that it covers unless told otherwise.
+
+    models: dense ones, to which contests add `experts`.
+    rows, groups: of a group and of a step, in our own sections and among peers.
+    rounds: timed ones. warm, steps: optimizer steps of the first round and of each timed one in our own sections.
+    peer_steps: optimizer steps of every round among peers.
+    """
 
     models: tuple[ModelConfig, ...]
     dtypes: tuple[str, ...]
@@ -81,7 +83,8 @@ class Scale:
     peer_steps: int
     vocabulary: tuple[str, ...] = ("vocab=shared",)
     pairs: str = "de-en,fr-en,es-en,ru-en,zh-Hans-en,ja-en,tr-en"
-    warm: int = field(default=1)
+    warm: int = 1
+    router_steps: int = 300
 
     def batch(self, *, peers: bool) -> BatchConfig:
         shape = GroupShape(rows=self.rows[peers], source=self.source, target=self.target)
@@ -111,9 +114,9 @@ CPU = Scale(
     source=96,
     target=72,
     groups=(8, 2),
-    rounds=3,
+    rounds=5,
     steps=1,
-    peer_steps=2,
+    peer_steps=5,
 )
 CUDA = Scale(  # GShard's MoE(16E, 12L), arXiv:2006.16668, table 1 and appendix A.2
     models=(transformer(1024, layers=6, hidden=8192, heads=16, head_dim=128),),
@@ -125,7 +128,7 @@ CUDA = Scale(  # GShard's MoE(16E, 12L), arXiv:2006.16668, table 1 and appendix 
     source=96,
     target=72,
     groups=(8, 8),
-    rounds=3,
+    rounds=5,
     steps=8,
     peer_steps=8,
     vocabulary=("vocab.source_size=64000", "vocab.target_size=32000"),
@@ -146,17 +149,20 @@ QUICK = Scale(
     peer_steps=2,
     vocabulary=("vocab=shared", "vocab.source_size=3000", "vocab.target_size=3000"),
     pairs="tr-en",
+    router_steps=4,
 )
 
 
 def contests(
     scale: Scale, *, device: str, sections: Sequence[str], dtypes: Sequence[str], peers: Sequence[str]
 ) -> list[Contest]:
-    """Our own sections share one contest for each model and dtype; peers have a dense one and one with experts, of the
-    first model in float32."""
+    """Contests for the sections that are asked for.
+
+    Our own sections share one contest for each model and dtype. Each peer meets ours in a contest of its own, so that
+    memory holds no third run: a dense one, and one with experts where the peer has them, of the first model in float32.
+    """
     planned: list[Contest] = []
     own = tuple(section for section in OWN_SECTIONS if section in sections)
-    rounds = tuple((steps, 0) for steps in (scale.warm, *(scale.steps,) * scale.rounds))
     if own:
         counts = sorted({1, scale.processes} if "scaling" in own else {scale.processes})
         for model in scale.models:
@@ -167,40 +173,44 @@ def contests(
                     dtype=dtype,
                     model=with_experts(model, scale.experts),
                     batch=scale.batch(peers=False),
-                    rounds=rounds,
+                    rounds=(scale.warm, *(scale.steps,) * scale.rounds),
                     contenders=tuple(Contender(name=OURS, processes=n, threads=1) for n in counts),
                     vocabulary=scale.vocabulary,
+                    router_steps=scale.router_steps,
+                    router_batch=scale.batch(peers=True),
                 )
                 planned.append(contest)
     if "peers" in sections:
-        rounds = tuple((steps, 0) for steps in (scale.warm, *(scale.peer_steps,) * scale.rounds))
         for experts in (0, scale.experts):
-            names = [name for name in peers if not experts or name not in WITHOUT_EXPERTS]
-            contest = Contest(
-                sections=("peers",),
-                device=device,
-                dtype="fp32",
-                model=with_experts(scale.models[0], experts),
-                batch=scale.batch(peers=True),
-                rounds=rounds,
-                contenders=(
-                    Contender(name=OURS, processes=scale.processes, threads=1),
-                    *(each for name in names for each in ways(name, scale.processes)),
-                ),
-                vocabulary=scale.vocabulary,
-                last=1,
-            )
-            planned.append(contest)
+            for name in peers:
+                if experts and name in WITHOUT_EXPERTS:
+                    continue
+                contest = Contest(
+                    sections=("peers",),
+                    device=device,
+                    dtype="fp32",
+                    model=with_experts(scale.models[0], experts),
+                    batch=scale.batch(peers=True),
+                    rounds=(scale.peer_steps,) * (1 + scale.rounds),
+                    contenders=(
+                        Contender(name=OURS, processes=scale.processes, threads=1),
+                        *ways(name, scale.processes),
+                    ),
+                    vocabulary=scale.vocabulary,
+                    router_steps=scale.router_steps,
+                    router_batch=scale.batch(peers=True),
+                )
+                planned.append(contest)
     return planned
 
 
 def ways(peer: str, cores: int) -> list[Contender]:
-    """How a peer may use the cores: one process of as many threads, with and without our allocator settings, and where
-    it can train on several processes without a GPU, that too."""
-    found = [Contender(name=peer, processes=1, threads=cores, malloc=malloc) for malloc in (False, True)]
-    if peer == "transformers":
-        found.append(Contender(name=peer, processes=cores, threads=1))
-    return found
+    """Every way in which a peer may use the cores: one process of as many threads, and as many processes of one thread
+    where it can train on several processes without a GPU."""
+    one_process = Contender(name=peer, processes=1, threads=cores)
+    if peer != "transformers":
+        return [one_process]
+    return [one_process, Contender(name=peer, processes=cores, threads=1)]
 
 
 def with_experts(model: ModelConfig, experts: int) -> ModelConfig:

@@ -13,7 +13,7 @@ ENGINE = ("forward", "backward", "step")
 COLUMNS = (
     *("section", "device", "model", "parameters", "dtype", "variant", "processes", "threads", "rounds", "step_tokens"),
     *("tokens_per_second", "slowest", "fastest", "busy", *SHARES, "outside", "tflops", "peak_tflops", "library", "mfu"),
-    *("useful", "measured", "limit", "to_limit", "verdict", "note"),
+    *("served", "useful", "measured", "limit", "to_limit", "verdict", "note"),
 )
 HEADER = (
     *(
@@ -76,6 +76,7 @@ def summary(contest: Contest, section: str, rounds: Sequence[Row]) -> dict[str, 
     peak = max(r["peak"] for r in rounds)
     flops = median(r["useful_flops"] / r["seconds"] for r in rounds)
     row |= {"tflops": flops / 1e12, "peak_tflops": peak / 1e12, "library": rounds[0]["library"], "mfu": flops / peak}
+    row["served"] = total["useful_flops"] / total["nominal_flops"]
     return row | {"useful": total["useful_flops"] / total["executed_flops"]}
 
 

@@ -9,18 +9,11 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 POLL = 0.005  # seconds
-
-
-class Round(NamedTuple):
-    """steps: optimizer steps. threads: of each process."""
-
-    steps: int
-    threads: int
 
 
 class Turns:
@@ -29,16 +22,20 @@ class Turns:
     def __init__(
         self,
         directory: Path,
-        rounds: Sequence[Sequence[int]],
+        rounds: Sequence[int],
         *,
         rank: int,
         sums: Callable[[], Mapping[str, float]],
         before: Callable[[], Mapping[str, Any]],
     ) -> None:
-        """sums: what this process has done since its start, target tokens for one; a round's row has their growth, and
-        the processes of one run are added up. before: called before each round, outside its time, for more columns."""
+        """Prepare for `rounds`, the number of optimizer steps of each.
+
+        sums: gives counts since this process started, such as target tokens; a round's row has their growth, and the
+        processes of one run are added up.
+        before: called before each round, outside its time, for more columns.
+        """
         self.directory, self.rank, self.sums, self.before = directory, rank, sums, before
-        self.rounds = [Round(*each) for each in rounds]
+        self.rounds = rounds
         self._number = -1
         self._left = 0
         self._start: dict[str, float] = {}
@@ -53,8 +50,7 @@ class Turns:
             if self._number == len(self.rounds):
                 os._exit(0)  # a training loop that is left by an exception would save, or wait for its peers
             self._wait()
-            self._left = self.rounds[self._number].steps
-            torch.set_num_threads(self.rounds[self._number].threads)
+            self._left = self.rounds[self._number]
             self._columns = self.before()
             self._start = {**self.sums(), **_clocks()}
         self._left -= 1
@@ -68,7 +64,8 @@ class Turns:
     def _report(self) -> None:
         now = {**_clocks(), **self.sums()}
         growth = {name: value - self._start[name] for name, value in now.items()}
-        row = {"round": self._number, **self.rounds[self._number]._asdict(), **self._columns, **growth}
+        about = {"round": self._number, "steps": self.rounds[self._number], "threads": torch.get_num_threads()}
+        row = {**about, **self._columns, **growth}
         with (self.directory / f"rows-{self.rank}.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 

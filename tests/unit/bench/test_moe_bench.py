@@ -17,7 +17,7 @@ from bench.moe.table import COLUMNS, judge, table
 from bench.moe.targets import DISPATCH_AND_COMBINE, OURS_WITHOUT_EXPERTS, Check
 from bench.moe.timing import interleave
 from bench.moe.variants import VARIANTS
-from bench.output import slug
+from bench.output import ORIGIN, slug
 from pipeline.config import ROOT
 
 SIZE = Size(model=16, hidden=32, tokens=64, experts=4)
@@ -32,7 +32,7 @@ def quick(tmp_path_factory):
     assert done.returncode == 0, done.stderr
     with out.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
-        assert tuple(reader.fieldnames) == COLUMNS
+        assert tuple(reader.fieldnames) == (*COLUMNS, *ORIGIN)
         return list(reader), done.stdout
 
 

@@ -1,6 +1,7 @@
 """The training benchmark: that it trains for real, that parts of a step add up, and that ratios come from rounds."""
 
 import csv
+import itertools
 import subprocess
 import sys
 import time
@@ -9,20 +10,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.output import write_csv
-from bench.train.contest import added, own_job, run_contest
+from bench.output import ORIGIN, origin, write_csv
+from bench.train import router
+from bench.train.contest import added, environment, job_of, own_job, run_contest
 from bench.train.data import Sample, cut_batches, padded_tokens, write_text
 from bench.train.plan import CPU, CUDA, PEERS, QUICK, Contender, contests
 from bench.train.stopwatch import Stopwatch
 from bench.train.table import COLUMNS, ENGINE, SHARES, judge, table
 from pipeline.config import ROOT, load_config
+from pipeline.model.config import MoEConfig
+from pipeline.parallel.weights import read_state
+from pipeline.train.retention import resolve
 
 
 @pytest.fixture(scope="module")
 def contest():
     """Two processes of the quick scale, in every section of our own."""
     planned = contests(QUICK, device="cpu", sections=("overhead", "mfu"), dtypes=("fp32",), peers=())
-    return replace(planned[0], rounds=((1, 0), (2, 0)))
+    return replace(planned[0], rounds=(1, 2))
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +43,21 @@ def sample(prepared):
 
 @pytest.fixture(scope="module")
 def rounds(contest, sample, tmp_path_factory):
-    """Rows of a real contest on two pairs of the sample."""
-    return list(run_contest(contest, sample, tmp_path_factory.mktemp("contest")))
+    """Rows of a real contest on two pairs of the sample; its router is trained before."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(router, "ARTIFACTS", tmp_path_factory.mktemp("artifacts"))
+        yield list(run_contest(contest, sample, tmp_path_factory.mktemp("contest")))
+
+
+def test_our_contenders_start_from_a_trained_router(contest, sample, rounds, tmp_path):
+    """It is trained once: the second job finds the first one's checkpoint, at the last of its steps."""
+    job = job_of(contest.contenders[0], contest, sample, tmp_path)["job"]
+    (checkpoints,) = router.ARTIFACTS.glob("router-*/checkpoints")
+    assert job["train"]["initialize_from"] == str(checkpoints)
+    assert (resolve(checkpoints) / "state.json").exists()
+    assert read_state(resolve(checkpoints))["progress"]["step"] == contest.router_steps
+    dense = replace(contest, model=replace(contest.model, moe=MoEConfig()))
+    assert job_of(dense.contenders[0], dense, sample, tmp_path)["job"]["train"]["initialize_from"] == ""
 
 
 def test_parts_of_a_real_step_add_up(contest, rounds):
@@ -63,7 +81,7 @@ def test_mfu_is_useful_flops_over_the_measured_peak(contest, rounds):
     assert only["target_tokens"] > 2 * 400  # two steps of two groups of four rows
     assert row["mfu"] == pytest.approx(only["useful_flops"] / only["seconds"] / only["peak"])
     assert row["tokens_per_second"] == pytest.approx(only["target_tokens"] / only["seconds"])
-    assert 0.5 < row["useful"] < 1
+    assert 0.4 < row["useful"] < row["served"] <= 1
     assert row["library"] in ("mkl", "onednn")
     assert row["verdict"] is None  # the target is one of larger models
 
@@ -73,8 +91,10 @@ def test_rows_become_a_table_and_a_file(contest, rounds, tmp_path):
     write_csv(judged, COLUMNS, tmp_path / "train.csv")
     with (tmp_path / "train.csv").open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
-        assert tuple(reader.fieldnames) == COLUMNS
-        assert [row["section"] for row in reader] == ["overhead", "mfu"]
+        assert tuple(reader.fieldnames) == (*COLUMNS, *ORIGIN)
+        written = list(reader)
+    assert [row["section"] for row in written] == ["overhead", "mfu"]
+    assert {tuple(row[name] for name in ORIGIN) for row in written} == {tuple(origin().values())}
     assert "d=64 E=4 2+2" in table(judged)
 
 
@@ -89,6 +109,8 @@ def test_the_command_says_what_a_peer_lacks(tmp_path):
     assert {row["section"] for row in rows} == {"scaling", "overhead", "mfu", "peers"}
     for row in rows:
         assert bool(row["tokens_per_second"]) != bool(row["note"]), row
+        if row["section"] == "peers":
+            assert int(row["processes"]) * int(row["threads"]) == QUICK.processes, row
     assert not any(row["note"] for row in rows if row["variant"] == "ours")
 
 
@@ -100,7 +122,7 @@ def measured(variant, number, rate, *, processes=1, threads=1, **others):
 def test_scaling_compares_round_by_round():
     (contest, *_) = contests(CPU, device="cpu", sections=("scaling",), dtypes=("fp32",), peers=())
     parts = {**dict.fromkeys(("forward", "backward", "step"), 0.5), "data": 0.0, "logging": 0.0, "collectives": 0.0}
-    flops = {"useful_flops": 1e9, "executed_flops": 2e9, "library": "mkl"}
+    flops = {"useful_flops": 1e9, "nominal_flops": 1.25e9, "executed_flops": 2e9, "library": "mkl"}
     rows = []
     for number, (one, two) in enumerate([(100, 190), (50, 95), (100, 150)], start=1):  # round 2: a slow moment
         flops["peak"] = 1e9 if number == 2 else 2e9
@@ -115,20 +137,18 @@ def test_scaling_compares_round_by_round():
 
 
 def test_a_peer_is_judged_against_ours_and_a_missing_one_says_why():
-    (contest, _) = contests(CPU, device="cpu", sections=("peers",), dtypes=("fp32",), peers=PEERS)
+    (contest, *_) = contests(CPU, device="cpu", sections=("peers",), dtypes=("fp32",), peers=PEERS)
     parts = dict.fromkeys(("forward", "backward", "step", "data", "logging", "collectives"), 0.1)
-    flops = {"useful_flops": 1e9, "executed_flops": 2e9, "peak": 1e9, "library": "mkl"}
+    flops = {"useful_flops": 1e9, "nominal_flops": 1.25e9, "executed_flops": 2e9, "peak": 1e9, "library": "mkl"}
     rows = [{"variant": "joeynmt", "processes": 1, "threads": 2, "note": "not installed: ERROR"}]
     for number in (1, 2):
         rows.append(measured("ours", number, 130, processes=2, **parts, **flops))
         rows.append(measured("eole", number, 100, threads=2))
-    rows.append(measured("eole", 3, 60, threads=1))
     assert judge(contest, rows[:1])[0]["note"] == "not installed: ERROR"  # before anything has run
     judged = {(row["variant"], row["threads"]): row for row in judge(contest, rows)}
     assert judged["joeynmt", 2]["note"] == "not installed: ERROR"
     assert judged["joeynmt", 2]["verdict"] is None
     assert (judged["eole", 2]["measured"], judged["eole", 2]["verdict"]) == (pytest.approx(1.3), "ok")
-    assert judged["eole", 1]["measured"] == pytest.approx(130 / 60)
     assert judged["ours", 1]["measured"] is None
 
 
@@ -184,14 +204,36 @@ def test_plans_cover_what_is_asked():
     planned = contests(CPU, device="cpu", sections=("scaling", "peers"), dtypes=("fp32", "bf16"), peers=PEERS)
     assert [(c.sections, c.title, c.dtype) for c in planned] == [
         *((("scaling",), f"d={size}", dtype) for size in ("512 E=8 6+6", "256 E=8 3+3") for dtype in ("fp32", "bf16")),
-        *((("peers",), title, "fp32") for title in ("d=512 6+6", "d=512 E=8 6+6")),
+        *((("peers",), title, "fp32") for title in ("d=512 6+6",) * 3 + ("d=512 E=8 6+6",)),
     ]
-    assert {each.label for each in planned[-1].contenders} == {"ours", "transformers", "transformers + malloc"}
-    dense = planned[-2]
-    assert {each.name for each in dense.contenders} == {"ours", *PEERS}
-    own, peer = (next(c for c in dense.contenders if c.name == name) for name in ("ours", "eole"))
-    assert dense.rounds_of(own) == [(1, 1), (2, 1), (2, 1), (2, 1)]
-    assert dense.rounds_of(peer) == [(1, 2), (2, 2), (2, 2), (2, 2), (1, 1)]
+    assert [c.contenders[-1].name for c in planned[4:]] == [*PEERS, "transformers"]
+    for contest in planned[4:]:
+        assert contest.contenders[0] == Contender(name="ours", processes=2, threads=1)
+        assert contest.rounds == (5, 5, 5, 5, 5, 5)
+
+
+def test_peers_have_all_cores_and_our_allocator(tmp_path):
+    for contest in contests(CPU, device="cpu", sections=("peers",), dtypes=("fp32",), peers=PEERS):
+        for contender in contest.contenders:
+            variables = environment(contender, contest, 0, tmp_path)
+            assert int(variables["OMP_NUM_THREADS"]) * contender.processes == CPU.processes
+            assert variables["MKL_NUM_THREADS"] == variables["OMP_NUM_THREADS"]
+            assert any(name.startswith("MALLOC_") for name in variables)
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_peers_read_batches_of_one_length(peer, sample, tmp_path):
+    """So they pad little. Neighbours differ in their longer side by over a tenth at the borders of batches alone; in
+    unsorted text most do."""
+    (contest,) = contests(QUICK, device="cpu", sections=("peers",), dtypes=("fp32",), peers=(peer,))[:1]
+    job = job_of(contest.contenders[-1], contest, sample, tmp_path)
+    if peer == "transformers":
+        longer = [max(map(len, pair)) for batch in job["batches"] for pair in batch]
+    else:
+        sides = [(tmp_path / f"train.{side}").read_text().splitlines() for side in ("src", "tgt")]
+        longer = [max(len(line.split()) for line in pair) for pair in zip(*sides, strict=True)]
+    changes = [abs(a - b) > 0.1 * max(a, b) for a, b in itertools.pairwise(longer)]
+    assert sum(changes) / len(changes) < 0.15
 
 
 def test_the_plan_for_cuda_is_one_process_of_gshards_size(sample, tmp_path):

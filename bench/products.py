@@ -1,0 +1,75 @@
+"""The libraries of float32 products that our own training uses, for its peers as well.
+
+On some processors our processes multiply by oneDNN and attend by MKL (`pipeline.parallel.matmul`). torch alone would
+leave a peer with MKL for both, and a comparison would measure that.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from pipeline.model.fused_attention import attend_on_cpu, mkl
+from pipeline.parallel.matmul import choose_matmul
+
+fused_attention = F.scaled_dot_product_attention
+plain_matmul = torch.matmul
+
+
+def use_our_libraries(cpuinfo: str | None = None) -> str:
+    """Choose as `pipeline` does for the processor, and name the library of large products: `onednn` or `mkl`.
+
+    Under oneDNN, fused attention and products of two four-dimensional tensors, which are attention's, are MKL's. To be
+    called once, before the peer's model is built. cpuinfo: the text of /proc/cpuinfo.
+    """
+    library = choose_matmul(cpuinfo)
+    if library == "onednn":
+        F.scaled_dot_product_attention = attention_by_mkl  # type: ignore[assignment]
+        torch.matmul = matmul_by_mkl  # type: ignore[assignment]
+    return library
+
+
+def attention_by_mkl(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **others: Any,
+) -> Tensor:
+    """`F.scaled_dot_product_attention` by MKL, backward too, for what the peers ask of it."""
+    if dropout_p or others.get("scale") is not None or others.get("enable_gqa"):
+        return fused_attention(query, key, value, attn_mask, dropout_p, is_causal, **others)
+    if is_causal:
+        attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = torch.zeros(attn_mask.shape).masked_fill_(~attn_mask, -torch.inf)
+    return attend_on_cpu(query, key, value, attn_mask)
+
+
+class MatmulByMkl(torch.autograd.Function):
+    """A product of two tensors of equal leading dimensions, and its gradients, under MKL."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        with mkl():
+            return plain_matmul(a, b)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = ctx.saved_tensors
+        with mkl():
+            return plain_matmul(grads[0], b.mT), plain_matmul(a.mT, grads[0])
+
+
+def matmul_by_mkl(a: Tensor, b: Tensor, **others: Any) -> Tensor:
+    """`torch.matmul`, under MKL where both tensors have four dimensions, the leading ones equal."""
+    if a.dim() == b.dim() == 4 and a.shape[:2] == b.shape[:2] and not others:
+        product: Tensor = MatmulByMkl.apply(a, b)  # type: ignore[no-untyped-call]
+        return product
+    return plain_matmul(a, b, **others)

@@ -1,0 +1,197 @@
+"""Tables of README.md and docs, written from the CSVs of bench/results: `python -m bench.published`.
+
+A table stands between `<!-- bench: NAME -->` and `<!-- end -->`, and is never edited by hand. Each line ends with the
+line of the CSV that it is from. `--check` changes nothing and fails where a table differs from its CSV, or where a CSV
+is older than a minor version.
+"""
+
+import argparse
+import csv
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from bench.output import RESULTS, ROOT, project_version
+
+DOCUMENTS = ("README.md", "docs/speed.md", "docs/layouts.md", "docs/scaling.md")
+BLOCK = re.compile(r"(<!-- bench: (?P<name>[a-z ]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+Line = dict[str, str]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.published", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; fail where something would change")
+    check = parser.parse_args().check
+    problems = [*outdated(RESULTS)]
+    for name in DOCUMENTS:
+        path = ROOT / name
+        before = path.read_text(encoding="utf-8")
+        after = rendered(before)
+        if check and after != before:
+            problems.append(f"{name} differs from bench/results; run `python -m bench.published`")
+        if not check:
+            path.write_text(after, encoding="utf-8")
+    print("\n".join(problems) or "all tables are those of bench/results", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def outdated(results: Path) -> Iterator[str]:
+    """A sentence for each CSV with a row that an older minor version made, or code that was not committed."""
+    minor = project_version().split(".")[:2]
+    for path in sorted(results.glob("*.csv")):
+        rows = read(path)
+        versions = {row.get("version", "") for row in rows}
+        if any(version.split(".")[:2] != minor for version in versions):
+            yield f"{path.name} is of version {', '.join(sorted(versions)) or 'unknown'}; run the benchmark again"
+        if any(row.get("commit", "").endswith("+") for row in rows):
+            yield f"{path.name} has rows of code that was not committed; run the benchmark again"
+
+
+def read(path: Path) -> list[Line]:
+    """Rows of a CSV, each with its `line` in the file; the header is line 1."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [{**row, "line": f"{number}"} for number, row in enumerate(csv.DictReader(file), start=2)]
+
+
+def rendered(text: str) -> str:
+    """The document with each of its tables made again. Raises KeyError for a table that nobody makes."""
+    return BLOCK.sub(lambda match: match[1] + TABLES[match["name"]](), text)
+
+
+def measurements(benchmark: str, **conditions: str) -> Iterator[tuple[Path, Line]]:
+    """Rows of a benchmark's CSVs, of one machine after the other, with these values in these columns."""
+    for path in sorted(RESULTS.glob(f"{benchmark}-*.csv")):
+        for row in read(path):
+            if all(row[column] == value for column, value in conditions.items()):
+                yield path, row
+
+
+def markdown(header: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
+    """A table whose first column is text and whose others are numbers, or a sentence where nothing was measured."""
+    if not lines:
+        return "Not measured again since the rules above were made.\n"
+    rule = ("---", *("---:",) * (len(header) - 1))
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (header, rule, *lines))
+
+
+def source(path: Path, row: Line) -> str:
+    return f"{path.stem}:{row['line']}"
+
+
+def number(value: str, digits: int = 0) -> str:
+    return f"{float(value):,.{digits}f}" if value else ""
+
+
+def percent(value: str) -> str:
+    return f"{100 * float(value):.1f} %" if value else ""
+
+
+def rate(row: Line, name: str = "tokens_per_second") -> str:
+    """A median with its spread."""
+    return f"{number(row[name])} [{number(row['slowest'])}, {number(row['fastest'])}]" if row[name] else row["note"]
+
+
+def verdict(row: Line) -> str:
+    return f"{number(row['limit'], 2)}: {row['verdict']}" if row["limit"] else ""
+
+
+def training() -> str:
+    lines = []
+    for path, row in measurements("train", section="mfu", processes="2"):
+        size = f"{float(row['parameters']) / 1e6:.1f} M"
+        shares = (percent(row["mfu"]), f"{float(row['useful']):.3f}", number(f"{1e3 * float(row['peak_tflops'])}"))
+        lines.append((f"{row['model']}, {row['dtype']}", size, rate(row), *shares, source(path, row)))
+    header = ("model", "parameters", "target tokens/s", "MFU", "useful / executed", "peak, GFLOP/s", "row")
+    return markdown(header, lines)
+
+
+def training_targets() -> str:
+    """Rows of our own training that have a target."""
+    lines = []
+    names = {"scaling": "two processes against one", "overhead": "outside forward, backward, step", "mfu": "MFU"}
+    for section, name in names.items():
+        for path, row in measurements("train", section=section, processes="2"):
+            value = number(row["measured"], 3)
+            lines.append((name, f"{row['model']}, {row['dtype']}", value, verdict(row), source(path, row)))
+    return markdown(("what", "model", "measured", "target", "row"), [line for line in lines if line[2]])
+
+
+def peers_in_training() -> str:
+    lines = []
+    for path, row in measurements("train", section="peers"):
+        way = f"{row['processes']} x {row['threads']}"
+        cells = (way, rate(row), number(row["measured"], 2), verdict(row), source(path, row))
+        lines.append((f"{row['model']}: {row['variant']}", *cells))
+    return markdown(("model and system", "processes x threads", "target tokens/s", "ours / it", "target", "row"), lines)
+
+
+def decoding() -> str:
+    lines = []
+    for path, row in measurements("decode"):
+        memory = f"{float(row['rss']) / 1e6:,.0f}" if row["rss"] else ""
+        cells = (rate(row), number(row["measured"], 2), percent(row["identical"]), memory)
+        lines.append((f"{row['model']}: {row['system']}, {row['precision']}", *cells, source(path, row)))
+    return markdown(("model and system", "tokens/s", "ours / it", "identical", "peak MB", "row"), lines)
+
+
+def mixture_layer() -> str:
+    """The layer against a dense one and its peers."""
+    lines = []
+    for path, row in measurements("moe", section="layer"):
+        if row["variant"] == "matmul":
+            continue
+        milliseconds = f"{number(row['ms'], 1)} [{number(row['ms_least'], 1)}, {number(row['ms_most'], 1)}]"
+        cells = (milliseconds if row["ms"] else row["note"], number(row["to_dense"], 2), number(row["to_ours"], 2))
+        targets = (verdict(row), number(row["extra_mb"]), source(path, row))
+        where = f"E={row['experts']}, {row['dtype']}, {row['threads']} threads"
+        lines.append((f"{where}: {row['variant']}", *cells, *targets))
+    return markdown(("layer", "ms", "/ dense", "/ ours", "target", "extra MB", "row"), lines)
+
+
+def data_stages() -> str:
+    lines = []
+    for path, row in measurements("data"):
+        cells = (rate(row, "pairs_per_second"), number(row["measured"], 2), verdict(row), source(path, row))
+        lines.append((f"{row['section']}: {row['variant']}, {row['threads']} threads", *cells))
+    return markdown(("what", "pairs/s", "measured", "target", "row"), lines)
+
+
+def layouts() -> str:
+    lines = []
+    for path, row in measurements("layout"):
+        least, most = number(row["cpu_ratio_least"], 2), number(row["cpu_ratio_most"], 2)
+        spread = f"{number(row['cpu_ratio'], 2)} [{least}, {most}]"
+        cells = (number(row["cpu_ms"], 1), spread, number(row["wall_ratio"], 2), source(path, row))
+        lines.append((f"{row['kind']}, {row['way']}", *cells))
+    return markdown(("way", "processor time, ms", "ratio", "ratio by the clock", "row"), lines)
+
+
+def planned() -> str:
+    lines = []
+    for path, row in measurements("plan"):
+        settings = {"ep": "1", "mp": "1", "zero_stage": "1", "recompute": "none", "optimizer": "adamw"}
+        sizes = f"d={row['dim']} {row['layers']}+{row['layers']} E={row['experts']}, world {row['world']}"
+        name = ", ".join([sizes, *(f"{key} {row[key]}" for key, usual in settings.items() if row[key] != usual)])
+        memory = f"{float(row['memory']) / 1e6:,.0f}; {float(row['memory_measured']) / 1e6:,.0f}"
+        seconds = f"{number(row['seconds'], 2)}; {number(row['seconds_measured'], 2)}"
+        ratios = number(row["memory_ratio"], 2), number(row["seconds_ratio"], 2)
+        lines.append((name, memory, ratios[0], seconds, ratios[1], row["verdict"], source(path, row)))
+    return markdown(("model", "peak MB", "", "s a step", "", "verdict", "row"), lines)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "training": training,
+    "training targets": training_targets,
+    "peers in training": peers_in_training,
+    "decoding": decoding,
+    "mixture layer": mixture_layer,
+    "data": data_stages,
+    "layouts": layouts,
+    "planned": planned,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""Weights with a trained router, which our own contenders with experts start from.
+
+An untrained router sends many tokens to few experts, so that capacity drops choices by the thousand: such a layer does
+less useful work than one in the middle of a training.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from bench.train.data import Sample
+from bench.train.plan import Contest
+from pipeline.config import ROOT
+from pipeline.parallel.launch import launch
+from pipeline.train.config import TrainConfig
+from pipeline.train.job import TrainJob
+from pipeline.train.trainer import CHECKPOINTS
+
+ARTIFACTS = ROOT / "data" / "artifacts" / "bench"
+
+
+def trained_router(contest: Contest, sample: Sample, job: TrainJob) -> Path:
+    """The checkpoints directory of `contest.router_steps` steps; trained now unless an earlier benchmark has done it.
+
+    job: one of our contenders, for everything but budget and batches. Raises JobFailed where training fails.
+    """
+    batch = contest.router_batch
+    training = TrainConfig(
+        max_steps=contest.router_steps,
+        max_tokens=0,
+        learning_rate=1e-3,
+        warmup_steps=contest.router_steps // 4,
+        weight_decay=0.01,
+        validate_every=contest.router_steps,
+        precision="bf16",  # the quicker one here; the weights stay float32
+    )
+    content = [asdict(contest.model), asdict(batch), asdict(training), sample.encoded, sample.vocabulary]
+    key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    out = ARTIFACTS / f"router-{key}"
+    checkpoints = out / CHECKPOINTS
+    done = out / "done"
+    if not done.exists():
+        job = replace(job, title=f"{contest.title}: router", out=str(out), batch=batch, train=training)
+        runtime = job.runtime
+        launch(
+            "pipeline.train",
+            asdict(job),
+            directory=job.log,
+            processes=runtime.processes,
+            threads=runtime.threads,
+            title=job.title,
+        )
+        done.touch()
+    return checkpoints

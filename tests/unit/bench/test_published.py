@@ -1,0 +1,56 @@
+"""Tables in README.md and docs are those of bench/results, and none is older than a minor version."""
+
+import re
+
+import pytest
+
+from bench import published
+from bench.output import ROOT, origin, project_version
+from bench.published import BLOCK, DOCUMENTS, TABLES, measurements, outdated, rendered
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_tables_are_made_from_the_results(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert BLOCK.search(text), "a document without a table need not be listed"
+    assert rendered(text) == text, "run `python -m bench.published`"
+
+
+def test_every_table_is_published_and_no_result_is_outdated():
+    names = {match["name"] for name in DOCUMENTS for match in BLOCK.finditer((ROOT / name).read_text(encoding="utf-8"))}
+    assert names == set(TABLES)
+    assert list(outdated(published.RESULTS)) == []
+
+
+def test_results_of_an_older_minor_version_are_refused(tmp_path):
+    major, minor, _ = project_version().split(".")
+    for name, version, commit in (
+        ("new", f"{major}.{minor}.0", "abc"),
+        ("old", f"{major}.{int(minor) - 1}.9", "abc"),
+        ("changed", f"{major}.{minor}.0", "abc+"),
+    ):
+        (tmp_path / f"{name}.csv").write_text(f"ms,version,commit,date\n1,{version},{commit},2026-11-22\n")
+    (tmp_path / "nameless.csv").write_text("ms\n1\n")
+    problems = list(outdated(tmp_path))
+    assert [problem.split(".csv")[0] for problem in problems] == ["changed", "nameless", "old"]
+    assert "not committed" in problems[0]
+
+
+def test_a_figure_that_was_edited_by_hand_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(published, "RESULTS", tmp_path)
+    lines = ["device,kind,way,cpu_ms,cpu_ratio,cpu_ratio_least,cpu_ratio_most,wall_ratio"]
+    lines += ["cpu,layer,this project,50,1,1,1,1", 'cpu,layer,"another, slower",75.04,1.5,1.25,1.75,1.4']
+    (tmp_path / "layout-cpu.csv").write_text("\n".join(lines) + "\n")
+    edited = "before\n<!-- bench: layouts -->\n| layer, another, slower | 60.0 |\n<!-- end -->\nafter\n"
+    made = rendered(edited)
+    assert made.startswith("before\n<!-- bench: layouts -->\n| way | processor time, ms |")
+    assert "| layer, another, slower | 75.0 | 1.50 [1.25, 1.75] | 1.40 | layout-cpu:3 |\n<!-- end -->\nafter\n" in made
+    assert rendered(made) == made
+    assert [row["way"] for _, row in measurements("layout", kind="layer")] == ["this project", "another, slower"]
+
+
+def test_rows_say_what_was_measured():
+    about = origin()
+    assert about["version"] == project_version()
+    assert re.fullmatch(r"([0-9a-f]{10}\+?)?", about["commit"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", about["date"])
