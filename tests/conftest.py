@@ -6,11 +6,35 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.rotation import parse_part, part_of
+
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
 
 ROOT = Path(__file__).resolve().parent.parent
 TOGETHER = ("tests/system/", "tests/parallel/")  # what one test of these trains, others use
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long-part", default="", metavar="K/N", help="of the long tests, run the K-th of N parts alone")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the long tests of other parts, and those that no part holds because they take too long."""
+    if not config.getoption("--long-part"):
+        return
+    try:
+        part, parts = parse_part(config.getoption("--long-part"))
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
+    others = [
+        item
+        for item in items
+        if item.get_closest_marker("nightly")
+        or (item.get_closest_marker("long") and part_of(item.nodeid, parts) != part)
+    ]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in others]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,11 +1,14 @@
-"""Finished runs of random models, to export."""
+"""Finished runs of random models, to export, and the environments that exported models are read in."""
 
 import json
+import os
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
@@ -21,6 +24,21 @@ from pipeline.vocab.tokenizer import Vocabulary
 
 DECODE = DecodeConfig(beam=4, length_penalty=1.0, length_norm="power", max_length_ratio=0.0, max_length_extra=14)
 SHAPES = [{"rows": 4, "source": 256, "target": 96}]
+
+
+def install_or_skip(root: Path, **settings: str) -> None:
+    """Make the environments of `bench/setup.sh export` below a checkout. Skips where pip reaches no package index.
+
+    settings: environment variables for pip.
+    """
+    environment = {**os.environ, **settings}
+    if subprocess.run([root / "bench/setup.sh", "export"], env=environment).returncode == 0:
+        return
+    ask = [root / ".venv/bin/python", "-m", "pip", "index", "versions", "transformers"]
+    answer = subprocess.run(ask, env=environment, capture_output=True, text=True)
+    if answer.returncode != 0:
+        pytest.skip(f"transformers and CTranslate2 are not installed, and no index has them: {answer.stderr.strip()}")
+    pytest.fail("bench/setup.sh export fails although pip reaches a package index")
 
 
 def config_of(**changes: Any) -> ModelConfig:

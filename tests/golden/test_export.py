@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +23,7 @@ from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.symbols import EOS
 from pipeline.vocab.tokenizer import Vocabulary, train_vocabulary
 from tests.corpora import clean_pair
-from tests.exports import DECODE, Runs, config_of, random_model
+from tests.exports import DECODE, Runs, config_of, install_or_skip, random_model
 
 SAMPLE = ROOT / "data" / "sample"
 PAIRS = [LangPair("ja", "en"), LangPair("en", "tr")]
@@ -136,7 +137,7 @@ def logits_of(model, sources, targets):
 @pytest.fixture(scope="module")
 def theirs(exports, runs, ours, texts, vocabulary, separate):
     """By environment and what is asked: the answers of tests.transformers_worker."""
-    subprocess.run([ROOT / "bench/setup.sh", "export"], check=True)
+    install_or_skip(ROOT)
     cases = {name: asked(exports / name, ours[name], texts, remote=True) for name in MODELS}
     cases["stock"] = asked(exports / "wide", ours["wide"], texts, remote=False)
     dense = [pieces(vocabulary, ids) for ids in ours["dense"][0]]
@@ -203,6 +204,16 @@ def answers(environment, cases):
 @pytest.fixture(scope="module", params=[V4, V5], ids=["transformers4", "transformers5"])
 def version(request):
     return request.param
+
+
+def test_without_a_package_index_these_tests_are_skipped(tmp_path):
+    """Nothing listens where pip looks for one, and the checkout has no environment yet."""
+    shutil.copytree(ROOT / "bench", tmp_path / "bench", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+    index = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_EXTRA_INDEX_URL": "", "PIP_FIND_LINKS": ""}
+    nowhere = {**index, "PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "0"}
+    with pytest.raises(pytest.skip.Exception, match="no index has them"):
+        install_or_skip(tmp_path, **nowhere)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -2,7 +2,8 @@
 to the next.
 
 Exits with an error that names case and tensor. Run by test_layouts.py with RANK and BABELSHARD_RENDEZVOUS; arguments: a
-directory that all share, and `every` for all gates under all layouts.
+directory that all share, and, for all cases of a long test, the name of a layout (all gates under it on all meshes) or
+`chains` (bf16, and checkpoints from layout to layout).
 """
 
 import gc
@@ -72,16 +73,31 @@ def every_case():
         ]
     )
     return [
-        *(Case(table="model", sizes=size, precision="bf16") for size in SIZES),
-        *(
-            Case(table=table, sizes=size, gate=gate, dispatch=dispatch, **next(turns))
-            for table in TABLES
-            for size in SIZES
-            for gate in GATES
-            for dispatch in ("gather", "einsum")
-            if dispatch == "gather" or gate == "top2"
-        ),
+        Case(table=table, sizes=size, gate=gate, dispatch=dispatch, **next(turns))
+        for table in TABLES
+        for size in SIZES
+        for gate in GATES
+        for dispatch in ("gather", "einsum")
+        if dispatch == "gather" or gate == "top2"
     ]
+
+
+def cases_of(wanted):
+    """wanted: name of a layout, `chains`, or empty for the short test."""
+    if wanted == "chains":
+        return [Case(table="model", sizes=size, precision="bf16") for size in SIZES]
+    return [case for case in every_case() if case.table == wanted] if wanted else CASES
+
+
+def chains_of(wanted):
+    """As `cases_of`: tables, sizes and ZeRO stages that one checkpoint after the other comes from, by optimizer."""
+    stages = cycle((1, 2))
+    if wanted == "chains":
+        return {
+            optimizer: [(table, size, next(stages)) for table, size in zip(TABLES, cycle(SIZES), strict=False)]
+            for optimizer in CHAINS
+        }
+    return {} if wanted else CHAINS
 
 
 def check(case, steps, judge):
@@ -221,15 +237,12 @@ if __name__ == "__main__":
         device=torch.device("cpu"),
         timeout=120,
     )
-    directory, every = Path(sys.argv[1]), "every" in sys.argv
-    for index, case in enumerate(every_case() if every else CASES):
-        check(case, steps=2 if every else 1, judge=index % WORLD == rank)
+    directory, wanted = Path(sys.argv[1]), "".join(sys.argv[2:])
+    for index, case in enumerate(cases_of(wanted)):
+        check(case, steps=2 if wanted else 1, judge=index % WORLD == rank)
         gc.collect()  # engines hold circles
         print(case, flush=True)
-    stages = cycle((1, 2))
-    for index, (optimizer, stops) in enumerate(CHAINS.items()):
-        if every:
-            stops = [(table, size, next(stages)) for table, size in zip(TABLES, cycle(SIZES), strict=False)]
+    for index, (optimizer, stops) in enumerate(chains_of(wanted).items()):
         check_chain(optimizer, stops, directory, judge=index == rank)
         print(optimizer, flush=True)
     dist.barrier()

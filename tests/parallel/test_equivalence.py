@@ -10,6 +10,7 @@ import torch
 from pipeline.batch.assembly import assemble
 from pipeline.batch.lengths import read_lengths
 from pipeline.batch.mixture import Mixture
+from pipeline.model.flops import expert_row_flops, forward_flops_without_experts
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
 from pipeline.model.transformer import Transformer
@@ -75,6 +76,27 @@ def test_the_ledger_says_how_it_was_spread_and_counts_flops_once(outcomes):
         assert (ledger["processes"], ledger["ep"], ledger["mp"]) == (processes, ep, mp)
         assert ledger["flops_per_token"] == ledgers[1, 1, 1]["flops_per_token"]
     assert ledgers[2, 1, 2]["layout"]["H"] == ["model"]
+
+
+def test_utilisation_counts_the_choices_that_were_served(prepared, outcomes):
+    """Counted again from the records: choices served, and tokens of the steps. Executed FLOPs would be a third more."""
+    job = make_job(prepared, Path("unused"), processes=1, ep=1)
+    steps = iter(Mixture(job.batch, read_lengths(job.pairs, job.encoded), seed=job.train.seed))
+    lengths = [next(steps).lengths for _ in range(STEPS)]
+    rest = forward_flops_without_experts(job.model, Vocabulary.load(Path(job.vocabulary)).target_size)
+    for outcome in outcomes.values():
+        ledger = json.loads((outcome.directory / "log" / "ledger.json").read_text())
+        useful, tokens = 0.0, 0
+        for record, lengths_n2 in zip(outcome.records("train"), lengths, strict=True):
+            served = record["experts_per_token"] * lengths_n2.sum()  # one layer of each side has experts
+            flops = 3 * (rest.of_sentences(*lengths_n2.T) + served * expert_row_flops(job.model))
+            seconds = (record["target_tokens"] - tokens) / record["tokens_per_second"]
+            assert record["experts_per_token"] < 2
+            assert record["mfu"] == pytest.approx(flops / seconds / record["matmul_peak"], rel=1e-6)
+            useful, tokens = useful + flops, record["target_tokens"]
+        assert ledger["mfu"] * ledger["train_seconds"] * ledger["matmul_peak"] == pytest.approx(useful, rel=1e-6)
+        assert ledger["flops_per_token"] * tokens > useful
+        assert ledger["matmul_peak"] >= max(record["matmul_peak"] for record in outcome.records("train"))
 
 
 def test_a_run_cut_over_a_model_axis_goes_on_with_its_experts_cut(run_job, outcomes, tmp_path):

@@ -99,6 +99,7 @@ def tcp():
 
 
 @pytest.mark.long
+@pytest.mark.quiet
 def test_a_killed_process_is_named_by_those_that_lost_it(start):
     """They lose its connection at once, and wait for the heartbeat to say whose it was."""
     job = start(store=tcp())
@@ -109,6 +110,7 @@ def test_a_killed_process_is_named_by_those_that_lost_it(start):
 
 
 @pytest.mark.long
+@pytest.mark.quiet
 def test_the_process_that_keeps_the_store_is_stopped(start):
     job = start(store=tcp())
     job.ready()
@@ -118,6 +120,7 @@ def test_the_process_that_keeps_the_store_is_stopped(start):
 
 
 @pytest.mark.long
+@pytest.mark.quiet
 def test_an_error_reaches_processes_of_other_launchers(start):
     job = start(store=tcp(), fails=1)
     own, *others = job.errors_of(1, 0, 2, within=60)
@@ -132,6 +135,7 @@ def test_a_process_that_never_comes_is_named(start, tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.quiet
 def test_a_process_that_never_comes_is_named_to_all(start):
     """The first of them serves the store, and lives until they know."""
     job = start(store=tcp(), ranks=[0, 2], timeout=10)
@@ -139,6 +143,7 @@ def test_a_process_that_never_comes_is_named_to_all(start):
 
 
 @pytest.mark.long
+@pytest.mark.quiet
 def test_a_job_that_was_suspended_as_a_whole_goes_on_and_stops_when_asked(start, tmp_path):
     """As `scontrol suspend` does it: longer than the limit. Then SIGUSR1 to one of them, as Slurm may send it."""
     job = start(store=tcp(), limit=2)
@@ -212,6 +217,7 @@ def test_a_stopped_process_ends_the_job_which_resumes(straight, prepared, tmp_pa
 
 
 @pytest.mark.long
+@pytest.mark.quiet
 def test_with_the_default_heartbeat_a_job_ends_within_a_minute(straight, prepared, tmp_path, monkeypatch):
     limit = load_config([]).runtime.heartbeat
     a_stopped_process_ends_the_job_which_resumes(straight, prepared, tmp_path, monkeypatch, limit=limit, within=60)

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.parallel.conftest import run_worker
+from tests.parallel.layout_runs import TABLES
 
 
 def test_every_layout_is_plain_torch_and_any_goes_on_from_any_checkpoint(tmp_path):
@@ -12,5 +13,9 @@ def test_every_layout_is_plain_torch_and_any_goes_on_from_any_checkpoint(tmp_pat
 
 
 @pytest.mark.long
-def test_every_gate_under_every_layout(tmp_path):
-    assert run_worker("layouts_worker.py", tmp_path, str(tmp_path), "every", processes=4).endswith("done\n")
+@pytest.mark.parametrize("cases", [*TABLES, "chains"])
+def test_every_gate_under_every_layout(tmp_path, cases):
+    """On every mesh, layout by layout; then bf16, and checkpoints that every layout writes and the next one reads."""
+    said = run_worker("layouts_worker.py", tmp_path, str(tmp_path), cases, processes=4)
+    assert said.endswith("done\n")
+    assert said.count("Case(") == (3 if cases == "chains" else 27)

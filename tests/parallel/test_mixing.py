@@ -44,6 +44,7 @@ def test_a_curriculum_goes_on_at_its_step_on_another_number_of_processes(prepare
 
 
 @pytest.mark.long
+@pytest.mark.quiet
 def test_waiting_for_batches_is_a_fiftieth_of_training_at_most(prepared, tmp_path):
     """The demo's model and batches: packing, drawing and assembling all happen between two steps."""
     config = load_config(["recipes=demo", "train.max_steps=48", "train.validate_every=100", "train.log_every=1"])

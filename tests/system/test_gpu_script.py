@@ -22,7 +22,7 @@ TINY = [
     "decode.max_length_ratio=0.5",
     "score.resamples=100",
 ]
-PIECE = 45
+LIMIT = 95  # seconds; a piece is asked to stop 50 before
 
 
 def run(*words, **settings):
@@ -38,10 +38,52 @@ def test_without_a_device_nothing_is_done():
     assert done.stdout == f"error: {sys.executable} finds no torch with a CUDA device; nothing was done\n"
 
 
+@pytest.mark.parametrize("limit", ["70", "9m", "-1"])
+def test_a_limit_that_leaves_no_time_is_an_error(limit):
+    done = run(RUNTIME="cpu", LIMIT=limit)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"error: LIMIT={limit} is too short or no number; give the seconds that a command may take, more than 70\n"
+    )
+
+
+def fake_python(directory):
+    """Write a python that prints the time that `timeout` gives it, which is its parent process, and does nothing."""
+    script = directory / "python"
+    script.write_text("#!/bin/sh\ntr '\\0' ' ' < /proc/$PPID/cmdline\necho\n")
+    script.chmod(0o755)
+    return str(script)
+
+
+@pytest.mark.parametrize(
+    ("what", "limits", "expected"),
+    [
+        ("experiment", {}, ["490"]),
+        ("plan", {}, ["200", "330"]),
+        ("train", {}, ["470"]),
+        ("experiment", {"LIMIT": "3600"}, ["3550"]),
+        ("plan", {"LIMIT": "3600"}, ["1333", "2200"]),
+        ("train", {"LIMIT": "3600"}, ["3530"]),
+    ],
+)
+def test_no_command_takes_longer_than_the_limit(tmp_path, what, limits, expected):
+    environment = {**os.environ, "RUNTIME": "cpu", "PLACE": str(tmp_path), "PYTHON": fake_python(tmp_path), **limits}
+    done = subprocess.run(["bench/gpu.sh", what], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^timeout (?:--\S+ )*(\d+) ", done.stdout, flags=re.MULTILINE) == expected
+
+
 @pytest.mark.long
 def test_an_experiment_is_done_in_pieces(tmp_path):
     (tmp_path / "out").mkdir()
-    settings = {"RUNTIME": "cpu", "EXPERIMENT": "", "NAME": "tiny", "PIECE": str(PIECE), "OUT": f"{tmp_path}/out"}
+    settings = {
+        "RUNTIME": "cpu",
+        "EXPERIMENT": "",
+        "NAME": "tiny",
+        "LIMIT": str(LIMIT),
+        "PART": "100K",
+        "OUT": f"{tmp_path}/out",
+    }
     pieces = []
     while not pieces or "all is done" not in pieces[-1]:
         assert len(pieces) < 20, pieces
@@ -51,6 +93,8 @@ def test_an_experiment_is_done_in_pieces(tmp_path):
     assert len(pieces) > 1
     assert all(piece.startswith("this piece ended in order after ") for piece in pieces[:-1])
     parts = sorted((tmp_path / "out").glob("tiny.tar.gz.*"))
+    assert len(parts) > 1
+    assert all(part.stat().st_size == 100 * 1024 for part in parts[:-1])
     with tarfile.open(fileobj=BytesIO(b"".join(part.read_bytes() for part in parts))) as archive:
         names = archive.getnames()
     assert len([name for name in names if re.fullmatch("tiny/[^/]+/scores.csv", name)]) == 2

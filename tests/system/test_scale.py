@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -74,19 +75,21 @@ def check_linear(stages, start, few, many, *, limit=LINEAR):
     """The processor time of a row does not grow from few to many; what a process takes to begin with is left out.
 
     Fetching takes a second to begin with and a quarter of one for the few rows, so what noise alone may add counts.
+    What looks too much is measured again, twice at most, and pytest's summary says so.
     """
     for stage in stages:
-        for attempt in range(3):
-            if attempt:
-                for run in (few, many):
-                    run.measure(stage)
+        for measurements_left in (2, 1, 0):
             begun = start.costs[stage].seconds
             per_row = [(run.costs[stage].seconds - begun) / (run.rows - start.rows) for run in (few, many)]
-            print(f"{stage}: {1e6 * per_row[0]:.2f} and {1e6 * per_row[1]:.2f} µs a pair")
+            times = f"{stage}: {1e6 * per_row[0]:.2f} µs a pair of {few.rows}, {1e6 * per_row[1]:.2f} of {many.rows}"
+            print(times)
             if per_row[1] <= limit * (per_row[0] + NOISE / (few.rows - start.rows)):
                 break
-        else:
-            pytest.fail(f"{stage} takes {per_row} seconds a pair of {few.rows} and {many.rows}")
+            if not measurements_left:
+                pytest.fail(times)
+            warnings.warn(f"{times}; measured again", stacklevel=2)
+            for run in (few, many):
+                run.measure(stage)
 
 
 @pytest.mark.quiet
@@ -102,6 +105,8 @@ def test_a_million_pairs_take_flat_memory_and_linear_time(tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.nightly
+@pytest.mark.quiet
 def test_ten_million_pairs_take_flat_memory_and_linear_time(tmp_path):
     start, few, _, many = (Run(rows, tmp_path / str(rows)) for rows in (SMALL, 1_000_000, 3_000_000, 10_000_000))
     check_linear(STAGES, start, few, many)

@@ -45,6 +45,7 @@ def test_many_clients_at_once_get_what_one_gets(server):
 
 
 @pytest.mark.long
+@pytest.mark.quiet
 def test_many_clients_are_served_faster_than_one(server):
     texts = sentences(96)
 

@@ -8,15 +8,14 @@ import shutil
 import signal
 import subprocess
 import time
-from pathlib import Path
 
+import psutil
 import pytest
 
 from pipeline.config import ROOT
 from pipeline.model.flops import forward_flops
 from pipeline.sweep.command import plan
 from pipeline.sweep.config import load_sweep
-from tests.parallel.test_resume import children
 from tests.system.place import Place, run
 from tests.system.test_backtranslation_docs import words_of
 
@@ -158,20 +157,15 @@ def test_stopped_by_a_file_by_ctrl_c_and_killed_a_sweep_goes_on(tmp_path):
 
     process = start(place)
     _, step = wait_for_training(place, process, step)
-    training = [pid for pid, command in descendants(process.pid) if "pipeline.train" in command]
-    assert len(training) == 1
+    (training,) = trainings_of(process)
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 100
-    while Path(f"/proc/{training[0]}").exists():
-        assert time.monotonic() < deadline, "the training ends with the sweep"
-        time.sleep(0.2)
+    training.wait(timeout=100)  # it ends with the sweep
 
     process = start(place)  # and a training that is killed is tried again, from its checkpoint
     wait_for_training(place, process, step)
-    for pid, command in descendants(process.pid):
-        if "pipeline.train" in command:
-            subprocess.run(["kill", "-9", str(pid)], check=True)
+    (training,) = trainings_of(process)
+    training.kill()
     _, said = process.communicate(timeout=600)
     assert process.returncode == 0, said
     assert "4e_4l: exit code 1; is started again, 1 of 1" in said
@@ -180,11 +174,10 @@ def test_stopped_by_a_file_by_ctrl_c_and_killed_a_sweep_goes_on(tmp_path):
     assert "was killed by SIGKILL" in log
 
 
-def descendants(pid):
-    found = []
-    for child, command in children(pid):
-        found += [(child, command), *descendants(child)]
-    return found
+def trainings_of(sweep):
+    """Training processes that the sweep's own processes have started."""
+    processes = psutil.Process(sweep.pid).children(recursive=True)
+    return [process for process in processes if "pipeline.train" in process.cmdline()]
 
 
 def test_the_commands_of_the_page_compose():

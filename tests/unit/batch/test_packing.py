@@ -1,7 +1,7 @@
 """Packing: every sentence once, nothing over a row's room, steps of one shape."""
 
 import itertools
-import time
+import sys
 
 import numpy as np
 import pytest
@@ -120,13 +120,29 @@ def test_a_sentence_longer_than_any_row_is_refused():
         pack_rows(np.array([[8, 49]]), [SHORT, LONG])
 
 
+def lines_run(action):
+    """How many lines of Python an action runs, the turns of its loops included: no load of the machine changes it."""
+    number, other = 0, sys.gettrace()
+
+    def trace(frame, event, argument):
+        nonlocal number
+        number += event == "line"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        action()
+    finally:
+        sys.settrace(other)
+    return number
+
+
 def test_packing_takes_little_time():
-    """30,000 sentences into rows of 96 tokens take 0.05 s of one processor (0.6 s are allowed: other machines, and a
-    tracer); a search that is quadratic takes 5 s."""
+    """30,000 sentences into rows of 96 tokens run 410,000 lines (0.02 s), in CPython 3.11 and 3.13 alike.
+    Without the end of the search by cost it is 940,000, with one row at a time 2.5 million,
+    and a search over all sentences for each would be 900 million."""
     lengths = pairs_of(random_lengths(30_000, longest=70))
-    began = time.process_time()
-    pack_rows(lengths, [GroupShape(rows=1, source=96, target=72)])
-    assert time.process_time() - began < 0.6
+    assert lines_run(lambda: pack_rows(lengths, [GroupShape(rows=1, source=96, target=72)])) < 600_000
 
 
 @pytest.mark.parametrize(

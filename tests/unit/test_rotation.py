@@ -1,0 +1,75 @@
+"""The tenth of the long tests that each CI run takes: every long test is in one part, and every part comes."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from pipeline.config import ROOT
+from tests.rotation import DEFAULT_SECONDS, PARTS, measured_seconds, parse_part, part_of
+
+MOST_SECONDS = 360  # of a part, two tests at a time: three minutes, so that all of CI stays near 12
+TESTING = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+
+
+def collected(*options):
+    """Node ids of the tests that pytest would run."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {line for line in done.stdout.splitlines() if "::" in line}
+
+
+@pytest.fixture(scope="module")
+def long_tests():
+    return collected("-m", "long")
+
+
+@pytest.fixture(scope="module")
+def nightly():
+    """Names of the tests that only `make test-full` runs, as docs/testing.md lists them."""
+    return set(re.findall(r"^- `(tests/[^`]+::[^`]+)`", TESTING, re.MULTILINE))
+
+
+def test_the_parts_hold_every_long_test_once_but_those_of_the_list(long_tests, nightly):
+    ours = collected("-m", "long", "--long-part", "3/10")
+    assert ours == {test for test in long_tests - nightly if part_of(test) == 3}
+    assert nightly < long_tests
+    assert {part_of(test) for test in long_tests} == set(range(1, PARTS + 1))
+
+
+def test_no_part_takes_longer_than_ci_has_time_for(long_tests, nightly):
+    seconds = measured_seconds()
+    assert set(seconds) <= long_tests - nightly, "a test was renamed or removed: correct tests/long_seconds.json"
+    filled = dict.fromkeys(range(1, PARTS + 1), 0.0)
+    for test in long_tests - nightly:
+        filled[part_of(test)] += seconds.get(test, DEFAULT_SECONDS)
+    assert max(filled.values()) <= MOST_SECONDS, filled
+
+
+@pytest.mark.parametrize("wrong", ["3", "0/10", "11/10", "a/10", ""])
+def test_a_part_that_does_not_exist_is_refused(wrong):
+    with pytest.raises(ValueError, match="choose 1/10 to 10/10"):
+        parse_part(wrong)
+
+
+def test_ten_runs_of_ci_take_all_ten_parts(tmp_path):
+    """With programs in place of make and of what .ci/run installs, which say how they were called."""
+    for name in ("make", "chromium"):
+        (tmp_path / name).write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    def part(**settings):
+        command = [ROOT / ".ci/run"]
+        done = subprocess.run(command, env={**environment, **settings}, capture_output=True, text=True, check=True)
+        check, test = done.stdout.splitlines()
+        assert check == "check"
+        return parse_part(test.removeprefix("test LONG="))
+
+    assert {part(CI_RUN=str(number)) for number in range(37, 47)} == {(k, PARTS) for k in range(1, PARTS + 1)}
+    command = ["git", "rev-list", "--count", "--first-parent", "HEAD"]
+    commits = int(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    assert part(CI_RUN="") == (commits % PARTS + 1, PARTS)
