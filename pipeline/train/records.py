@@ -176,4 +176,5 @@ class Records:
             if mode != "online":
                 raise
             logger.warning("%s: wandb is not reached (%s); recording offline", title, error)
+            wandb.teardown()  # it still holds the run's identity
             return start("offline")

@@ -149,6 +149,35 @@ def test_wandb_is_online_only_for_who_is_logged_in_and_never_asks(tmp_path, key,
     assert done.stdout.strip().splitlines()[-1] == expected, done.stderr
 
 
+def test_a_wandb_server_that_cannot_be_reached_leaves_an_offline_record(tmp_path):
+    """wandb 0.30 kept the identity of the run that it could not start, and refused to start it offline."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
+    environment |= {
+        "HOME": str(tmp_path),
+        "WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567",
+        "WANDB_BASE_URL": "http://127.0.0.1:9",
+        "WANDB_INIT_TIMEOUT": "5",
+    }
+    code = f"""
+from pathlib import Path
+from pipeline.train.records import Records
+with Records(Path({str(tmp_path)!r}), title="mine", slot=0, resumed_step=0, wandb="auto", config={{}}) as records:
+    pass
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "wandb is not reached" in done.stderr
+    assert list(tmp_path.glob("wandb/offline-run-*"))
+
+
 def test_patience_counts_validations_without_a_better_loss():
     config = TrainConfig(max_steps=100, max_tokens=0, learning_rate=1.0, warmup_steps=1, validate_every=1, patience=2)
     progress = Progress()
