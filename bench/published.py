@@ -81,7 +81,8 @@ def source(path: Path, row: Line) -> str:
 
 
 def number(value: str, digits: int = 0) -> str:
-    return f"{float(value):,.{digits}f}" if value else ""
+    """The number with this many decimals, and with none from a thousand on. Nothing stays nothing."""
+    return f"{float(value):,.{digits if abs(float(value)) < 1000 else 0}f}" if value else ""
 
 
 def percent(value: str) -> str:
