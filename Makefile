@@ -67,6 +67,17 @@ LONG       ?=
 # Setting of `make bench`.
 BENCH      ?= moe
 
+# These settings are text: make expands no `$` in them, and the shell gets them by `quote` below. A line break would end the
+# command. ARGS and PIP_ARGS are words of a shell, as one types them.
+TEXTS := RECIPE CORPUS CORPUS_PATH CORPUS_ADD LANG_PAIRS NAME RUNTIME LAYOUT EXPERIMENT EXPERTS LAYERS GATE SEEDS LAUNCHER \
+	TEXT LICENCE CITATION OUT PAIR KEEP WATCH HYP REF TGT RUNS FORMAT DEVICES DEVICE MP EP ZERO RECOMPUTE SEARCH BENCH
+define newline
+
+
+endef
+$(foreach name,$(TEXTS),$(if $(findstring $(newline),$(value $(name))),$(error $(name) must be one line)))
+$(foreach name,$(TEXTS),$(eval override $(name) := $$(value $(name))))
+
 PYTHON ?= $(shell for v in python3.11 python3.12 python3.13 python3; do \
 	$$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$v; break; }; done)
 BIN       := .venv/bin
@@ -81,28 +92,36 @@ empty :=
 space := $(empty) $(empty)
 comma := ,
 list   = $(subst $(space),$(comma),$(strip $(subst $(comma),$(space),$(1))))
-quoted = $(subst ','\'',$(1))
-WHERE := $(if $(LANG_PAIRS),'pairs=[$(call list,$(LANG_PAIRS))]') $(if $(RUNTIME),runtime=$(RUNTIME))
-OF    := $(if $(CORPUS),'corpus=$(call quoted,$(CORPUS))') \
-	$(if $(CORPUS_PATH),'corpus.path="$(call quoted,$(CORPUS_PATH))"') \
-	$(if $(CORPUS_ADD),'corpus.add=[$(call list,$(CORPUS_ADD))]') $(if $(NAME),'name="$(NAME)"') $(WHERE) \
-	$(if $(LAYOUT),layout=$(LAYOUT))
-RUN   := recipes=$(RECIPE) $(OF) $(ARGS)
-SWEEP := $(if $(EXPERIMENT),experiment=$(EXPERIMENT),recipes=$(call list,$(RECIPE))) $(OF) \
-	$(if $(EXPERTS),model.moe.num_experts=$(call list,$(EXPERTS))) $(if $(LAYERS),layers=$(call list,$(LAYERS))) \
-	$(if $(GATE),gate=$(call list,$(GATE))) $(if $(SEEDS),train.seed=$(call list,$(SEEDS))) \
-	$(if $(LAUNCHER),hydra/launcher=$(LAUNCHER)) $(ARGS)
-BACK  := $(if $(NAME),'run="$(NAME)"') $(if $(TEXT),'text="$(TEXT)"') $(if $(LICENCE),'licence="$(LICENCE)"') \
-	$(if $(CITATION),'citation="$(CITATION)"') $(if $(OUT),'out="$(OUT)"') $(WHERE) $(ARGS)
-LINES := $(if $(NAME),'run="$(NAME)"') $(if $(PAIR),'pair="$(PAIR)"') $(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
-EXPORT := $(if $(NAME),'run="$(NAME)"') $(if $(OUT),'out="$(OUT)"') format=$(or $(FORMAT),huggingface) $(ARGS)
-PRUNE := $(if $(NAME),'run="$(NAME)"') $(if $(PAIR),'pairs=[$(call list,$(PAIR))]') $(if $(KEEP),keep=$(KEEP)) \
-	$(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
+# quote: a word of the shell. text: a string of Hydra, in which no quote and no ${...} means anything. files: a word for each file,
+# or for each that a pattern matches, and none is an option. set: key=value, unless the value is empty.
+quote  = '$(subst ','\'',$(1))'
+text   = "$(subst $${,\$${,$(subst ",\",$(subst \",\\",$(1))))"
+files  = $(foreach file,$(foreach name,$(patsubst -%,./-%,$(1)),$(or $(wildcard $(name)),$(name))),$(call quote,$(file)))
+set    = $(if $(2),$(call quote,$(1)=$(2)))
+WHERE := $(if $(LANG_PAIRS),$(call quote,pairs=[$(call list,$(LANG_PAIRS))])) $(call set,runtime,$(RUNTIME))
+RUN_OF := $(if $(NAME),$(call quote,run=$(call text,$(NAME))))
+OUT_TO := $(if $(OUT),$(call quote,out=$(call text,$(OUT))))
+OF    := $(call set,corpus,$(CORPUS)) $(if $(CORPUS_PATH),$(call quote,corpus.path=$(call text,$(CORPUS_PATH)))) \
+	$(if $(CORPUS_ADD),$(call quote,corpus.add=[$(call list,$(CORPUS_ADD))])) \
+	$(if $(NAME),$(call quote,name=$(call text,$(NAME)))) $(WHERE) $(call set,layout,$(LAYOUT))
+RUN   := $(call quote,recipes=$(RECIPE)) $(OF) $(ARGS)
+SWEEP := $(or $(call set,experiment,$(EXPERIMENT)),$(call quote,recipes=$(call list,$(RECIPE)))) $(OF) \
+	$(call set,model.moe.num_experts,$(call list,$(EXPERTS))) $(call set,layers,$(call list,$(LAYERS))) \
+	$(call set,gate,$(call list,$(GATE))) $(call set,train.seed,$(call list,$(SEEDS))) \
+	$(call set,hydra/launcher,$(LAUNCHER)) $(ARGS)
+BACK  := $(RUN_OF) $(if $(TEXT),$(call quote,text=$(call text,$(TEXT)))) \
+	$(if $(LICENCE),$(call quote,licence=$(call text,$(LICENCE)))) \
+	$(if $(CITATION),$(call quote,citation=$(call text,$(CITATION)))) $(OUT_TO) $(WHERE) $(ARGS)
+LINES := $(RUN_OF) $(if $(PAIR),$(call quote,pair=$(call text,$(PAIR)))) $(call set,runtime,$(RUNTIME)) $(ARGS)
+EXPORT := $(RUN_OF) $(OUT_TO) $(call quote,format=$(or $(FORMAT),huggingface)) $(ARGS)
+PRUNE := $(RUN_OF) $(if $(PAIR),$(call quote,pairs=[$(call list,$(PAIR))])) $(call set,keep,$(KEEP)) \
+	$(call set,runtime,$(RUNTIME)) $(ARGS)
 
-PLAN  := 'recipes=[$(call list,$(RECIPE))]' $(if $(DEVICES),devices=$(DEVICES)) \
-	$(if $(DEVICE),'device=$(call quoted,$(DEVICE))') $(if $(LAYOUT),layout=$(LAYOUT)) $(if $(MP),mp=$(MP)) \
-	$(if $(EP),ep=$(EP)) $(if $(ZERO),zero_stage=$(ZERO)) $(if $(RECOMPUTE),recompute=$(RECOMPUTE)) \
-	$(if $(SEARCH),search=true) $(if $(FORMAT),format=$(FORMAT)) $(if $(OUT),'out="$(OUT)"') $(ARGS)
+REPORT := $(call files,$(RUNS)) $(if $(NAME)$(word 2,$(RUNS)),--out $(call quote,runs/$(or $(NAME),comparison))) $(ARGS)
+
+PLAN  := $(call quote,recipes=[$(call list,$(RECIPE))]) $(call set,devices,$(DEVICES)) $(call set,device,$(DEVICE)) \
+	$(call set,layout,$(LAYOUT)) $(call set,mp,$(MP)) $(call set,ep,$(EP)) $(call set,zero_stage,$(ZERO)) \
+	$(call set,recompute,$(RECOMPUTE)) $(if $(SEARCH),search=true) $(call set,format,$(FORMAT)) $(OUT_TO) $(ARGS)
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -145,7 +164,7 @@ sweep: $(READY) ## runs that differ in a few keys, at equal budget, and their pa
 	@$(BIN)/python -m pipeline sweep $(SWEEP)
 
 status: $(READY) ## where the run or the sweep NAME stands, and when it will be done; WATCH=1 keeps showing it
-	@$(BIN)/python -m pipeline status $(if $(NAME),'run="$(NAME)"') $(if $(WATCH),watch=true) $(ARGS)
+	@$(BIN)/python -m pipeline status $(RUN_OF) $(if $(WATCH),watch=true) $(ARGS)
 
 data: $(READY) ## corpus to encoded rows, before any training: what was read, removed by each rule, and kept
 	@$(BIN)/python -m pipeline data $(RUN)
@@ -160,7 +179,7 @@ translate: $(READY) ## lines of standard input by the finished run NAME in the d
 	@$(BIN)/python -m pipeline translate $(LINES)
 
 serve: $(READY) ## the finished run NAME behind HTTP, with a page for a browser: ARGS="port=8001" (docs/serve.md)
-	@$(BIN)/python -m pipeline serve $(if $(NAME),'run="$(NAME)"') $(if $(RUNTIME),runtime=$(RUNTIME)) $(ARGS)
+	@$(BIN)/python -m pipeline serve $(RUN_OF) $(call set,runtime,$(RUNTIME)) $(ARGS)
 
 prune: $(READY) ## keep the experts that PAIR uses in the finished run NAME, a share KEEP of them (docs/pruning.md)
 	@$(BIN)/python -m pipeline prune $(PRUNE)
@@ -169,10 +188,10 @@ distill: $(READY) ## source text, translated by the finished run NAME, into a co
 	@$(BIN)/python -m pipeline distill $(BACK)
 
 score: $(READY) ## score files of translations: HYP="a.txt b.txt" REF=ref.txt TGT=ja (docs/scoring.md)
-	@$(BIN)/python -m eval score --hyp $(HYP) --ref $(REF) --tgt "$(TGT)" $(ARGS)
+	@$(BIN)/python -m eval score --hyp $(call files,$(HYP)) --ref $(call files,$(REF)) $(call quote,--tgt=$(TGT)) $(ARGS)
 
 report: $(READY) ## compare the finished RUNS="a b label=c" in runs/NAME; one of them: draw its page again (docs/report.md)
-	@$(BIN)/python -m eval report $(RUNS) $(if $(NAME)$(word 2,$(RUNS)),--out "runs/$(or $(NAME),comparison)") $(ARGS)
+	@$(BIN)/python -m eval report $(REPORT)
 
 export: $(READY) ## write the finished run NAME to OUT as a model of FORMAT=huggingface or ctranslate2 (docs/export.md)
 	@$(BIN)/python -m pipeline export $(EXPORT)
@@ -187,8 +206,8 @@ plan: $(READY) ## what RECIPE needs, how fast it trains and what it costs on DEV
 	@$(BIN)/python -m pipeline plan $(PLAN)
 
 bench: $(READY) ## measure against other implementations: BENCH=moe, train, data, decode, plan or layout, ARGS="--quick"
-	@bench/setup.sh $(BENCH)
-	@.venv-bench/bin/python -m bench.$(BENCH) $(ARGS)
+	@bench/setup.sh $(call quote,$(BENCH))
+	@.venv-bench/bin/python -m $(call quote,bench.$(BENCH)) $(ARGS)
 
 check: $(READY_DEV) ## format, lint, types, import directions
 	$(BIN)/ruff format --check .

@@ -1,6 +1,7 @@
 """docs/report.md: its command, and the tables and figures that it names."""
 
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -13,8 +14,8 @@ TEXT = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ([], 'eval report dense_s1 dense_s2 moe_8e_s1 deeper=moe_8e_12l --out "runs/depth"'),
-        (["NAME="], 'eval report dense_s1 dense_s2 moe_8e_s1 deeper=moe_8e_12l --out "runs/comparison"'),
+        ([], "eval report dense_s1 dense_s2 moe_8e_s1 deeper=moe_8e_12l --out runs/depth"),
+        (["NAME="], "eval report dense_s1 dense_s2 moe_8e_s1 deeper=moe_8e_12l --out runs/comparison"),
         (["NAME=", "RUNS=demo", "ARGS=--losses 3.0,2.5"], "eval report demo --losses 3.0,2.5"),
     ],
 )
@@ -23,7 +24,7 @@ def test_the_command_is_that_of_eval(settings: list[str], expected: str) -> None
     names, name = re.fullmatch(r'make report RUNS="(.*)" NAME=(\w+)', command).groups()  # type: ignore[union-attr]
     given = ["make", "--dry-run", "--no-print-directory", "report", f"RUNS={names}", f"NAME={name}", *settings]
     done = subprocess.run(given, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert " ".join(done.stdout.splitlines()[-1].split()).endswith(f"-m {expected}")
+    assert " ".join(shlex.split(done.stdout.splitlines()[-1])).endswith(f"-m {expected}")
 
 
 def test_links_lead_somewhere() -> None:

@@ -1,0 +1,158 @@
+"""Values of make's settings are text: no shell and no make runs what is in them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from tests.conftest import ROOT
+
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+WORDS_OF_A_SHELL = {"ARGS", "PIP_ARGS", "PYTHON", "LONG"}
+SETTINGS = set(re.findall(r"^([A-Z_]+) *\?=", MAKEFILE, re.MULTILINE)) - WORDS_OF_A_SHELL
+ATTACKS = [
+    "x'; touch MARK; '",
+    'x"; touch MARK; "',
+    "$(touch MARK)",
+    "$(shell touch MARK)",
+    "$$(touch MARK)",
+    "`touch MARK`",
+    "; touch MARK",
+    "& touch MARK #",
+    "| touch MARK",
+    "> MARK",
+    "$(eval X := $(shell touch MARK))",
+    "\\'; touch MARK; \\'",
+    '${HOME} \\" *',
+]
+# Of each setting: a target that has it, and what the command gets. {text}: a string of Hydra; {list}, {words}: a list.
+PLACES = {
+    "RECIPE": ("train", "recipes={value}"),
+    "CORPUS": ("train", "corpus={value}"),
+    "CORPUS_PATH": ("train", "corpus.path={text}"),
+    "CORPUS_ADD": ("train", "corpus.add=[{list}]"),
+    "LANG_PAIRS": ("data", "pairs=[{list}]"),
+    "NAME": ("status", "run={text}"),
+    "RUNTIME": ("serve", "runtime={value}"),
+    "LAYOUT": ("config", "layout={value}"),
+    "EXPERIMENT": ("sweep", "experiment={value}"),
+    "EXPERTS": ("sweep", "model.moe.num_experts={list}"),
+    "LAYERS": ("sweep", "layers={list}"),
+    "GATE": ("sweep", "gate={list}"),
+    "SEEDS": ("sweep", "train.seed={list}"),
+    "LAUNCHER": ("sweep", "hydra/launcher={value}"),
+    "TEXT": ("backtranslate", "text={text}"),
+    "LICENCE": ("backtranslate", "licence={text}"),
+    "CITATION": ("distill", "citation={text}"),
+    "OUT": ("export", "out={text}"),
+    "PAIR": ("translate", "pair={text}"),
+    "KEEP": ("prune", "keep={value}"),
+    "WATCH": ("status", "watch=true"),
+    "HYP": ("score", "{words}"),
+    "REF": ("score", "{words}"),
+    "TGT": ("score", "--tgt={value}"),
+    "RUNS": ("report", "{words}"),
+    "FORMAT": ("export", "format={value}"),
+    "DEVICES": ("plan", "devices={value}"),
+    "DEVICE": ("plan", "device={value}"),
+    "MP": ("plan", "mp={value}"),
+    "EP": ("plan", "ep={value}"),
+    "ZERO": ("plan", "zero_stage={value}"),
+    "RECOMPUTE": ("plan", "recompute={value}"),
+    "SEARCH": ("plan", "search=true"),
+}
+
+
+def text(value):
+    """A value in double quotes of Hydra, in which `${` would begin an interpolation."""
+    return '"' + value.replace('\\"', '\\\\"').replace('"', '\\"').replace("${", "\\${") + '"'
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Run a target with a program in Python's place, which keeps what it was called with."""
+    program = tmp_path / "bin" / "python"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nprintf '%s\\0' \"$@\" > {tmp_path}/words\n")
+    program.chmod(0o755)
+
+    def run(*words, environment=None):
+        command = ["make", "-s", "-f", str(ROOT / "Makefile"), "-o", ".venv/.ready", f"BIN={program.parent}", *words]
+        (tmp_path / "place").mkdir(exist_ok=True)
+        done = subprocess.run(command, cwd=tmp_path / "place", env=environment, capture_output=True, text=True)
+        called = (tmp_path / "words").read_text().split("\0")[:-1] if (tmp_path / "words").exists() else []
+        return done, called
+
+    return run
+
+
+def test_every_setting_is_tried():
+    assert {*PLACES, "BENCH"} == SETTINGS  # which installs; below
+
+
+@pytest.mark.parametrize("setting", PLACES)
+def test_values_are_text(make, tmp_path, setting):
+    mark = tmp_path / "executed"
+    target, expected = PLACES[setting]
+    for value in (attack.replace("MARK", str(mark)) for attack in ATTACKS):
+        done, called = make(target, f"{setting}={value}")
+        assert done.returncode == 0, done.stderr
+        assert not mark.exists(), value
+        if expected == "{words}":
+            first = called.index({"HYP": "--hyp", "REF": "--ref", "RUNS": "report"}[setting]) + 1
+            assert called[first : first + len(value.split())] == value.split()
+            continue
+        listed = ",".join(value.replace(",", " ").split())
+        assert expected.format(value=value, text=text(value), list=listed) in called
+
+
+def test_values_of_the_environment_are_text(make, tmp_path):
+    mark = tmp_path / "executed"
+    value = f"$(shell touch {mark})"
+    _, called = make("status", environment={"PATH": "/usr/bin:/bin", "NAME": value})
+    assert called[-1] == f"run={text(value)}"
+    assert not mark.exists()
+
+
+def test_hydra_reads_the_text():
+    parser = OverridesParser.create()
+    for value in (*ATTACKS, "two words", "a,b", "[x]", "{a: b}", "no", "null", "1e3", "é"):
+        shown = str(parser.parse_override(f"name={text(value)}").value())
+        assert shown.replace("\\${", "${") == value  # OmegaConf takes that backslash away
+
+
+def test_files_are_no_options_and_patterns_still_match(make, tmp_path):
+    (tmp_path / "place").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "place" / name).touch()
+    _, called = make("score", "HYP=*.txt", "REF=--comet-model=model.ckpt", "TGT=--metric")
+    assert called[3:] == ["--hyp", "a.txt", "b.txt", "--ref", "./--comet-model=model.ckpt", "--tgt=--metric"]
+
+
+@pytest.mark.parametrize("setting", sorted(SETTINGS))
+def test_a_line_break_is_an_error(make, tmp_path, setting):
+    done, called = make("help", f"{setting}=x\ntouch {tmp_path}/executed")
+    assert done.returncode == 2
+    assert f"{setting} must be one line" in done.stderr
+    assert not called
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_benchmark_is_a_word(tmp_path):
+    command = ["make", "-n", "-o", ".venv/.ready", "bench", f"BENCH=moe; touch {tmp_path}/executed"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert f"bench/setup.sh 'moe; touch {tmp_path}/executed'\n" in shown
+
+
+def test_a_real_command_names_the_value(tmp_path):
+    mark = tmp_path / "executed"
+    value = f"x'\"; touch {mark}; $(touch {mark}) `touch {mark}` ${{HOME}}"
+    settings = [f"BIN={Path(sys.executable).parent}", f"NAME={value}"]
+    command = ["make", "-s", "-o", ".venv/.ready", "status", *settings]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert value in done.stderr
+    assert not mark.exists()
