@@ -6,12 +6,14 @@ their shapes follow the data where nothing is dropped.
 
 import os
 import shutil
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from pipeline.model import fused_attention
 from pipeline.model.transformer import Layer, Transformer
+from pipeline.private import private_directory
 
 VARIANTS = 64  # of one piece of code: sides, shapes of batches, training and evaluation, kinds of layers
 
@@ -20,7 +22,8 @@ def compile_layers(model: Transformer) -> None:
     """Compile attention and dense feed-forward networks, at their first call, once for each shape of a batch.
 
     Layers of a side share their code. Draws are eager's (`fallback_random`), so that dropout drops the same; results
-    agree up to the rounding of fused operations. Raises ValueError where there is no C++ compiler.
+    agree up to the rounding of fused operations. Raises ValueError where there is no C++ compiler, or where somebody
+    else owns the directory in which torch keeps compiled code.
     """
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
@@ -28,6 +31,10 @@ def compile_layers(model: Transformer) -> None:
             f"runtime.compile=true needs a C++ compiler and {compiler} is not found: install g++, name another one in "
             "the environment variable CXX, or set runtime.compile=false"
         )
+    from torch._inductor.runtime.cache_dir_utils import cache_dir, default_cache_dir
+
+    if cache_dir() == default_cache_dir():  # below /tmp, by a name that anybody may be the first to use
+        private_directory(Path(cache_dir()), "TORCHINDUCTOR_CACHE_DIR")
     torch._dynamo.config.recompile_limit = VARIANTS
     eager: Any = torch.compiler.disable(fused_attention.attend_on_cpu)  # type: ignore[no-untyped-call]
     fused_attention.attend_on_cpu = eager

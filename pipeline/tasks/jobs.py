@@ -102,6 +102,8 @@ class _Jobs:
             self.cluster = Slurm(self._name, title)
             self._forget_earlier()
             (folder / NAME).write_text(self._name, encoding="utf-8")
+        for path in folder.glob("*.pkl"):  # a result is a pickle, and so a program: none is read that was here before
+            path.unlink()
 
     def submit(self, calls: Mapping[int, bytes]) -> None:
         """Raises TaskFailed when the cluster refuses."""

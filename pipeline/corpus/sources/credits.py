@@ -34,5 +34,5 @@ def credit(entry: FileEntry, manifest: Manifest, files: Path, cache: Path) -> Cr
     elif entry.format == "mtdata" and not citation:
         from pipeline.corpus.sources.mtdata_index import find_recipe
 
-        citation = find_recipe(entry, cache).citation
+        citation = find_recipe(entry).citation
     return Credit(licence=licence, citation=citation, commit=commit)

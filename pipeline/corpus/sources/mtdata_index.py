@@ -17,6 +17,7 @@ from pipeline.corpus.sources.codes import from_iso639_3, own_code
 from pipeline.corpus.sources.download import Patience
 from pipeline.corpus.sources.locate import local_path
 from pipeline.corpus.tables import BATCH_ROWS, Table
+from pipeline.private import private_directory
 
 _BATCH_CHARS = 8 << 20  # of text; 4 bytes a character at most
 
@@ -33,7 +34,7 @@ class Recipe:
     citation: str
 
 
-def find_recipe(entry: FileEntry, cache: Path) -> Recipe:
+def find_recipe(entry: FileEntry) -> Recipe:
     """The index' record of an entry's data set, with its languages in the order that is asked for or the other one.
 
     Raises ValueError if the package is not installed, or the index has no such data set of two languages.
@@ -43,7 +44,7 @@ def find_recipe(entry: FileEntry, cache: Path) -> Recipe:
             f"files: {entry.label}: format mtdata takes a dataset and no path; name one, as "
             "Statmt-news_commentary-16-deu-eng"
         )
-    index, model = _index(cache), importlib.import_module("mtdata.entry")
+    index, model = _index(), importlib.import_module("mtdata.entry")
     *name, first, second = entry.dataset.split("-") if entry.dataset.count("-") == 4 else ("", "", "")
     for languages in ((first, second), (second, first)):
         try:
@@ -75,15 +76,20 @@ def open_mtdata(
     index knows as noise are left out, such as those with an empty side.
     Raises ValueError as `find_recipe` and `local_path` do, and for files that cannot be parsed.
     """
-    recipe = find_recipe(entry, cache)
+    recipe = find_recipe(entry)
     codes = _codes(entry, recipe, renames)
     paths = _paths(recipe, files, cache, patience)
     return Table(columns=codes, batches=_batches(recipe, paths, codes))
 
 
-def _index(cache: Path) -> Any:
-    """The index, which the package makes at its first use, in half a minute, and keeps below `cache`."""
-    os.environ.setdefault("MTDATA", str(cache / "mtdata"))
+def _index() -> Any:
+    """The index, which the package makes at its first use, in half a minute, and keeps as a pickle.
+
+    A pickle can run any program. So it is not below the artifacts, which somebody else may have made.
+    """
+    if "MTDATA" not in os.environ:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        os.environ["MTDATA"] = str(private_directory(caches / "babelshard", "XDG_CACHE_HOME or MTDATA") / "mtdata")
     disabled = logging.root.manager.disable
     logging.disable(logging.INFO)  # it lists all of the index
     try:

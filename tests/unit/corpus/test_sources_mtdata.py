@@ -23,7 +23,8 @@ def entry(dataset: str, **fields: object) -> FileEntry:
 
 
 @pytest.mark.skipif(INSTALLED, reason="shows what happens without mtdata")
-def test_the_package_is_optional(tmp_path: Path) -> None:
+def test_the_package_is_optional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MTDATA", str(tmp_path))
     with pytest.raises(ValueError, match=r"needs the package mtdata, .*install it, as .*pip install 'mtdata=="):
         open_mtdata(entry("Statmt-news_commentary-16-deu-eng"), tmp_path, tmp_path / "cache", {})
 
@@ -80,7 +81,7 @@ class TestIndex:
         rows = [row for batch in table.batches for row in batch.to_pylist()]
         assert rows == [{"de": "Guten Tag", "en": "Good day"}, {"de": "Auf Wiedersehen", "en": "Good bye"}]
         assert len(index.requests) == 2
-        assert "Ye2018WordEmbeddings" in find_recipe(made, tmp_path / "cache").citation
+        assert "Ye2018WordEmbeddings" in find_recipe(made).citation
 
     def test_archives_and_codes(self, tmp_path: Path, index: Site) -> None:
         for fields, codes in (
@@ -109,6 +110,6 @@ class TestIndex:
                 open_mtdata(entry(dataset), tmp_path, tmp_path / "cache", {})
 
     def test_a_real_record(self, tmp_path: Path, index: Site) -> None:
-        recipe = find_recipe(entry("Statmt-news_commentary-16-eng-deu"), tmp_path / "cache")
+        recipe = find_recipe(entry("Statmt-news_commentary-16-eng-deu"))
         assert recipe.languages == ("deu", "eng")
         assert "@inproceedings{kocmi-etal-2023-findings" in recipe.citation

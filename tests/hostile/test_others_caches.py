@@ -1,0 +1,142 @@
+"""Programs that lie where others may have put them are not run: in received artifacts, in shared directories."""
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.model import compilation
+from pipeline.private import private_directory
+from pipeline.tasks import JobConfig
+from pipeline.tasks.jobs import _Jobs
+from tests.conftest import ROOT
+
+# In place of the package, whose index is such a pickle: read where it is, else made.
+INDEX = """
+import os, pickle
+from pathlib import Path
+file = Path(os.environ["MTDATA"]) / "mtdata.index.0.5.1.pkl"
+if not file.exists():
+    file.write_bytes(pickle.dumps({}))
+INDEX = pickle.loads(file.read_bytes())
+"""
+ENTRY = """
+class DatasetId:
+    @staticmethod
+    def parse(name):
+        raise ValueError("the index was read")
+"""
+PROGRAM = """
+import sys
+from pathlib import Path
+from pipeline.corpus.manifest import FileEntry
+from pipeline.corpus.sources.mtdata_index import open_mtdata
+entry = FileEntry(split="train", format="mtdata", dataset="Own-lines-1-deu-eng")
+try:
+    open_mtdata(entry, Path("corpora"), Path(sys.argv[1]), {})
+except ValueError as error:
+    print(error)
+"""
+
+
+class Program:
+    """What runs a command when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch {self.mark}",)
+
+
+def ask_mtdata(tmp_path: Path, **environment: str) -> str:
+    """What a command says that reads the index, with artifacts that somebody else has made."""
+    mark, downloads = tmp_path / "executed", tmp_path / "artifacts" / "downloads"
+    (downloads / "mtdata").mkdir(parents=True)
+    (downloads / "mtdata" / "mtdata.index.0.5.1.pkl").write_bytes(pickle.dumps(Program(mark)))
+    package = tmp_path / "packages" / "mtdata"
+    package.mkdir(parents=True)
+    for name, text in (("__init__", ""), ("index", INDEX), ("entry", ENTRY)):
+        (package / f"{name}.py").write_text(text)
+    surroundings = {name: value for name, value in os.environ.items() if name not in ("MTDATA", "XDG_CACHE_HOME")}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(downloads)],
+        env={**surroundings, "PYTHONPATH": f"{package.parent}:{ROOT}", "HOME": str(tmp_path / "home"), **environment},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not mark.exists()
+    return done.stdout
+
+
+@pytest.mark.parametrize("setting", ["HOME", "XDG_CACHE_HOME", "MTDATA"])
+def test_an_index_in_received_artifacts_is_not_read(tmp_path: Path, setting: str) -> None:
+    chosen = {} if setting == "HOME" else {setting: str(tmp_path / "chosen")}
+    assert "the index was read" in ask_mtdata(tmp_path, **chosen)
+    below = {"HOME": "home/.cache/babelshard/mtdata", "XDG_CACHE_HOME": "chosen/babelshard/mtdata", "MTDATA": "chosen"}
+    assert (tmp_path / below[setting] / "mtdata.index.0.5.1.pkl").is_file()
+
+
+def test_an_index_in_a_directory_that_everybody_may_write_to_is_not_read(tmp_path: Path) -> None:
+    theirs = tmp_path / "home" / ".cache" / "babelshard"
+    (theirs / "mtdata").mkdir(parents=True)
+    (theirs / "mtdata" / "mtdata.index.0.5.1.pkl").write_bytes(pickle.dumps(Program(tmp_path / "executed")))
+    theirs.chmod(0o777)
+    assert "babelshard must be a directory of your own to which not everybody may write" in ask_mtdata(tmp_path)
+
+
+def test_a_private_directory_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = private_directory(tmp_path / "a" / "mine", "PLACE")
+    assert mine.stat().st_mode & 0o777 == 0o700
+    assert private_directory(mine, "PLACE") == mine
+    (tmp_path / "link").symlink_to(mine)
+    with pytest.raises(ValueError, match=r"link must be a directory of your own .* or set PLACE to another directory"):
+        private_directory(tmp_path / "link", "PLACE")
+    monkeypatch.setattr(os, "geteuid", lambda: mine.stat().st_uid + 1)
+    with pytest.raises(ValueError, match="mine must be a directory of your own"):
+        private_directory(mine, "PLACE")
+
+
+def test_compiled_code_of_somebody_else_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch keeps it below /tmp, in a directory whose name everybody knows."""
+    from torch._inductor.runtime import cache_dir_utils
+
+    theirs = tmp_path / "torchinductor_me"
+    theirs.mkdir()
+    theirs.chmod(0o777)
+    monkeypatch.setattr(cache_dir_utils, "default_cache_dir", lambda: str(theirs))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # which torch sets; afterwards it is again what it was
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    monkeypatch.setenv("CXX", "sh")  # some program that is there
+    with pytest.raises(ValueError, match=r"torchinductor_me must be .* or set TORCHINDUCTOR_CACHE_DIR to another"):
+        compilation.compile_layers(None)  # type: ignore[arg-type]
+
+
+def test_results_of_jobs_that_were_received_are_not_read(tmp_path: Path) -> None:
+    """submitit's are pickles, under names that follow from the numbers of the queue."""
+    pytest.importorskip("submitit")
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    (jobs / "4711_0_result.pkl").write_bytes(pickle.dumps(("success", Program(tmp_path / "executed"))))
+    (jobs / "4711_0_log.err").touch()
+    _Jobs(JobConfig(cluster="local"), jobs, "clean")
+    assert [path.name for path in jobs.iterdir()] == ["4711_0_log.err"]
+
+
+def test_pickles_come_from_own_processes_alone() -> None:
+    """What is received as a file (checkpoints, vocabularies, arrays, manifests) is data: no module that reads files can
+    unpickle."""
+    sources = [*(ROOT / "pipeline").rglob("*.py"), *(ROOT / "eval").rglob("*.py")]
+    text = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in sources}
+    imports = re.compile(r"^\s*(import|from) (pickle|shelve|marshal)", re.MULTILINE)
+    unpickling = {name for name, code in text.items() if imports.search(code)}
+    # a call and its result, over a pipe or a job's folder
+    assert unpickling == {"pipeline/tasks/__init__.py", "pipeline/tasks/call.py", "pipeline/decode/workers.py"}
+    for name, code in text.items():
+        assert not re.search(r"torch\.load\(|allow_pickle=True|yaml\.load\(|unsafe_load", code), name
