@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 REMOTE = "pipeline.parallel.remote"
 ATTEMPT = "attempt"  # beside the job file: the word of this attempt, which every process must find there
+KEY = "key"  # beside the job file, for this user alone: what names in the store of this attempt begin with
+HOST = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9][A-Za-z0-9_.-]*")  # nothing to a shell, no option of ssh
 LATE = 10.0  # seconds after the launcher's end in which the last states appear on the shared file system
 
 
@@ -62,17 +64,29 @@ def launch_on_hosts(module: str, job: dict[str, Any], *, directory: Path, runtim
             launcher.wait(timeout=GRACE)  # it looks at its processes only now and then
     finally:
         end([launcher])
+        (directory / KEY).unlink(missing_ok=True)
         if runtime.launcher == "hostfile":  # which does not wait for those it stops, as srun does
             states.wait(GRACE)
 
 
 def prepare(module: str, job: dict[str, Any], *, directory: Path, runtime: RuntimeConfig) -> tuple[list[str], "States"]:
-    """Write what the hosts read; the launcher's whole command, and what will be known of its processes."""
+    """Write what the hosts read; the launcher's whole command, and what will be known of its processes.
+
+    Raises ValueError as `launcher_command`."""
+    launcher = launcher_command(runtime)
     job_file = write_job(job, directory)
     attempt = secrets.token_hex(8)
     (directory / ATTEMPT).write_text(attempt, encoding="utf-8")
-    command = [*launcher_command(runtime), REMOTE, module, str(job_file.resolve()), attempt]
+    write_key(directory / KEY)
+    command = [*launcher, REMOTE, module, str(job_file.resolve()), attempt]
     return command, States(directory, attempt, runtime.processes)
+
+
+def write_key(path: Path) -> None:
+    """A new key in a file that only this user may read: on a command line, all users of the hosts would see it."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_text(secrets.token_hex(16), encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -118,7 +132,7 @@ class States:
 
 
 def launcher_command(runtime: RuntimeConfig) -> list[str]:
-    """All that comes before the module that each process runs."""
+    """All that comes before the module that each process runs. Raises ValueError as `read_hostfile`."""
     if runtime.launcher == "slurm":
         nodes = int(os.environ["SLURM_JOB_NUM_NODES"])
         return [
@@ -130,6 +144,7 @@ def launcher_command(runtime: RuntimeConfig) -> list[str]:
             "--kill-on-bad-exit=1",
             *(sys.executable, "-m"),
         ]
+    read_hostfile(Path(runtime.hostfile))  # which DeepSpeed hands to ssh as it is
     return [
         *(sys.executable, "-m", "deepspeed.launcher.runner"),
         f"--hostfile={Path(runtime.hostfile).resolve()}",
@@ -181,7 +196,7 @@ def check_launcher(runtime: RuntimeConfig) -> None:
 
 
 def read_hostfile(path: Path) -> dict[str, int]:
-    """Number of processes of each host, from lines `name slots=N`."""
+    """Number of processes of each host, from lines `name slots=N`. Raises ValueError for any other line."""
     if not path.is_file():
         raise ValueError(f"runtime.hostfile={path} does not exist; write a line `name slots=N` into it for each host")
     hosts: dict[str, int] = {}
@@ -191,6 +206,11 @@ def read_hostfile(path: Path) -> dict[str, int]:
         match = re.match(r"(\S+)\s+slots=(\d+)\s*$", line.strip())
         if match is None or match[1] in hosts:
             raise ValueError(f"{path}:{number}: {line.strip()!r} is not `name slots=N`, or repeats a name")
+        if HOST.fullmatch(match[1]) is None:
+            raise ValueError(
+                f"{path}:{number}: {match[1]!r} is not the name of a host: write letters, digits, dots, hyphens and "
+                "underscores, and user@ before them if need be; options of ssh belong in ~/.ssh/config"
+            )
         hosts[match[1]] = int(match[2])
     return hosts
 

@@ -1,5 +1,6 @@
 """Configuration of where and on how much a run executes; none of it may change a result, so it is in no stage key."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -71,6 +72,8 @@ class RuntimeConfig:
             raise ValueError(
                 "runtime.launcher=hostfile needs runtime.hostfile, a file with a line `name slots=N` a host"
             )
+        if self.master_address and not re.fullmatch(r"[0-9A-Za-z:][0-9A-Za-z._:-]*", self.master_address):
+            raise ValueError(f"runtime.master_address={self.master_address!r} is not the name or address of a host")
         if not 1 <= self.master_port <= 65535:
             raise ValueError(f"runtime.master_port={self.master_port} must lie in [1, 65535]")
         if self.device not in ("auto", "cpu", "cuda"):

@@ -4,6 +4,7 @@
 It stays beside the process that it starts, hands SIGTERM on to it, and leaves how it ended in `rank-N.state`.
 """
 
+import ipaddress
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from pipeline.parallel.cluster import ATTEMPT
+from pipeline.parallel.cluster import ATTEMPT, KEY
 from pipeline.parallel.launch import common_environment
 
 # Where each launcher says: rank, world size, local rank, local world size.
@@ -42,9 +43,10 @@ def main(module: str, job_file: Path, attempt: str) -> int:
     state = State(job_file.parent, int(place["RANK"]), attempt)
     state.write(None)
     try:
-        environment = {**os.environ, **place, **common_environment(runtime["threads"]), **interface(place)}
+        store = {"BABELSHARD_STORE_KEY": job_file.with_name(KEY).read_text(encoding="utf-8")}
+        environment = {**os.environ, **place, **common_environment(runtime["threads"]), **interface(place), **store}
         code = run([sys.executable, "-m", module, str(job_file)], environment, state)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         state.report(str(error))
         code = 1
     state.write(code)
@@ -107,10 +109,10 @@ def run(command: list[str], environment: dict[str, str], state: State) -> int:
 
 
 def interface(place: dict[str, str]) -> dict[str, str]:
-    """gloo's network interface: the one by which this host reaches the first. Raises ValueError on a loopback address
-    that other hosts cannot reach."""
-    if "GLOO_SOCKET_IFNAME" in os.environ:
-        return {}
+    """gloo's network interface: the one by which this host reaches the first, unless the user has chosen one.
+
+    Raises ValueError on a name that does not resolve, or a loopback address that other hosts cannot reach.
+    """
     master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(master, port, type=socket.SOCK_DGRAM)[0]
@@ -122,12 +124,14 @@ def interface(place: dict[str, str]) -> dict[str, str]:
     with socket.socket(family, kind, protocol) as probe:
         probe.connect(address)  # of a datagram socket: nothing is sent
         mine = probe.getsockname()[0]
-    name = next(n for n, addresses in psutil.net_if_addrs().items() if mine in (a.address for a in addresses))
-    if name == "lo" and place["WORLD_SIZE"] != place["LOCAL_WORLD_SIZE"]:
+    if ipaddress.ip_address(mine).is_loopback and place["WORLD_SIZE"] != place["LOCAL_WORLD_SIZE"]:
         raise ValueError(
             f"{master} is a loopback address on {socket.gethostname()}, where other hosts cannot reach it; set "
             "runtime.master_address to this host's address on the network that the hosts share"
         )
+    if "GLOO_SOCKET_IFNAME" in os.environ:
+        return {}
+    name = next(n for n, addresses in psutil.net_if_addrs().items() if mine in (a.address for a in addresses))
     return {"GLOO_SOCKET_IFNAME": name}
 
 

@@ -55,17 +55,23 @@ def _address(init_method: str) -> str:
 
 
 def _connect(address: str, *, rank: int, size: int, timeout: int) -> Store:
-    """Process 0 serves the store, unless torchrun does."""
+    """The store of this attempt, which process 0 serves, unless torchrun does.
+
+    Names in it begin with a key that the launcher tells the job's processes alone. Raises ValueError as `_listen`, and
+    TimeoutError.
+    """
     host, _, port = address.rpartition(":")
-    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    host = host.strip("[]")
+    serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
         store = TCPStore(
-            host.strip("[]"),
+            host,
             int(port),
-            is_master=rank == 0 and not agent,
+            is_master=serves,
             timeout=timedelta(seconds=timeout),
             wait_for_workers=False,
             multi_tenant=True,
+            master_listen_fd=_listen(host, int(port)) if serves else None,
         )
     except dist.DistNetworkError as error:
         reason = str(error).splitlines()[0]
@@ -73,7 +79,23 @@ def _connect(address: str, *, rank: int, size: int, timeout: int) -> Store:
             f"process {rank} of {size} did not reach the store of its job, which process 0 serves at {address}, within "
             f"{timeout} s: {reason}"
         ) from error
-    return PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    key = os.environ.get("BABELSHARD_STORE_KEY", "")
+    return PrefixStore(f"{key}attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+
+
+def _listen(host: str, port: int) -> int:
+    """Listen at this address alone, where PyTorch would listen at all that the host has; the socket's file descriptor.
+
+    Raises ValueError if the address is not this host's, or the port is taken.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address, family=family).detach()
+    except OSError as error:
+        raise ValueError(
+            f"process 0 cannot listen at {host}:{port} on {socket.gethostname()} ({error}); set runtime.master_address "
+            "to this host's address on the network that the hosts share, or runtime.master_port to a free port"
+        ) from error
 
 
 def _call_roll(store: Store, *, rank: int, size: int, timeout: int) -> list[str]:

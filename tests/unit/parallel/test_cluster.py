@@ -5,7 +5,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -35,18 +34,20 @@ def test_srun_starts_as_many_on_each_node(monkeypatch):
     assert place == {"MASTER_ADDR": "node-a", "MASTER_PORT": "1234"}
 
 
-def test_deepspeeds_launcher_gets_the_hostfile():
-    launcher = [sys.executable, "-m", "deepspeed.launcher.runner", f"--hostfile={Path.cwd() / 'hostfile'}"]
+def test_deepspeeds_launcher_gets_the_hostfile(tmp_path):
+    (tmp_path / "hostfile").write_text("node-a slots=16\n")
+    launcher = [sys.executable, "-m", "deepspeed.launcher.runner", f"--hostfile={tmp_path / 'hostfile'}"]
+    hostfile = f"runtime.hostfile={tmp_path / 'hostfile'}"
     rest = ["--force_multi", "--no_local_rank", "--quiet", "--module"]
-    assert launcher_command(runtime("runtime=hostfile")) == [*launcher, "--master_port=29500", *rest]
-    addressed = runtime("runtime=hostfile", "runtime.master_address=node-a", "runtime.master_port=1234")
+    assert launcher_command(runtime("runtime=hostfile", hostfile)) == [*launcher, "--master_port=29500", *rest]
+    addressed = runtime("runtime=hostfile", hostfile, "runtime.master_address=node-a", "runtime.master_port=1234")
     assert launcher_command(addressed) == [*launcher, "--master_addr=node-a", "--master_port=1234", *rest]
 
 
 def test_a_hostfile_is_read_and_its_mistakes_are_named(tmp_path):
     file = tmp_path / "hostfile"
-    file.write_text("# two\nnode-a slots=8\n\n  node-b   slots=4\n")
-    assert read_hostfile(file) == {"node-a": 8, "node-b": 4}
+    file.write_text("# two\nnode-a slots=8\n\n  me@10.0.0.2   slots=4\n")
+    assert read_hostfile(file) == {"node-a": 8, "me@10.0.0.2": 4}
     for wrong in ("node-a slots=8\nnode-a slots=1\n", "node-a slots=8\nnode-b\n"):
         file.write_text(wrong)
         with pytest.raises(ValueError, match=r"hostfile:2: .* is not `name slots=N`, or repeats a name"):
@@ -103,7 +104,10 @@ def test_gloo_takes_the_interface_that_leads_to_the_first_host(monkeypatch):
     with pytest.raises(ValueError, match=r"cannot resolve no-such-host.invalid"):
         remote.interface(place())
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "mine")
-    assert remote.interface(place()) == {}
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    assert remote.interface(place(LOCAL_WORLD_SIZE="2")) == {}
+    with pytest.raises(ValueError, match=r"127.0.0.1 is a loopback address"):
+        remote.interface(place())
 
 
 def test_a_directory_that_is_not_shared_is_an_error(tmp_path):
