@@ -1,5 +1,6 @@
 """Small real artifacts that several suites train on."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from hypothesis import HealthCheck, settings
 from tests.rotation import parse_part, part_of
 
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy machine")
+settings.register_profile("long", settings.get_profile("busy machine"), max_examples=5_000)  # SECURITY.md
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "busy machine"))
 
 ROOT = Path(__file__).resolve().parent.parent
 TOGETHER = ("tests/system/", "tests/parallel/")  # what one test of these trains, others use

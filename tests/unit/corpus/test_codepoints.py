@@ -44,7 +44,7 @@ def test_real_texts_of_fourteen_languages(sample: Path) -> None:
     check([*ODD, *sample_texts(sample / "dev.tsv")])
 
 
-@settings(max_examples=150)
+@settings(max_examples=settings.default.max_examples * 3 // 2)
 @given(texts)
 def test_any_texts(given_texts: list[str]) -> None:
     got = Texts.normalized(pa.array(given_texts, pa.string()))

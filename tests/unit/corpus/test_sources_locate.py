@@ -250,7 +250,7 @@ def test_what_names_files_imports_no_model(tmp_path: Path) -> None:
     assert not set(done.stdout.split()) & {"torch", "datasets", "sentencepiece", "mtdata"}
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(kind=st.sampled_from(["tar", "tar.gz", "zip"]), at=st.floats(0, 1), byte=st.integers(0, 255), cut=st.booleans())
 def test_fuzz_of_archives(tmp_path: Path, kind: str, at: float, byte: int, cut: bool) -> None:
     """One byte changed, or the end missing: the right content, or an error that names the archive; never another."""

@@ -71,7 +71,7 @@ def test_real_lines_come_back_and_nothing_is_unknown(
 
 @given(st.text().map(normalize_text).filter(lambda text: "▁" not in text))
 @example("ＡＢＣ①ﬁ")
-@settings(max_examples=200)
+@settings(max_examples=settings.default.max_examples * 2)
 def test_any_normalised_target_comes_back(separate: Path, text: str) -> None:
     """U+2581 is SentencePiece's own sign of a space, and comes back as one."""
     vocabulary = Vocabulary.load(separate)

@@ -85,7 +85,7 @@ def test_any_two_files_give_rows_or_name_one(source: bytes, target: bytes) -> No
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
-@settings(max_examples=30)
+@settings(max_examples=settings.default.max_examples * 3 // 10)
 @given(data=st.data())
 def test_damaged_compression_gives_rows_or_names_the_file(suffix: str, data: st.DataObject) -> None:
     content = bytearray(COMPRESSIONS[suffix](FORMATS["tsv"](data.draw(_ROWS))))
@@ -98,7 +98,7 @@ def test_damaged_compression_gives_rows_or_names_the_file(suffix: str, data: st.
 
 
 @pytest.mark.parametrize("format_", [*FORMATS, "aligned"])
-@settings(max_examples=40)
+@settings(max_examples=settings.default.max_examples * 4 // 10)
 @given(rows=_ROWS, suffix=st.sampled_from(sorted(COMPRESSIONS)))
 def test_written_rows_are_read_back(format_: str, rows: list[tuple[str, str]], suffix: str) -> None:
     suffix = "" if format_ == "parquet" else suffix  # it is compressed inside
