@@ -20,6 +20,7 @@ from filelock import FileLock
 _RATIO = 200  # most bytes of content to a byte of archive; text packed by xz has less than 30
 _SMALL = 256 << 20  # content that is never too much
 _CHUNK = 1 << 20
+_HEADERS = 16 << 10  # most bytes that stand before a member of a tar; paths end at 4096
 _FAULTS = (
     EOFError,
     OSError,
@@ -64,18 +65,14 @@ class _Member:
 
 
 def _extract(archive: Path, targets: dict[str, Path]) -> None:
-    limit, size = max(_SMALL, _RATIO * archive.stat().st_size), 0
+    size = 0
     names: list[str] = []
     for member in _members(archive):
         path = PurePosixPath(member.name.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts:
             raise ValueError(f"{archive}: member {member.name!r} leaves the directory; do not trust this archive")
         size += member.size
-        if size > limit:
-            raise ValueError(
-                f"{archive}: {archive.stat().st_size:,} bytes that unpack to more than {limit:,}, up to member "
-                f"{member.name!r}; this is no text: do not trust this archive, or unpack it by hand"
-            )
+        _check_size(archive, size, f"up to member {member.name!r}")
         name = _plain(member.name)
         if not member.directory:
             names.append(name)
@@ -92,6 +89,20 @@ def _extract(archive: Path, targets: dict[str, Path]) -> None:
             )
     for target in targets.values():  # only now: the checksum of a compressed tar is at its end
         _partial(target).replace(target)
+
+
+def _limit(archive: Path) -> int:
+    """Most bytes that an archive may unpack to."""
+    return max(_SMALL, _RATIO * archive.stat().st_size)
+
+
+def _check_size(archive: Path, size: int, where: str) -> None:
+    """Raises ValueError if an archive unpacks to so many bytes that it means harm. where: how far it was read."""
+    if size > (limit := _limit(archive)):
+        raise ValueError(
+            f"{archive}: {archive.stat().st_size:,} bytes that unpack to more than {limit:,}, {where}; this is no "
+            "text: do not trust this archive, or unpack it by hand"
+        )
 
 
 def _partial(target: Path) -> Path:
@@ -140,12 +151,36 @@ def _zip_members(archive: Path) -> Iterator[_Member]:
             )
 
 
+class _Unpacked:
+    """Bytes of a tar, all of which are counted: of headers too, and of members that nobody asked for.
+
+    until: position up to which they may be read now.
+    """
+
+    def __init__(self, archive: Path, stream: IO[bytes]) -> None:
+        self._archive, self._stream, self._position = archive, stream, 0
+        self.until = _HEADERS
+
+    def read(self, size: int) -> bytes:
+        chunk = self._stream.read(size)
+        self._position += len(chunk)
+        _check_size(self._archive, self._position, "with headers and all members")
+        if self._position > self.until + tarfile.RECORDSIZE:  # tarfile reads so much at once
+            raise ValueError(
+                f"{self._archive}: more than {_HEADERS:,} bytes of headers before a member, where a name and a few "
+                "attributes stand; do not trust this archive, or unpack it by hand"
+            )
+        return chunk
+
+
 def _tar_members(archive: Path) -> Iterator[_Member]:
     """Members of a tar, read once from its start to its end."""
     with ExitStack() as stack:
-        plain = stack.enter_context(_decompressed(archive))
-        file = stack.enter_context(tarfile.open(fileobj=plain, mode="r|"))
-        for info in file:
+        unpacked = _Unpacked(archive, stack.enter_context(_decompressed(archive)))
+        file = stack.enter_context(tarfile.open(fileobj=cast(IO[bytes], unpacked), mode="r|"))
+        while (info := file.next()) is not None:
+            file.members.clear()  # type: ignore[attr-defined]  # or it keeps them all
+            unpacked.until = file.offset + _HEADERS  # where those of the next member begin
             yield _Member(
                 name=info.name,
                 size=info.size if info.isreg() else 0,
@@ -153,9 +188,9 @@ def _tar_members(archive: Path) -> Iterator[_Member]:
                 directory=info.isdir(),
                 open=lambda info=info: _content(file, info),  # type: ignore[misc]
             )
-        padding = 0  # after the last member, then the checksum, which is compared when it is read
-        while padding < _SMALL and (chunk := plain.read(_CHUNK)):
-            padding += len(chunk)
+        unpacked.until = _limit(archive)
+        while unpacked.read(_CHUNK):
+            pass  # padding, then the checksum, which is compared when it is read
 
 
 def _content(file: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
