@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
-
 from pipeline.corpus.fetched import DOCUMENT
 from pipeline.corpus.formats import NEEDS, check_entry
 from pipeline.corpus.languages import LangPair, normalize_code, split_pair
+from pipeline.corpus.yaml_text import load_yaml
 
 SPLITS = ("train", "dev", "test")
 MANIFEST = "manifest.yaml"
@@ -68,7 +67,7 @@ class FileEntry:
             nearest = difflib.get_close_matches(self.split, SPLITS, n=1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
             raise ValueError(f"{where}: split {self.split!r} is none of {', '.join(SPLITS)}{hint}")
-        for path in (*self.paths, *([self.archive] if self.archive else [])):
+        for path in (*self.paths, self.archive, self.dataset):
             _check_path(where, path)
         if self.sha256 and len(self.sha256) != len(self.paths):
             raise ValueError(f"{where}: {len(self.sha256)} sha256 for {len(self.paths)} files; give a list of one each")
@@ -124,11 +123,11 @@ def read_manifest(directory: Path, path: Path | None = None, *, setting: str = "
         return manifest
     path = path or directory / MANIFEST
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = load_yaml(path.read_text(encoding="utf-8"))
         return _manifest_from(content)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); correct its path or its permissions") from error
-    except (ValueError, yaml.YAMLError) as error:
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 

@@ -8,9 +8,12 @@ from typing import Any
 
 import yaml
 
+from pipeline.corpus.yaml_text import load_yaml
+
 CARD = "README.md"
-_FRONT = re.compile(r"\A\ufeff?---\s*\n(.*?\n)---\s*(\n|\Z)", re.DOTALL)
-_BIBTEX = re.compile(r"^@\w+\s*\{.*?^\s*\}\s*$", re.DOTALL | re.MULTILINE)
+_READ_CHARS = 256 << 10  # of a card; what comes after them is not read
+_BIBTEX = re.compile(r"@\w+\s*\{")
+_NOTHING = ("", "~", "null", "Null", "NULL")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,29 +26,53 @@ class Card:
 
 
 def read_card(directory: Path) -> Card:
-    """Card in a copy of a data set, empty where there is none. Raises ValueError if its header is no YAML."""
+    """Card in a copy of a data set, empty where there is none; of a long one its beginning.
+
+    Raises ValueError if its header is no YAML, or does not end in what is read.
+    """
     path = directory / CARD
     if not path.is_file():
         return Card()
-    text = path.read_text(encoding="utf-8", errors="replace")
-    front = _FRONT.match(text)
+    with path.open(encoding="utf-8", errors="replace") as file:
+        text = file.read(_READ_CHARS)
     try:
-        header = yaml.safe_load(front[1]) if front else {}
-    except yaml.YAMLError as error:
+        header = load_yaml(_header(text), yaml.BaseLoader)
+    except ValueError as error:
         raise ValueError(f"{path}: its header is no YAML ({error}); correct it, or take it out") from error
     if not isinstance(header, dict):
         header = {}
-    return Card(
-        licence=_licence(header),
-        citation="\n\n".join(entry.strip() for entry in _BIBTEX.findall(text)),
-        configs=_configs(header.get("configs")),
-    )
+    return Card(licence=_licence(header), citation="\n\n".join(_entries(text)), configs=_configs(header.get("configs")))
+
+
+def _header(text: str) -> str:
+    """What stands between the first line and the next of the same three hyphens; empty where there is none."""
+    first, *lines = text.removeprefix("\ufeff").split("\n")
+    if first.rstrip() != "---":
+        return ""
+    for number, line in enumerate(lines):
+        if line.rstrip() == "---":
+            return "\n".join(lines[:number])
+    if len(text) == _READ_CHARS:
+        raise ValueError(f"it does not end in the first {_READ_CHARS} characters")
+    return ""
+
+
+def _entries(text: str) -> list[str]:
+    """BibTeX entries: from a line that opens one to the first line that is a closing brace alone."""
+    entries: list[str] = []
+    opened: list[str] = []
+    for line in text.split("\n"):
+        if opened or _BIBTEX.match(line):
+            opened.append(line)
+            if line.strip() == "}":
+                entries.append("\n".join(opened).strip())
+                opened = []
+    return entries
 
 
 def _licence(header: Mapping[str, Any]) -> str:
-    names = header.get("license")
-    listed = ", ".join(map(str, names)) if isinstance(names, list) else str(names or "")
-    details = [str(header[key]) for key in ("license_name", "license_link") if header.get(key)]
+    listed = ", ".join(_texts(header.get("license")))
+    details = [text for key in ("license_name", "license_link") for text in _texts(header.get(key))]
     return f"{listed} ({', '.join(details)})" if details else listed
 
 
@@ -53,8 +80,8 @@ def _configs(items: Any) -> dict[str, dict[str, tuple[str, ...]]]:
     configs: dict[str, dict[str, tuple[str, ...]]] = {}
     for item in items if isinstance(items, list) else []:
         if isinstance(item, dict):
-            files = item.get("data_files") or f"{item.get('data_dir') or ''}/*".lstrip("/")
-            configs[str(item.get("config_name", "default"))] = _patterns(files)
+            files = item.get("data_files") or f"{_text(item.get('data_dir'))}/*".lstrip("/")
+            configs[_text(item.get("config_name")) or "default"] = _patterns(files)
     return configs
 
 
@@ -62,9 +89,17 @@ def _patterns(files: Any) -> dict[str, tuple[str, ...]]:
     """Patterns by split, of any of the ways in which a card may list data files."""
     if isinstance(files, dict):
         files = [{"split": split, "path": paths} for split, paths in files.items()]
-    patterns: dict[str, tuple[str, ...]] = {}
+    patterns: dict[str, list[str]] = {}
     for file in files if isinstance(files, list) else [files]:
-        split, paths = (str(file.get("split", "*")), file.get("path")) if isinstance(file, dict) else ("*", file)
-        more = tuple(map(str, paths)) if isinstance(paths, list) else (str(paths),)
-        patterns[split] = patterns.get(split, ()) + more
-    return patterns
+        split, paths = (_text(file.get("split")) or "*", file.get("path")) if isinstance(file, dict) else ("*", file)
+        patterns.setdefault(split, []).extend(_texts(paths))
+    return {split: tuple(names) for split, names in patterns.items()}
+
+
+def _texts(value: Any) -> list[str]:
+    """A text, or the texts of a list; nothing else is taken."""
+    return [text for item in (value if isinstance(value, list) else [value]) if (text := _text(item))]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) and value not in _NOTHING else ""

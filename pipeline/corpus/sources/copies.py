@@ -68,7 +68,7 @@ def wanted_files(entry: FileEntry, card: Card, names: list[str]) -> list[str]:
         patterns = [pattern for split in (part, "*") for pattern in splits.get(split, ())]
         if not patterns:
             raise ValueError(f"{where}: configuration {config} has no part {part!r}; it has {', '.join(splits)}")
-        found = [name for name in data if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+        found = [name for name in data if any(_matches(name, pattern) for pattern in patterns)]
         if not found:
             raise ValueError(
                 f"{where}: {', '.join(patterns)} of its configuration {config} is not there; add the files"
@@ -81,6 +81,10 @@ def wanted_files(entry: FileEntry, card: Card, names: list[str]) -> list[str]:
     if not named and (part != "train" or not data):
         raise ValueError(f"{where}: no name of a file says {part}; it has {', '.join(data[:10]) or 'no data'}")
     return named or data
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatch.fnmatchcase(name, pattern)  # a name may hold brackets
 
 
 def _choose(entry: FileEntry, card: Card, directories: list[str]) -> str:

@@ -55,7 +55,7 @@ def local_path(
         if url.netloc not in ("", "localhost"):
             raise ValueError(f"files: {path} names the host {url.netloc}; write three slashes, as file:///data/de.txt")
         return _existing(Path(url2pathname(url.path)))
-    if not url.netloc or not last:
+    if not url.netloc or last in ("", ".."):
         raise ValueError(f"files: {path} names no file of a server; correct it")
     if (files / last).is_file():
         return files / last
