@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.corpus.characters import COMPOSES, LETTER, SEPARATOR, SPACE, characters, mix
+from pipeline.corpus.characters import COMPOSES, LETTER, MAX_MARKS, SEPARATOR, SPACE, characters, mix, stream_safe
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -34,7 +34,10 @@ class Texts:
 
     @classmethod
     def normalized(cls, array: pa.StringArray) -> "Texts":
-        """Texts in NFC, every run of white space and control characters one space, none at either end."""
+        """Texts in NFC, every run of white space and control characters one space, none at either end.
+
+        Runs of more than 30 marks are broken first, as Unicode's stream-safe text has it (UAX #15).
+        """
         array, codes, offsets = _composed(array)
         spaces = (characters().flags[codes] & SPACE) > 0
         if not spaces.any():
@@ -144,11 +147,16 @@ class Folded:
 def _composed(array: pa.StringArray) -> tuple[pa.StringArray, Codes, Ints]:
     """The texts in NFC; Python normalises those that hold a character on which it may depend."""
     codes, offsets = _decode(array)
-    suspect = np.flatnonzero(_sums((characters().flags[codes] & COMPOSES) > 0, offsets))
+    flagged = (characters().flags[codes] & COMPOSES) > 0
+    suspect = np.flatnonzero(_sums(flagged, offsets))
+    marks = np.flatnonzero(flagged)
+    thirty_after = marks[MAX_MARKS:][marks[MAX_MARKS:] - marks[:-MAX_MARKS] == MAX_MARKS]
+    long = set((np.searchsorted(offsets, thirty_after, side="right") - 1).tolist())  # texts that may hold a long run
     changed = {}
     for index, text in zip(suspect.tolist(), array.take(pa.array(suspect)).to_pylist(), strict=True):
-        if not unicodedata.is_normalized("NFC", text):
-            changed[index] = unicodedata.normalize("NFC", text)
+        composed = unicodedata.normalize("NFC", stream_safe(text) if index in long else text)
+        if composed != text:
+            changed[index] = composed
     if not changed:
         return array, codes, offsets
     mask = np.zeros(len(array), dtype=bool)
@@ -203,7 +211,7 @@ def _recomposed(codes: Codes, offsets: Ints, rows: Ints) -> tuple[Codes, Ints]:
     lengths = np.diff(offsets)
     for row in rows.tolist():
         text = codes[offsets[row] : offsets[row + 1]].tobytes().decode("utf-32-le")
-        composed = np.frombuffer(unicodedata.normalize("NFC", text).encode("utf-32-le"), dtype=np.uint32)
+        composed = np.frombuffer(unicodedata.normalize("NFC", stream_safe(text)).encode("utf-32-le"), dtype=np.uint32)
         parts += [codes[at : offsets[row]], composed]
         at, lengths[row] = offsets[row + 1], len(composed)
     return np.concatenate((*parts, codes[at:])), np.append(0, np.cumsum(lengths))
