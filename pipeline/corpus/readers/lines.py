@@ -45,8 +45,8 @@ class Block:
 def read_blocks(path: Path) -> Iterator[Block]:
     """Lines of a UTF-8 file by the megabyte; LF or CRLF ends them, a byte order mark at the start is dropped.
 
-    Raises ValueError, naming file and line, for text that is not UTF-8, a NUL byte, a line of more than
-    MAX_LINE_BYTES, and a file that cannot be read or decompressed.
+    Raises ValueError, naming file and line, for text that is not UTF-8, a NUL byte, lines that end in CR alone, a line
+    of more than MAX_LINE_BYTES, and a file that cannot be read or decompressed.
     """
     number, offset, held = 1, 0, b""
     chunks = read_chunks(path)
@@ -87,6 +87,9 @@ def _checked(path: Path, raw: bytes, number: int, offset: int) -> Block:
     if b"\r\n" in data:
         data = data.replace(b"\r\n", b"\n")
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    written = number - 1 + len(ends) - (not raw.endswith(b"\n"))  # line ends of the file so far
+    if b"\r" in data and data.count(b"\r") > written:  # a few within lines are taken for spaces
+        raise ValueError(f"{path}: line {number}: lines end in CR alone, as on old Macs; convert the line ends to LF")
     block = Block(first=number, data=data, ends=ends)
     lengths = ends - block.starts
     if lengths.max() > MAX_LINE_BYTES:

@@ -52,6 +52,9 @@ def test_bytes_that_are_no_text_are_named_by_line_and_byte(
                 where = f"{path}: line 1: not text, but {kind_of(data)}"
             with pytest.raises(ValueError, match=re.escape(where)):
                 lines_of(path)
+        elif data.removesuffix(b"\r").replace(b"\r\n", b"\n").count(b"\r") > data.count(b"\n"):
+            with pytest.raises(ValueError, match=re.escape(f"{path}: line 1: lines end in CR alone")):
+                lines_of(path)
         else:
             assert "\n".join(lines_of(path)).count("\n") == max(0, len(data.removesuffix(b"\n").split(b"\n")) - 1)
 
