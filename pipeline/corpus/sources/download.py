@@ -16,6 +16,7 @@ from pipeline.stage import Stopped, file_sha256, stop_if_asked, stopping
 
 _CHUNK = 1 << 20
 _GAIN = 1 << 20  # bytes after which an attempt that broke off counts as none
+_SPARE = 256 << 20  # bytes of disk that a download of unknown size leaves free
 _LOG_SECONDS = 15.0
 _PASSING = frozenset({408, 425, 429})  # client errors that another try may cure; so may every server error
 
@@ -44,7 +45,8 @@ def download(url: str, path: Path, *, sha256: str = "", patience: Patience | Non
     What arrives is kept in `<path>.part` and continued by the next call, if the server says that the file is still the
     same (ETag or Last-Modified). Only a complete and checked file gets its name. Processes may share a file.
     advice: what to do where the network does not reach, for the error.
-    Raises ValueError if the server does not answer, refuses, or sends another file than `sha256` says.
+    Raises ValueError if the server does not answer, refuses, sends more than there is room for, or another file than
+    `sha256` says.
     """
     patience = patience or Patience()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,6 +138,8 @@ def _fetch(url: str, part: _Part, patience: Patience, advice: str) -> None:
                     _log.warning("%s: %s; trying again (%d of %d)", url, broken, failures + 1, patience.attempts)
                     patience.wait(failures, broken.asked)
                     continue
+                if not part.validator:
+                    part.discard()  # it cannot be continued
                 kept = f"; {part.have:,} bytes are kept, the same command goes on from there" if part.validator else ""
                 where = part.path.with_suffix("")
                 raise ValueError(
@@ -203,10 +207,16 @@ def _validator(response: requests.Response) -> str:
 def _receive(response: requests.Response, part: _Part) -> None:
     logged = time.monotonic()
     _log.info("downloading %s, %s", response.url, _amount(part))
+    received = part.have
     with part.path.open("ab") as file:
         # undecoded: a server may call a .gz file a gzip-encoded one
         for chunk in response.raw.stream(_CHUNK, decode_content=False):
+            if part.total < 0:
+                _check_spare(part, response.url)
             file.write(chunk)
+            received += len(chunk)
+            if 0 <= part.total < received:
+                return  # a server that goes on for ever; what it sent is thrown away
             stop_if_asked(f"downloading {response.url}")
             if time.monotonic() - logged >= _LOG_SECONDS:
                 logged = time.monotonic()
@@ -225,6 +235,17 @@ def _check_space(part: _Part, url: str) -> None:
         raise ValueError(
             f"{url}: {needed / 1e9:.2f} GB to come and {free / 1e9:.2f} GB free in {part.path.parent}; free some, "
             "or let the artifacts be elsewhere (runtime.artifacts)"
+        )
+
+
+def _check_spare(part: _Part, url: str) -> None:
+    """Raises ValueError, and removes what came, before a file of unknown size fills the disk."""
+    if (free := shutil.disk_usage(part.path.parent).free) < _SPARE:
+        have = part.have
+        part.discard()
+        raise ValueError(
+            f"{url}: {have / 1e9:.2f} GB came without an end, and {free / 1e9:.2f} GB are left in {part.path.parent}; "
+            "what came is removed: free some, or let the artifacts be elsewhere (runtime.artifacts)"
         )
 
 
