@@ -6,11 +6,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from eval.terminal import log_to_terminal, printable
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `score`, `report`, `summary` or `data`; 0 on success, 2 with one line on stderr for bad input."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    log_to_terminal()
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it says what it computes
     try:
         if options.command == "score":
@@ -22,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             _data(options.run_dir)
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return 2
     return 0
 

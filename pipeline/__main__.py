@@ -1,6 +1,5 @@
 """`python -m pipeline <target> key=value …`: the command line. Nothing heavy is imported before it is needed."""
 
-import logging
 import os
 import signal
 import sys
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from pipeline.config import RunConfig
     from pipeline.status import StatusFile
 
+from eval.terminal import log_to_terminal, printable
 from pipeline.output import ReaderGone, say
 
 USAGE = """usage: python -m pipeline <target> [key=value ...]
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
 
         print(f"error: target {target} does not exist{suggestion(target, targets)}", file=sys.stderr)
         return 2
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    log_to_terminal()
     for number in SIGNALS:
         signal.signal(number, _end if target in SAVE_NOTHING else _interrupt)
     if starter := os.environ.get("BABELSHARD_PARENT"):
@@ -242,7 +242,7 @@ def _guarded(action: Callable[[], None], *, saves: bool = True) -> int:
 
 def _failed(message: str) -> int:
     if not asked:
-        print(f"error: {message}", file=sys.stderr)
+        print(f"error: {printable(message)}", file=sys.stderr)
     return 1
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from eval.terminal import log_to_terminal
 from pipeline.parallel.heartbeat import Heartbeat, lost_connection
 from pipeline.parallel.launch import STOPPED
 from pipeline.parallel.rendezvous import World
@@ -50,7 +51,7 @@ def run_process(work: Callable[[dict[str, Any], StopRequest], None]) -> None:
     """
     stop = StopRequest()
     level = logging.INFO if os.environ["RANK"] == "0" else logging.WARNING
-    logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
+    log_to_terminal(level)
     for noisy in ("torch", "DeepSpeed", "wandb"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
     code, failure = 0, ""

@@ -1,0 +1,57 @@
+"""Names of files and answers of servers that a terminal would obey."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eval.__main__ import main
+from eval.terminal import printable
+from pipeline.__main__ import _failed
+from pipeline.corpus.inference import infer_manifest
+from pipeline.corpus.sources.download import Patience, download
+from tests.unit.corpus.serving import QuietHandler, serving
+
+FORGED = "\x1b[2J\x1b]0;owned\x07\r\x9b31m"
+
+
+def test_names_of_files_reach_the_terminal_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / f"{FORGED}.txt").write_text("")
+    with pytest.raises(ValueError, match="has a name that says neither") as caught:
+        infer_manifest(tmp_path)
+    assert _failed(str(caught.value)) == 1  # as the command line does
+    assert main(["report", str(tmp_path / FORGED)]) == 2
+    written = capsys.readouterr().err
+    assert written.count("\\x1b[2J\\x1b]0;owned\\x07\\x0d\\x9b31m") >= 2
+    assert not set("\x1b\x07\r\x9b") & set(written)
+
+
+def test_reasons_of_servers_reach_the_terminal_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:
+            self.send_response(404, "\x1b[2J\x1b]0;owned\x07")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    with serving(Handler) as url, pytest.raises(ValueError, match="answered 404") as caught:
+        download(f"{url}/a", tmp_path / "a", patience=Patience(attempts=1))
+    assert _failed(str(caught.value)) == 1
+    written = capsys.readouterr().err
+    assert "answered 404 (\\x1b[2J\\x1b]0;owned\\x07)" in written
+    assert "\x1b" not in written
+
+
+def test_log_records_reach_the_terminal_as_text() -> None:
+    program = (
+        "import logging\nfrom eval.terminal import log_to_terminal\nlog_to_terminal()\n"
+        f"logging.getLogger('a').warning('b\\tc\\n%s', {FORGED!r})"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, cwd=root)
+    assert done.stderr == b"b\tc\n\\x1b[2J\\x1b]0;owned\\x07\\x0d\\x9b31m\n"
+
+
+def test_other_text_is_as_it_was() -> None:
+    text = "Zeile 1\n\tأهلا – 你好 😀\u200f"
+    assert printable(text) == text
