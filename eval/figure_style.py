@@ -66,6 +66,7 @@ STYLE: Any = {
     "legend.frameon": False,
     "figure.facecolor": "#ffffff",
     "axes.facecolor": "none",
+    "text.parse_math": False,  # labels are names that users give; a dollar in them is a dollar
     "svg.fonttype": "none",
     "svg.hashsalt": "babelshard",
 }
