@@ -84,7 +84,7 @@ def _header(file: pa.NativeFile) -> _Header | None:
         return None
     metadata = file.read(size)
     message = struct.unpack_from("<I", metadata)[0]
-    header = _place(metadata, message, 2)
+    header = field_place(metadata, message, 2)
     assert header is not None, "a message without a header"
     batch = header + struct.unpack_from("<I", metadata, header)[0]
     return _Header(rows=_number(metadata, batch, 0), end=file.tell() + _number(metadata, message, 3))
@@ -92,11 +92,11 @@ def _header(file: pa.NativeFile) -> _Header | None:
 
 def _number(buffer: bytes, table: int, field: int) -> int:
     """A field of 8 bytes of a flatbuffer's table, 0 where it is left out."""
-    place = _place(buffer, table, field)
+    place = field_place(buffer, table, field)
     return 0 if place is None else int(struct.unpack_from("<q", buffer, place)[0])
 
 
-def _place(buffer: bytes, table: int, field: int) -> int | None:
+def field_place(buffer: bytes, table: int, field: int) -> int | None:
     """Where a field of a flatbuffer's table lies, by the offsets before the table; 0 stands for none."""
     offsets = table - struct.unpack_from("<i", buffer, table)[0]
     (size,) = struct.unpack_from("<H", buffer, offsets)

@@ -27,11 +27,11 @@ def read_jsonl(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, st
     first = next(blocks, None)
     if first is None:
         raise ValueError(f"{path}: line 1: empty, without a single row; add rows or take it out of the corpus")
-    head = next(_records(path, first), None)
+    head = next(json_records(path, first), None)
     if head is None:
         raise ValueError(f"{path}: line {first.first}: blank, as are those after it; add rows, or remove these lines")
     number, record = head
-    fields = named_fields(f"{path}: line {number}", entry, renames, list(_flattened(record)))
+    fields = named_fields(f"{path}: line {number}", entry, renames, list(field_names(record)))
 
     def batches() -> Iterator[pa.RecordBatch]:
         for block in chain([first], blocks):
@@ -54,7 +54,10 @@ def _batch(path: Path, block: Block, fields: Mapping[str, str]) -> pa.RecordBatc
 
 def _column(records: Sequence[Any], field: str, column: str) -> pa.StringArray:
     steps = field.split(".")
-    values = [record[field] for record in records] if len(steps) == 1 else [_value(r, field, steps) for r in records]
+    if len(steps) == 1:
+        values = [record[field] for record in records]
+    else:
+        values = [field_value(record, field, steps) for record in records]
     if column == DOCUMENT:
         values = [str(value) if type(value) is int else value for value in values]
     return pa.array(values, pa.string())
@@ -62,10 +65,10 @@ def _column(records: Sequence[Any], field: str, column: str) -> pa.StringArray:
 
 def _check_lines(path: Path, block: Block, fields: Mapping[str, str]) -> None:
     """Raises ValueError for the first line that is wrong."""
-    for number, record in _records(path, block):
+    for number, record in json_records(path, block):
         for field, column in fields.items():
             try:
-                value = _value(record, field, field.split("."))
+                value = field_value(record, field, field.split("."))
             except (KeyError, TypeError) as error:
                 raise ValueError(_missing(path, number, field, record)) from error
             if isinstance(value, str):
@@ -82,8 +85,8 @@ def _check_lines(path: Path, block: Block, fields: Mapping[str, str]) -> None:
                 )
 
 
-def _records(path: Path, block: Block) -> Iterator[tuple[int, Any]]:
-    """Number and content of every line that is not blank."""
+def json_records(path: Path, block: Block) -> Iterator[tuple[int, Any]]:
+    """Number and content of every line that is not blank. Raises ValueError for malformed JSON."""
     for number, line in enumerate(block.data.decode().split("\n"), start=block.first):
         if line and not line.isspace():
             try:
@@ -94,7 +97,8 @@ def _records(path: Path, block: Block) -> Iterator[tuple[int, Any]]:
                 raise ValueError(f"{path}: line {number}: malformed JSON ({error}); correct the line") from error
 
 
-def _value(record: Any, field: str, steps: Sequence[str]) -> Any:
+def field_value(record: Any, field: str, steps: Sequence[str]) -> Any:
+    """Value of a field, by its name or by the steps of its dotted name. Raises KeyError or TypeError without one."""
     if len(steps) == 1 or field in record:  # a name may hold a dot
         return record[field]
     for step in steps:
@@ -103,14 +107,14 @@ def _value(record: Any, field: str, steps: Sequence[str]) -> Any:
 
 
 def _missing(path: Path, number: int, field: str, record: Any) -> str:
-    has = f"the fields {listed(list(_flattened(record)))}" if isinstance(record, dict) else "no object"
+    has = f"the fields {listed(list(field_names(record)))}" if isinstance(record, dict) else "no object"
     return f"{path}: line {number}: no field {field!r}; the line holds {has}; add it, or correct columns"
 
 
-def _flattened(record: Any, prefix: str = "", depth: int = _DEPTH) -> Iterator[str]:
+def field_names(record: Any, prefix: str = "", depth: int = _DEPTH) -> Iterator[str]:
     """Dotted names of the fields of a record, down to some depth."""
     for name, value in record.items() if isinstance(record, dict) else ():
         if isinstance(value, dict) and depth:
-            yield from _flattened(value, f"{prefix}{name}.", depth - 1)
+            yield from field_names(value, f"{prefix}{name}.", depth - 1)
         else:
             yield prefix + name

@@ -1,5 +1,6 @@
 """Bytes of a file, decompressed as they are asked for, with a bound on what a hostile file may cost."""
 
+import bz2
 import gzip
 import lzma
 import zlib
@@ -16,12 +17,13 @@ _READ_BYTES = 256 << 10
 _XZ_MEMORY = 256 << 20  # bytes of a decoder; xz -9 takes 65 MiB
 _MAGIC = {
     "gzip": b"\x1f\x8b",
+    "bzip2": b"BZh",
     "xz": b"\xfd7zXZ\x00",
     "zstd": b"\x28\xb5\x2f\xfd",
     "zip": b"PK\x03\x04",
     "Parquet": b"PAR1",
 }
-_SUFFIXES = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}
+_SUFFIXES = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 
 
 class StreamError(Exception):
@@ -34,7 +36,7 @@ def is_compressed(name: str) -> bool:
 
 
 def read_chunks(path: Path, *, max_ratio: float = MAX_RATIO, free_bytes: int = FREE_BYTES) -> Iterator[bytes]:
-    """Chunks of a file, never empty, expanded where its suffix is .gz, .xz or .zst.
+    """Chunks of a file, never empty, expanded where its suffix is .gz, .bz2, .xz or .zst.
 
     Raises StreamError if the file cannot be read, is not compressed as its name says or is damaged, or if it expands
     beyond `free_bytes` and `max_ratio` times its size.
@@ -80,6 +82,11 @@ def _gunzip(file: BinaryIO) -> Iterator[bytes]:
         yield from iter(lambda: expanded.read(CHUNK_BYTES), b"")
 
 
+def _bunzip2(file: BinaryIO) -> Iterator[bytes]:
+    with bz2.BZ2File(file, "rb") as expanded:
+        yield from iter(lambda: expanded.read(CHUNK_BYTES), b"")
+
+
 def _unxz(file: BinaryIO) -> Iterator[bytes]:
     """Every stream of a file; the standard library's own file object has no limit of memory."""
     data = file.read(_READ_BYTES)
@@ -110,6 +117,7 @@ def _unzstd(file: BinaryIO) -> Iterator[bytes]:
 _CODECS: dict[str | None, Callable[[BinaryIO], Iterator[bytes]]] = {
     None: _plain,
     "gzip": _gunzip,
+    "bzip2": _bunzip2,
     "xz": _unxz,
     "zstd": _unzstd,
 }

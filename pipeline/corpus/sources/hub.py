@@ -4,7 +4,8 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -33,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class DataFiles:
-    """Files of an entry's configuration and part: local paths, or hf:// addresses of what is to be streamed.
+    """Files of an entry's configuration and part: local paths, or names in the data set of what is to be streamed.
 
     commit: of a hub's data set, empty for a directory that somebody put there.
     """
@@ -41,6 +42,7 @@ class DataFiles:
     files: tuple[str, ...]
     card: Card
     commit: str = ""
+    streamed: bool = False
 
 
 def data_files(entry: FileEntry, files: Path, cache: Path, *, patience: Patience | None = None) -> DataFiles:
@@ -60,6 +62,23 @@ def data_files(entry: FileEntry, files: Path, cache: Path, *, patience: Patience
         return DataFiles(files=tuple(map(str, copied)), card=read_card(files / entry.dataset))
     keep_below(cache)
     return _HubCopy(entry, files, cache, patience or Patience(attempts=4)).get()
+
+
+def local_paths(
+    entry: FileEntry, found: DataFiles, files: Path, cache: Path, *, patience: Patience | None = None
+) -> Iterator[Path]:
+    """Paths of the files that `data_files` found. One that is streamed is there until the next is asked for.
+
+    Raises ValueError if the hub does not give a file.
+    """
+    if not found.streamed:
+        yield from map(Path, found.files)
+        return
+    cache.mkdir(parents=True, exist_ok=True)
+    copy = _HubCopy(entry, files, cache, patience or Patience(attempts=4))
+    for name in found.files:
+        with tempfile.TemporaryDirectory(dir=cache, prefix="streaming-") as directory:
+            yield copy.borrow(name, found.commit, Path(directory))
 
 
 def keep_below(cache: Path) -> None:
@@ -100,6 +119,16 @@ class _HubCopy:
             _log.warning("%s does not answer (%s); taking its commit %s", self.endpoint, error, found.commit)
             return found
 
+    def borrow(self, name: str, commit: str, directory: Path) -> Path:
+        """A file of the hub, fetched to a directory."""
+        try:
+            return self._download(name, commit, directory)
+        except _SilentError as error:
+            raise ValueError(
+                f"{name}: the hub at {self.endpoint} does not answer ({error}, tried {self.patience.attempts} times); "
+                "try again, or take streaming out, to keep a copy"
+            ) from error
+
     def _fetch(self) -> DataFiles:
         api = HfApi(endpoint=self.endpoint)
         info = self._ask(
@@ -118,32 +147,32 @@ class _HubCopy:
         directory = self.hub / f"datasets--{self.entry.dataset.replace('/', '--')}" / "snapshots" / commit
         card = Card()
         if CARD in names:
-            self._download(CARD, commit)
+            self._download(CARD, commit, self.hub)
             card = read_card(directory)
         wanted = wanted_files(self.entry, card, names)
         if self.entry.streaming:
-            base = f"hf://datasets/{self.entry.dataset}@{commit}"
-            return DataFiles(files=tuple(f"{base}/{name}" for name in wanted), card=card, commit=commit)
+            return DataFiles(files=tuple(wanted), card=card, commit=commit, streamed=True)
         _log.info("data set %s at commit %s: %d files", self.entry.dataset, commit, len(wanted))
         for name in wanted:
-            self._download(name, commit)
+            self._download(name, commit, self.hub)
         content = {"directory": str(directory), "commit": commit, "files": wanted}
         self.record.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.record, json.dumps(content))
         return DataFiles(files=tuple(str(directory / name) for name in wanted), card=card, commit=commit)
 
-    def _download(self, name: str, commit: str) -> None:
-        self._ask(
+    def _download(self, name: str, commit: str, place: Path) -> Path:
+        path = self._ask(
             lambda: hf_hub_download(
                 self.entry.dataset,
                 name,
                 repo_type="dataset",
                 revision=commit,
-                cache_dir=self.hub,
+                cache_dir=place,
                 endpoint=self.endpoint,
                 etag_timeout=self.patience.timeout,
             )
         )
+        return Path(path)
 
     def _recorded(self) -> DataFiles | None:
         """What an earlier call has fetched completely."""

@@ -65,7 +65,7 @@ def test_row_groups_and_batches(tmp_path: Path) -> None:
         ({"de": ["a"], "en": [1]}, {}, "a.parquet: column 'en' is int64 and no text; correct columns"),
         ({"de": ["a"], "en": [b"b"]}, {}, "a.parquet: column 'en' is binary and no text"),
         ({"de": ["a"], "en": [["b"]]}, {}, "a.parquet: column 'en' is list.* and no text"),
-        ({"de": ["a"] * 300, "en": ["b"] * 299 + ["b" * (1 << 21)]}, {}, "a.parquet: record 300: 'en' is longer than"),
+        ({"de": ["a"] * 300, "en": ["b"] * 299 + ["b" * (1 << 21)]}, {}, "records 1 to 300: a text of .en. is longer"),
     ],
 )  # fmt: skip
 def test_faults_of_columns(tmp_path: Path, columns: Mapping[str, Any], named: Mapping[str, str], message: str) -> None:
