@@ -232,7 +232,7 @@ def _guarded(action: Callable[[], None], *, saves: bool = True) -> int:
         return 128 + asked[0]
     # asked: whatever a signal was turned into on its way here (SentencePiece makes it an error of its own)
     if unsaved:
-        print(f"error: {unsaved[0]}; what was under way is not saved, the last checkpoint is kept", file=sys.stderr)
+        print(f"error: {unsaved[0]}; what was under way is not saved; what was saved before is kept", file=sys.stderr)
         return 1
     if asked or not code:
         print("stopped; the same command goes on from here", file=sys.stderr)

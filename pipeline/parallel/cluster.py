@@ -17,12 +17,13 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pipeline import tasks
 from pipeline.parallel.config import RuntimeConfig
-from pipeline.parallel.launch import GRACE, JobFailed, end, launch, start, wait, write_job
+from pipeline.parallel.launch import GRACE, JobFailed, end, launch, read_reports, start, wait, write_job
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def launch_on_hosts(module: str, job: dict[str, Any], *, directory: Path, runtim
         return codes
 
     try:
-        wait(poll, directory, title, states.hosts, interval=1.0)
+        wait(poll, partial(read_reports, directory), title, states.hosts, interval=1.0)
         with suppress(subprocess.TimeoutExpired):
             launcher.wait(timeout=GRACE)  # it looks at its processes only now and then
     finally:

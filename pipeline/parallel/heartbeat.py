@@ -8,6 +8,7 @@ named at once, which a ring of neighbours could not. A second thread watches tha
 Time is counted only while the watcher runs too: a job that was suspended as a whole goes on when it is continued.
 """
 
+import errno
 import os
 import threading
 import time
@@ -72,12 +73,25 @@ class Heartbeat:
     def _beat(self) -> None:
         try:
             while not self._leaving.wait(self._interval):
-                self._store.add(self._keys[self._world.rank], 1)
-                self._look()
+                if self._count_up():
+                    self._look()
             self._farewell()
         except RuntimeError as error:  # of the store: a time-out, or process 0 is gone and its connection with it
             if not self._hurried:
                 self._end(f"{self._keeper()} is lost ({str(error).splitlines()[0]}); {REMEDY}", tell=False)
+
+    def _count_up(self) -> bool:
+        """Whether the store took the beat. A file on a full disk takes no beat of anybody, which says of nobody that it
+        is lost: all count as alive."""
+        try:
+            self._store.add(self._keys[self._world.rank], 1)
+        except RuntimeError as error:
+            if os.strerror(errno.ENOSPC) not in str(error):
+                raise
+            self._silent = dict.fromkeys(self._watched, 0.0)
+            self._answers += 1
+            return False
+        return True
 
     def _look(self) -> None:
         """Read what is to be read; end this process if someone is silent, or a verdict is there."""

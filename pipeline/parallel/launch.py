@@ -13,9 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipeline.parallel.memory_file import memory_file
 from pipeline.stage import Stopped, stopping
 
 logger = logging.getLogger(__name__)
@@ -24,6 +26,7 @@ STOPPED = 75  # exit code of a process that was asked to stop, saved its work an
 GRACE = 60.0  # seconds a process gets to save its work
 FAILED_GRACE = 3.0  # seconds the others get once one has failed: without it they can save nothing
 HUGE = str(1 << 40)
+REPORTS = "BABELSHARD_REPORTS"  # variable with the path of the file in which processes of a job say why they failed
 
 _children: dict[subprocess.Popen[bytes], signal.Signals] = {}  # and what asks each of them to stop
 _lock = threading.Lock()
@@ -37,27 +40,36 @@ class JobFailed(Exception):  # noqa: N818
 def launch(module: str, job: dict[str, Any], *, directory: Path, processes: int, threads: int, title: str) -> None:
     """Run a job to its end. directory: its logs go to `directory`. Raises Stopped or JobFailed."""
     job_file = write_job(job, directory)
-    store = directory / "rendezvous"
-    store.unlink(missing_ok=True)
-    started: list[subprocess.Popen[bytes]] = []
-    try:
-        for rank in range(processes):
-            environment = process_environment(rank, processes, threads, store)
-            command = [sys.executable, "-m", module, str(job_file)]
-            started.append(start(command, environment, directory / f"rank-{rank}.out", title))
-        wait(lambda: [process.poll() for process in started], directory, title)
-    except JobFailed:
-        end(started, grace=FAILED_GRACE)
-        raise
-    except BaseException:  # it was asked to stop
-        end(started)
-        codes = [process.returncode for process in started]
-        if any(code > 0 and code != STOPPED for code in codes):
-            unsaved.append(f"{title}: {_reason(codes, directory, {})}")
-        raise
-    finally:
-        end(started)
-        store.unlink(missing_ok=True)
+    with memory_file(directory / "rendezvous") as store, memory_file(directory / "reports") as reports:
+        started: list[subprocess.Popen[bytes]] = []
+        read = partial(read_reports, directory, reports.path)
+        try:
+            for rank in range(processes):
+                environment = {**process_environment(rank, processes, threads, store.path), REPORTS: str(reports.path)}
+                command = [sys.executable, "-m", module, str(job_file)]
+                inherited = (*store.descriptors, *reports.descriptors)
+                started.append(start(command, environment, directory / f"rank-{rank}.out", title, inherited=inherited))
+            wait(lambda: [process.poll() for process in started], read, title)
+        except JobFailed:
+            end(started, grace=FAILED_GRACE)
+            raise
+        except BaseException:  # it was asked to stop
+            end(started)
+            codes = [process.returncode for process in started]
+            if any(code > 0 and code != STOPPED for code in codes):
+                unsaved.append(f"{title}: {_reason(codes, read(), {})}")
+            raise
+        finally:
+            end(started)
+
+
+def read_reports(directory: Path, memory: Path | None = None) -> list[tuple[int, str]]:
+    """Rank of each process that failed and its reason, as they failed. directory: of the job file, where they are on
+    other machines; memory: the file that they leave them in on this one."""
+    if memory is not None and memory.exists() and (lines := memory.read_text(encoding="utf-8").splitlines()):
+        return [(rank, text) for rank, text in map(json.loads, lines)]
+    files = sorted((path.stat().st_mtime_ns, path) for path in directory.glob("rank-*.error"))
+    return [(int(path.stem.removeprefix("rank-")), path.read_text(encoding="utf-8")) for _, path in files]
 
 
 def write_job(job: dict[str, Any], directory: Path) -> Path:
@@ -77,13 +89,20 @@ def start(
     output: Path,
     title: str,
     stop_signal: signal.Signals = signal.SIGTERM,
+    inherited: Sequence[int] = (),
 ) -> "subprocess.Popen[bytes]":
-    """A process in a session of its own, which `stop_all` ends. Raises Stopped when that has been asked already."""
+    """A process in a session of its own, which `stop_all` ends. inherited: descriptors that it gets. Raises Stopped
+    when that has been asked already."""
     with output.open("wb") as stream, _lock:
         if stopping.is_set():
             raise Stopped(title)
         process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=stream, start_new_session=True
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            start_new_session=True,
+            pass_fds=inherited,
         )
         _children[process] = stop_signal
     return process
@@ -100,7 +119,7 @@ def process_environment(rank: int, processes: int, threads: int, store: Path) ->
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(processes),
-        "BABELSHARD_RENDEZVOUS": f"file://{store.resolve()}",
+        "BABELSHARD_RENDEZVOUS": f"file://{store.absolute()}",
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
         **common_environment(threads),
     }
@@ -131,14 +150,16 @@ def stop_all() -> None:
 
 def wait(
     poll: Callable[[], Sequence[int | None]],
-    directory: Path,
+    reports: Callable[[], Sequence[tuple[int, str]]],
     title: str,
     hosts: Callable[[], Mapping[int, str]] = dict,
     interval: float = 0.05,
 ) -> None:
     """Until all have ended well. The first that fails decides; the others are ended by the caller.
 
-    poll: the exit code of each process, None while it runs. hosts: of processes by rank, for the message.
+    poll: the exit code of each process, None while it runs.
+    reports: as `read_reports`.
+    hosts: of processes by rank, for the message.
     interval: seconds between polls.
     """
     while True:
@@ -147,7 +168,7 @@ def wait(
             time.sleep(
                 0.5
             )  # a process that dies takes its peers' connections along: let the one with a reason write it
-            raise JobFailed(f"{title}: {_reason(poll(), directory, hosts())}")
+            raise JobFailed(f"{title}: {_reason(poll(), reports(), hosts())}")
         if all(code is not None for code in codes):
             if any(code != 0 for code in codes):
                 raise Stopped(title)
@@ -155,7 +176,7 @@ def wait(
         time.sleep(interval)
 
 
-def _reason(codes: Sequence[int | None], directory: Path, hosts: Mapping[int, str]) -> str:
+def _reason(codes: Sequence[int | None], reports: Sequence[tuple[int, str]], hosts: Mapping[int, str]) -> str:
     def name(rank: int) -> str:
         return f"process {rank} of {len(codes)}" + (f" (on {hosts[rank]})" if rank in hosts else "")
 
@@ -165,11 +186,8 @@ def _reason(codes: Sequence[int | None], directory: Path, hosts: Mapping[int, st
         rank, number = signalled[0]
         signal_name = signal.Signals(number).name
         return f"{name(rank)} was killed by {signal_name}" + (" (out of memory?)" if signal_name == "SIGKILL" else "")
-    reports = {rank: directory / f"rank-{rank}.error" for rank in range(len(codes))}
-    written = [(path.stat().st_mtime_ns, rank) for rank, path in reports.items() if path.exists()]
-    if written:
-        rank = min(written)[1]
-        text = reports[rank].read_text(encoding="utf-8").strip()
+    if reports:
+        rank, text = reports[0][0], reports[0][1].strip()
         blames = text.startswith("process")  # another one than itself: heartbeat.py
         return text if blames else f"{name(rank)} failed: {text}"
     rank, code = next(iter(failed.items()))

@@ -12,7 +12,7 @@ from typing import Any
 
 from eval.terminal import log_to_terminal
 from pipeline.parallel.heartbeat import Heartbeat, lost_connection
-from pipeline.parallel.launch import STOPPED
+from pipeline.parallel.launch import REPORTS, STOPPED
 from pipeline.parallel.rendezvous import World
 from pipeline.stage import Stopped
 
@@ -46,8 +46,8 @@ class StopRequest:
 def run_process(work: Callable[[dict[str, Any], StopRequest], None]) -> None:
     """Entry of a job's process: read the job, work, leave with an exit code that says how it ended.
 
-    An error is written to `rank-<n>.error` beside the job file, for the starter to show: a user's error as its message,
-    anything else as a traceback.
+    An error is left for the starter to show, a user's error as its message and anything else as a traceback: in memory
+    where the starter is on this machine, and in `rank-<n>.error` beside the job file.
     """
     stop = StopRequest()
     level = logging.INFO if os.environ["RANK"] == "0" else logging.WARNING
@@ -77,6 +77,9 @@ def run_process(work: Callable[[dict[str, Any], StopRequest], None]) -> None:
 def _report(message: str, detail: str) -> None:
     rank, job_file = os.environ["RANK"], Path(sys.argv[1])
     try:
+        if memory := os.environ.get(REPORTS):
+            with Path(memory).open("ab", buffering=0) as stream:  # one write: lines of several processes stay whole
+                stream.write(json.dumps([int(rank), message]).encode() + b"\n")
         temporary = job_file.with_name(f"rank-{rank}.error.tmp")
         temporary.write_text(message, encoding="utf-8")
         temporary.rename(job_file.with_name(f"rank-{rank}.error"))

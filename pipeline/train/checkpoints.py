@@ -93,9 +93,11 @@ class Checkpoints:
         retention.apply(self.root, self.config)
 
     def report(self, records: Records | None, step: int, *, wait: bool = False) -> None:
-        """Tell of a save that failed since the last call; training goes on, the checkpoint before it stays."""
+        """Tell of a save that failed since the last call; training goes on, a checkpoint before it stays."""
         failure = self._saving.collect(wait=wait)
         if failure is not None and records is not None:
-            records.say(f"warning: checkpoint {self._name} was not written, the one before it is kept: {failure}")
+            others = [each for each in retention.saved(self.root) if each.name != self._name]
+            kept = "the one before it is kept" if others else "and there is none before it"
+            records.say(f"warning: checkpoint {self._name} was not written, {kept}: {failure}")
             event = {"event": "checkpoint_failed", "step": step, "checkpoint": self._name, "error": str(failure)}
             records.write(event)

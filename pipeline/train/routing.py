@@ -75,8 +75,8 @@ class RoutingSums:
         ]
         if broken:
             raise ValueError(
-                f"NaN or infinite router logits in layer {', '.join(broken)} at step {step}; the last checkpoint is "
-                "kept: lower train.learning_rate, raise train.warmup_steps, or set model.moe.z_weight=0.001"
+                f"NaN or infinite router logits in layer {', '.join(broken)} at step {step}; what was saved before "
+                "is kept: lower train.learning_rate, raise train.warmup_steps, or set model.moe.z_weight=0.001"
             )
 
     def record(self, nonempty_groups: int, usage_LPE: Tensor) -> dict[str, object]:

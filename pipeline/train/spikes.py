@@ -58,7 +58,7 @@ class StepGuard:
         if updated or not (self.on or overflow):
             raise ValueError(
                 f"training diverged at step {step}: cross-entropy {cross_entropy}, gradient norm {norm}; "
-                "the last checkpoint is kept: lower train.learning_rate or raise train.warmup_steps"
+                "what was saved before is kept: lower train.learning_rate or raise train.warmup_steps"
             )
         median = self._median() if self._norms else None
         if not overflow:
@@ -66,7 +66,7 @@ class StepGuard:
             if self._skipped >= self.config.patience:
                 raise ValueError(
                     f"training stopped at step {step}: {self._skipped} steps in a row were spikes (norm {norm}; "
-                    f"median of good ones before: {median}); the last checkpoint is kept: lower "
+                    f"median of good ones before: {median}); what was saved before is kept: lower "
                     "train.learning_rate, or raise train.spikes.threshold or train.spikes.patience"
                 )
         return {

@@ -211,7 +211,7 @@ class Trainer:
         macro = sum(per_pair) / len(per_pair)
         if not math.isfinite(macro):
             raise ValueError(
-                f"validation cross-entropy is {macro} at step {self.progress.step}; the last checkpoint is kept"
+                f"validation cross-entropy is {macro} at step {self.progress.step}; what was saved before is kept"
             )
         self.progress.judge(macro)
         dev_LPE = self.window.take_usage()

@@ -52,7 +52,7 @@ def test_spikes_in_a_row_end_training_and_the_history_is_in_the_checkpoint(run_w
     half = spiky.until(5, tmp_path)
     guard = SpikeConfig(threshold=5.0, window=3, patience=2)
     with pytest.raises(
-        JobFailed, match=r"training stopped at step 6: 2 steps in a row were spikes .*checkpoint is kept"
+        JobFailed, match=r"training stopped at step 6: 2 steps in a row were spikes .*what was saved before is kept"
     ):
         run_wrong(SPIKES, into=half, **{**SPIKY, "spikes": guard})
     assert read_state(half.checkpoint().with_name(step_name(5)))["guard"]["skipped"] == 1

@@ -1,0 +1,57 @@
+"""A process that reduces all the time, while process 0 fills the disk that its job file is on.
+
+job.json has heartbeat and seconds, after which it ends, and `fails`, the rank that then ends by an error (-1: none).
+"""
+
+import os
+import sys
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from pipeline.parallel.mesh import start_processes_group
+from pipeline.parallel.process import run_process
+
+BLOCK = 4096
+
+
+def fill(file):
+    """Write until the disk takes nothing more."""
+    with suppress(OSError), file.open("wb", buffering=0) as stream:
+        while True:
+            stream.write(b"0" * BLOCK)
+
+
+def work(values, stop):
+    rank = int(os.environ["RANK"])
+    torch.set_num_threads(1)
+    start_processes_group(
+        init_method=os.environ["BABELSHARD_RENDEZVOUS"],
+        rank=rank,
+        world=int(os.environ["WORLD_SIZE"]),
+        device=torch.device("cpu"),
+        timeout=60,
+        met=partial(stop.watch, limit=values["heartbeat"]),
+    )
+    dist.barrier()
+    if rank == 0:
+        fill(Path(sys.argv[1]).with_name("filler"))
+    dist.barrier()
+    end = torch.tensor(time.time() + values["seconds"], dtype=torch.float64)
+    dist.broadcast(end, src=0)
+    more = torch.ones(1)
+    while more:
+        more = torch.tensor(float(time.time() < end.item()))
+        dist.all_reduce(more)
+        time.sleep(0.01)
+    if rank == values["fails"]:
+        raise ValueError("an error of its own")
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    run_process(work)

@@ -1,0 +1,122 @@
+"""A disk that is full while processes work on it: they continue, and what fails is named though no file can take it."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from pipeline.parallel.launch import JobFailed, launch, read_reports
+from pipeline.parallel.memory_file import memory_file
+from tests.parallel.conftest import Outcome, make_job
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def disk(tmp_path, monkeypatch):
+    """A real file system of 12 MB."""
+    monkeypatch.chdir(ROOT)
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def work_on(disk, **values):
+    job = {"heartbeat": 1, "fails": -1, **values}
+    launch("tests.hostile.disk_worker", job, directory=disk / "log", processes=2, threads=1, title="full")
+
+
+def is_full(disk):
+    said = subprocess.run(["df", "--output=avail", disk], capture_output=True, text=True, check=True).stdout
+    return said.split()[1] == "0"
+
+
+@pytest.mark.quiet
+def test_processes_on_a_full_disk_know_that_all_are_alive(disk):
+    """For twelve limits of the heartbeat: a file there takes some beats more, up to the end of its last block."""
+    work_on(disk, seconds=12)
+    assert is_full(disk)
+
+
+@pytest.mark.quiet
+def test_the_error_of_a_process_that_cannot_write_it_is_the_one_that_is_shown(disk):
+    with pytest.raises(JobFailed, match=r"^full: process 1 of 2 failed: an error of its own$"):
+        work_on(disk, seconds=1, fails=1)
+    assert is_full(disk)
+    assert not (disk / "log" / "rank-1.error").exists()
+
+
+def test_a_full_disk_costs_training_a_checkpoint_and_no_message_promises_one_that_never_was(prepared, disk, capfd):
+    job = make_job(prepared, disk, processes=2, ep=2, max_steps=6, validate_every=3)
+    launch(
+        "tests.hostile.disk_training_worker", asdict(job), directory=job.log, processes=2, threads=1, title=job.title
+    )
+    outcome = Outcome(disk)
+    assert [record["step"] for record in outcome.records("train")] == [1, 2, 3, 4, 5, 6]
+    assert [record["checkpoint"] for record in outcome.records("checkpoint_failed")] == ["step-00000003"]
+    assert outcome.checkpoint().name == "step-00000006"
+    said = capfd.readouterr().err
+    assert "warning: checkpoint step-00000003 was not written, and there is none before it: " in said
+    assert "No space left on device" in said
+
+
+HEARTBEAT = """
+import sys, time
+from torch.distributed import FileStore
+from pipeline.parallel.heartbeat import Heartbeat
+from pipeline.parallel.rendezvous import World
+
+class OnDisk(FileStore):
+    full = False
+    def clone(self):
+        return self
+    def add(self, key, number):
+        if self.full:
+            raise RuntimeError("write: No space left on device")
+        return super().add(key, number)
+
+store = OnDisk(sys.argv[1], 2)
+world = World(rank=0, hosts=["here", "here"], store=store, address="")
+heartbeat = Heartbeat(world, limit=1, report=lambda why: print(why, flush=True))
+store.add("beat/1", 1)
+OnDisk.full = True
+time.sleep(3)
+print("alive", flush=True)
+OnDisk.full = False
+time.sleep(30)
+"""
+
+
+def test_a_store_that_can_take_no_beat_says_of_nobody_that_it_is_lost(tmp_path):
+    """Three limits on a full disk; then there is room again, and a process that is silent is noticed as ever."""
+    command = [sys.executable, "-c", HEARTBEAT, str(tmp_path / "store")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    alive, lost = done.stdout.splitlines()
+    assert alive == "alive"
+    assert lost.startswith("process 1 of 2 has been silent for ")
+    assert done.returncode == 1
+
+
+def test_reports_are_read_in_the_order_in_which_processes_failed(tmp_path):
+    """The first cause is the first, whatever the clocks of files say."""
+    memory = tmp_path / "reports"
+    memory.write_text("".join(json.dumps(line) + "\n" for line in ([1, "first"], [0, "then\nthis"])))
+    (tmp_path / "rank-0.error").write_text("then this")
+    assert read_reports(tmp_path, memory) == [(1, "first"), (0, "then\nthis")]
+    memory.write_text("")
+    assert read_reports(tmp_path, memory) == [(0, "then this")]
+
+
+def test_where_there_are_no_files_in_memory_a_file_lies_where_it_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with memory_file(tmp_path / "store") as file:
+        assert (file.path, file.descriptors) == (tmp_path / "store", ())
+        file.path.write_text("x")
+    assert list(tmp_path.iterdir()) == []
