@@ -7,7 +7,8 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from pipeline.corpora import Corpus
 from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
-from pipeline.stage import MANIFEST, Artifact, remove_tree
+from pipeline.stage import MANIFEST, Artifact, hold_lock, remove_tree
 
 logger = logging.getLogger(__name__)
 
@@ -125,51 +126,73 @@ def commit() -> str:
     return described.stdout.strip() or "unknown"
 
 
-def publish_run(report: Artifact, directory: Path) -> Path:
-    """Lay out a report artifact as `runs/<name>`, replacing what an older one left there in one step."""
-    origin = directory / ORIGIN
-    if origin.exists() and _laid_out(directory) == report.key and (directory / "report.html").exists():
-        return directory
-    fresh, old = directory.with_name(f".{directory.name}.new"), directory.with_name(f".{directory.name}.old")
-    for leftover in (fresh, old):
-        if leftover.exists():
-            remove_tree(leftover)
+def publish_run(report: Artifact, directory: Path, finish: Callable[[Path], None] = lambda directory: None) -> Path:
+    """Lay out a report artifact as `runs/<name>`, replacing what an older one left there in one step. What somebody
+    else put there stays, whenever this process is killed. finish: called with the directory before another process may
+    publish there."""
+    with _publishing(directory) as (fresh, old):
+        if _laid_out(directory)[:1] != [report.key] or not (directory / "report.html").exists():
+            _replace(directory, report, fresh, old)
+        finish(directory)
+    return directory
+
+
+def _replace(directory: Path, report: Artifact, fresh: Path, old: Path) -> None:
+    """fresh, old: as `_publishing` gives them."""
+    if fresh.exists():
+        remove_tree(fresh)
     shutil.copytree(report.path, fresh, ignore=shutil.ignore_patterns(MANIFEST))
     ours = [report.key, *(str(file.relative_to(fresh)) for file in sorted(fresh.rglob("*")) if file.is_file())]
     (fresh / ORIGIN).write_text("\n".join(ours), encoding="utf-8")
     if directory.exists():
-        _carry_over(directory, fresh)
+        if _laid_out(directory):
+            logger.info("%s: replacing the results of an earlier run", directory.name)
         directory.rename(old)
     fresh.rename(directory)
-    if old.exists():
-        remove_tree(old)
-    return directory
+    _take_over(old, directory)
 
 
 def lay_out(artifact: Artifact, directory: Path) -> Path:
     """Put the files of an artifact into `runs/<name>`, beside what else is there."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for file in sorted(artifact.path.iterdir()):
-        if file.name != MANIFEST:
-            shutil.copyfile(file, directory / file.name)
+    with _publishing(directory):
+        directory.mkdir(exist_ok=True)
+        for file in sorted(artifact.path.iterdir()):
+            if file.name != MANIFEST:
+                shutil.copyfile(file, directory / file.name)
     return directory
 
 
-def _laid_out(directory: Path) -> str:
-    return (directory / ORIGIN).read_text(encoding="utf-8").split("\n", 1)[0]
+@contextmanager
+def _publishing(directory: Path) -> Iterator[tuple[Path, Path]]:
+    """Be the only one that lays out this run, after what a kill left half-done was put in order. Gives the names of the
+    run's next directory and of its last one."""
+    fresh, old, lock = (directory.with_name(f".{directory.name}.{kind}") for kind in ("new", "old", "lock"))
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with hold_lock(lock, f"results of {directory.name}"):
+        if old.exists() and not directory.exists():
+            old.rename(directory)
+        _take_over(old, directory)
+        yield fresh, old
 
 
-def _carry_over(old: Path, fresh: Path) -> None:
-    """Keep what somebody else put into a run directory."""
-    ours = set()
-    if (old / ORIGIN).exists():
-        ours = set((old / ORIGIN).read_text(encoding="utf-8").split("\n")[1:])
-        logger.info("%s: replacing the results of an earlier run", old.name)
-    for file in (file for file in sorted(old.rglob("*")) if file.is_file() and file != old / ORIGIN):
+def _laid_out(directory: Path) -> list[str]:
+    """Key of the report that a run directory was laid out from, and the files that it had; empty without a report."""
+    origin = directory / ORIGIN
+    return origin.read_text(encoding="utf-8").split("\n") if origin.exists() else []
+
+
+def _take_over(old: Path, directory: Path) -> None:
+    """Move what somebody else put into a run's last directory to its new one, and the results too where that has none;
+    remove the last one. Does nothing where there is no last one."""
+    if not old.exists():
+        return
+    ours = {ORIGIN, *_laid_out(old)[1:]} if _laid_out(directory) else set()
+    for file in [path for path in sorted(old.rglob("*")) if path.is_symlink() or not path.is_dir()]:
         name = file.relative_to(old)
-        if str(name) not in ours and not (fresh / name).exists():
-            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file, fresh / name)
+        if str(name) not in ours and not os.path.lexists(directory / name):
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            file.rename(directory / name)
+    remove_tree(old)
 
 
 def _ledger(pairs: Sequence[LangPair], model: Artifact) -> dict[str, Any]:

@@ -16,17 +16,36 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 
+from pipeline.artifact import MANIFEST, Artifact, file_sha256, publish, read_artifact, read_manifest, sync, verify
+
+__all__ = [
+    "MANIFEST",
+    "Artifact",
+    "Listener",
+    "Stage",
+    "StageState",
+    "Stopped",
+    "Store",
+    "check_free",
+    "check_writable",
+    "file_sha256",
+    "hold_lock",
+    "remove_tree",
+    "stop_if_asked",
+    "stopping",
+    "try_lock",
+    "write_atomically",
+]
+
 logger = logging.getLogger(__name__)
 
-MANIFEST = "manifest.json"
 stopping = threading.Event()  # set once this process has been asked to stop; whatever waits gives up then
-LOG_DIR = "log"  # files below it are records of how a stage went (times, rates), not part of its content
 
 
 class Stopped(Exception):  # noqa: N818 - an orderly end, not an error
@@ -40,23 +59,13 @@ def stop_if_asked(title: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Artifact:
-    """A published directory. content: sha256 over its files' names and hashes, without those below `log/`."""
-
-    stage: str
-    key: str
-    path: Path
-    content: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Stage:
     """What one run of a stage depends on, and the function that fills its directory.
 
     config: the JSON-serialisable slice of the configuration that can change the output. version: raised when the code's
     output changes. inputs: artifacts by the name under which the stage reads them. run: called with the partial
     directory, which holds what an interrupted attempt left; a stage that cannot resume declares `resumable=False` and
-    starts empty.
+    starts empty. clocks: names in its JSON files whose values a clock decides, which are no part of the content.
     """
 
     name: str
@@ -66,6 +75,7 @@ class Stage:
     run: Callable[[Path], None]
     label: str = ""
     resumable: bool = False
+    clocks: Collection[str] = ()
 
     def key(self) -> str:
         """First 16 hexadecimal digits of the hash of everything that decides the output."""
@@ -108,6 +118,8 @@ class Store:
         self.reused: set[str] = set()
         self.earlier: set[str] = set()
         self._made: set[str] = set()
+        self._sound: set[Path] = set()  # artifacts that were hashed here
+        self._checking = threading.Lock()
         self.listener = listener
 
     def get(self, stage: Stage) -> Artifact:
@@ -115,12 +127,12 @@ class Store:
         key = stage.key()
         final = self.root / stage.name / key
         title = f"{stage.name} {stage.label}".strip()
-        if (artifact := _read_artifact(stage.name, key, final)) is not None:
+        if (artifact := read_artifact(stage.name, key, final)) is not None:
             self._note_reuse(f"{stage.name}/{key}")
             return artifact
         check_writable(final.parent, "runtime.artifacts")
         try:
-            with _lock(final.with_suffix(".lock"), title, waiting=lambda: self._tell(title, "waiting", final)):
+            with hold_lock(final.with_suffix(".lock"), title, waiting=lambda: self._tell(title, "waiting", final)):
                 return self._make(stage, key, title, final)
         except BaseException as error:
             failed = isinstance(error, Exception) and not isinstance(error, Stopped)
@@ -129,7 +141,7 @@ class Store:
 
     def _make(self, stage: Stage, key: str, title: str, final: Path) -> Artifact:
         """Run the stage, whose lock is held, and publish what it made."""
-        if (artifact := _read_artifact(stage.name, key, final)) is not None:  # another process or thread was faster
+        if (artifact := read_artifact(stage.name, key, final)) is not None:  # another process or thread was faster
             self._note_reuse(f"{stage.name}/{key}")
             self._tell(title, "reused", final)
             return artifact
@@ -143,15 +155,27 @@ class Store:
         stop_if_asked(title)
         logger.info("%s: running", title)
         self._tell(title, "running", final)
+        self._check_inputs(stage, title)
         began = time.monotonic()
         stage.run(partial)
         seconds = time.monotonic() - began
         artifact = _publish(stage, key, partial, final, seconds)
+        self._sound.add(final)
         logger.info("%s: done in %.1f s", title, seconds)
         self._tell(title, "done", final)
         self.ran.append(title)
         self._made.add(f"{stage.name}/{key}")
         return artifact
+
+    def _check_inputs(self, stage: Stage, title: str) -> None:
+        """Hash what the stage reads, each artifact once; what this process made was hashed then. Raises ValueError
+        where one is damaged."""
+        for artifact in stage.inputs.values():
+            with self._checking:
+                stop_if_asked(title)
+                if artifact.path not in self._sound:
+                    verify(artifact)
+                    self._sound.add(artifact.path)
 
     def _note_reuse(self, artifact: str) -> None:
         self.reused.add(artifact)
@@ -165,33 +189,22 @@ class Store:
     def published(self, stage: Stage) -> Artifact | None:
         """The stage's artifact if it is there already."""
         key = stage.key()
-        return _read_artifact(stage.name, key, self.root / stage.name / key)
+        return read_artifact(stage.name, key, self.root / stage.name / key)
 
     def inputs(self, artifact: Artifact) -> dict[str, Artifact]:
         """What an artifact was made from, by the names that its stage gave them. Raises ValueError as `find`."""
-        record = json.loads((artifact.path / MANIFEST).read_text(encoding="utf-8"))
+        record = read_manifest(artifact.path)
         return {name: self.find(of["stage"], of["key"]) for name, of in record["inputs"].items()}
 
     def find(self, name: str, key: str) -> Artifact:
         """An artifact that was published earlier. Raises ValueError if it is not below this root."""
-        artifact = _read_artifact(name, key, self.root / name / key)
+        artifact = read_artifact(name, key, self.root / name / key)
         if artifact is None:
             raise ValueError(
                 f"artifact {name}/{key} is not in {self.root}; set runtime.artifacts to the directory that has it, or "
                 "make it again by the command that did"
             )
         return artifact
-
-
-def content_of(files: Mapping[str, Mapping[str, Any]]) -> str:
-    """Hash of a directory's content from its files' sha256, `log/` left out."""
-    lines = [f"{meta['sha256']}  {name}" for name, meta in sorted(files.items()) if not name.startswith(LOG_DIR + "/")]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def remove_tree(path: Path) -> None:
@@ -213,48 +226,21 @@ def write_atomically(path: Path, text: str) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
+        sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _read_artifact(name: str, key: str, path: Path) -> Artifact | None:
-    manifest = path / MANIFEST
-    if not manifest.exists():
-        return None
-    record = json.loads(manifest.read_text(encoding="utf-8"))
-    for file, meta in record["files"].items():
-        found = path / file
-        if file.startswith(LOG_DIR + "/"):
-            continue
-        if not found.exists() or found.stat().st_size != meta["bytes"]:
-            raise ValueError(
-                f"artifact {name}/{key} is damaged: {file} is missing or has another size; "
-                f"delete {path} and run again to rebuild it"
-            )
-    return Artifact(stage=name, key=key, path=path, content=record["content"])
-
-
 def _publish(stage: Stage, key: str, partial: Path, final: Path, seconds: float) -> Artifact:
-    files = {
-        str(file.relative_to(partial)): {"sha256": file_sha256(file), "bytes": file.stat().st_size}
-        for file in sorted(partial.rglob("*"))
-        if file.is_file() and file.name != MANIFEST
-    }
-    if not files:
-        raise ValueError(f"stage {stage.name} wrote nothing into {partial}")
-    content = content_of(files)
     record = {
         "stage": stage.name,
         "version": stage.version,
         "key": key,
         "config": stage.config,
         "inputs": {name: {"stage": a.stage, "key": a.key, "content": a.content} for name, a in stage.inputs.items()},
-        "files": files,
-        "content": content,
         "seconds": round(seconds, 3),
     }
-    write_atomically(partial / MANIFEST, json.dumps(record, indent=1, ensure_ascii=False))
-    partial.rename(final)
+    content = publish(partial, final, record, stage.clocks)
     return Artifact(stage=stage.name, key=key, path=final, content=content)
 
 
@@ -290,8 +276,9 @@ def try_lock(stream: IO[str]) -> bool:
 
 
 @contextmanager
-def _lock(path: Path, title: str, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold an exclusive lock that the kernel releases even if this process is killed."""
+def hold_lock(path: Path, title: str, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold an exclusive lock that the kernel releases even if this process is killed. title, waiting: said and called
+    when another process has it. Raises Stopped when asked to stop meanwhile."""
     with path.open("w") as stream:
         if not try_lock(stream):
             logger.info("%s: another process is at work on it; waiting", title)

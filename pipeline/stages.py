@@ -26,6 +26,16 @@ from pipeline.tasks import end_workers, side_by_side
 
 logger = logging.getLogger(__name__)
 
+CLOCKS = (  # in run.json
+    "created",
+    "train_seconds",
+    "wall_seconds",
+    "device_hours",
+    "tokens_per_second",
+    "mfu",
+    "matmul_peak",
+)
+
 
 def train_run(config: RunConfig, listener: Listener | None = None) -> Path:
     """The main job; its results are in the returned directory, `runs/<name>`. listener: of its stages."""
@@ -42,8 +52,8 @@ def train_run(config: RunConfig, listener: Listener | None = None) -> Path:
     compared = baselines(config, store, cleaned, rows)
     scores = score(config, store, corpus, cleaned, encoded, model, compared)
     report = write_report(config, store, scores, model.model, routed)
-    directory = publish_run(report, ROOT / config.runtime.runs / config.name)
-    _summarise(store, directory, time.monotonic() - began)
+    directory = ROOT / config.runtime.runs / config.name
+    publish_run(report, directory, finish=lambda run: _summarise(store, run, time.monotonic() - began))
     _say_if_idle(store)
     logger.info("report: %s", _shown(directory / "report.html"))
     return directory
@@ -177,7 +187,8 @@ def score(
     if found is not None:
         inputs |= {f"candidate {i}": trial.model for i, trial in enumerate(found.trials)}
     decisive = {key: value for key, value in config.to_json().items() if key not in PLACE}
-    return store.get(Stage(name="score", version=5, config=decisive, inputs=inputs, run=run, label=config.name))
+    stage = Stage(name="score", version=5, config=decisive, inputs=inputs, run=run, label=config.name, clocks=CLOCKS)
+    return store.get(stage)
 
 
 def write_report(

@@ -12,6 +12,7 @@ from typing import Any
 
 from pipeline.baseline_config import BaselineTier
 from pipeline.batch.config import BatchConfig
+from pipeline.checked_json import CHECKSUM
 from pipeline.config import RunConfig
 from pipeline.corpus.languages import LangPair
 from pipeline.decode.config import DecodeConfig
@@ -30,6 +31,7 @@ from pipeline.train.job import TrainJob
 from pipeline.vocab.config import VocabConfig
 
 EXPERTS = "experts.json"  # beside the translations of a pruned model
+CLOCKS = ("train_seconds", "matmul_peak", CHECKSUM)  # in the state of a checkpoint; the checksum is of them too
 NO_RESULT = ("log_every", "checkpoints")  # settings of training that do not change its result
 
 
@@ -188,7 +190,16 @@ def train(store: Store, vocabulary: Artifact, encoded: Mapping[LangPair, Artifac
         "train": settings,
     }
     inputs = {"vocabulary": vocabulary, **{pair.name: artifact for pair, artifact in encoded.items()}}
-    stage = Stage(name="train", version=2, config=slice_, inputs=inputs, run=run, label=system.label, resumable=True)
+    stage = Stage(
+        name="train",
+        version=2,
+        config=slice_,
+        inputs=inputs,
+        run=run,
+        label=system.label,
+        resumable=True,
+        clocks=CLOCKS,
+    )
     return store.get(stage)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipeline.artifact import sync_tree
 from pipeline.corpus.bitext import SCHEMA, BitextWriter, iter_bitext, write_bitext
 from pipeline.corpus.clean_shard import NEAR, REMOVED_ROWS, ROWS, Shard, clean_shard, plan_shards, read_texts
 from pipeline.corpus.codepoints import Bools
@@ -91,6 +92,9 @@ def clean(
     content["not_judged"] = not_judged(config.rules, pair)
     for reason in content["not_judged"]:
         _log.warning("pair %s: not checked: %s", pair, reason)
+    for path in out.iterdir():
+        if path.name != _SHARDS:
+            sync_tree(path)
     write_atomically(out / FUNNEL, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
     _remove_shards(out)
 

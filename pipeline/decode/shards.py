@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipeline.artifact import sync
 from pipeline.corpus.tables import Table, group_rows, read_batches, write_table
 from pipeline.stage import write_atomically
 
@@ -61,6 +62,7 @@ def write_lines(lines: Iterable[str], path: Path) -> None:
     """Write lines for `read_lines`, in bounded memory; the file is there when it is whole."""
     temporary = path.with_name(path.name + ".tmp")
     write_table(Table(columns=(LINE,), batches=_batches(lines)), temporary)
+    sync(temporary)
     temporary.rename(path)
 
 

@@ -1,14 +1,12 @@
 """Logical checkpoints: full parameters and moments by name, whatever the topology that wrote them.
 
 A checkpoint is a directory of safetensors shards (planned and read by torch.distributed.checkpoint, no pickle) and
-`state.json` with everything that is not a tensor and the sha256 of each shard. It is written beside its place and
-renamed into it: a crash leaves the previous one untouched.
+`state.json` with everything that is not a tensor, the sha256 of each shard and its own. It is written beside its place
+and renamed into it: a crash leaves the previous one untouched.
 """
 
 import hashlib
-import json
 import logging
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -22,6 +20,8 @@ from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
+from pipeline.artifact import sync
+from pipeline.checked_json import dump_checked
 from pipeline.parallel.shard_writer import ShardWriter
 from pipeline.parallel.weights import FORMAT, STATE, verify
 
@@ -44,11 +44,12 @@ def save(
     partial = directory.with_name(directory.name + PARTIAL)
 
     def publish(shards: dict[str, str]) -> None:
-        with (partial / STATE).open("w", encoding="utf-8") as stream:
-            json.dump({"format": FORMAT, **state, "shards": shards}, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
+        text = dump_checked({"format": FORMAT, **state, "shards": shards})
+        (partial / STATE).write_text(text, encoding="utf-8")
+        sync(partial / STATE)
+        sync(partial)
         partial.rename(directory)
+        sync(directory.parent)
         published()
 
     try:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from safetensors import safe_open
 from torch import Tensor
 
+from pipeline.checked_json import load_checked
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import expert_parameters
@@ -128,7 +129,7 @@ def _parts(directory: Path) -> Iterator[tuple[str, list[int], Any]]:
 def read_state(directory: Path) -> dict[str, Any]:
     """What a checkpoint holds beside tensors. Raises ValueError on a format of another version, or if damaged."""
     try:
-        state: dict[str, Any] = json.loads((directory / STATE).read_text(encoding="utf-8"))
+        state = load_checked((directory / STATE).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"checkpoint {directory} is damaged: {STATE} cannot be read: {error}") from error
     if state["format"] != FORMAT:

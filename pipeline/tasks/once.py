@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.stage import remove_tree, write_atomically
+from pipeline.artifact import sync, sync_tree
+from pipeline.stage import remove_tree
 
 RESULT = "result.json"
 
@@ -24,11 +25,14 @@ def run_once(out: Path, work: Callable[[Path], Any]) -> Any:
         # a name of its own: an attempt that was given up for lost may still be writing
         partial = out.with_name(f"{out.name}.{secrets.token_hex(4)}.partial")
         partial.mkdir(parents=True)
-        write_atomically(partial / RESULT, json.dumps(work(partial), ensure_ascii=False))
+        result = json.dumps(work(partial), ensure_ascii=False)
+        (partial / RESULT).write_text(result, encoding="utf-8")
+        sync_tree(partial)
         try:
             partial.rename(out)
         except OSError:
             if not (out / RESULT).exists():  # else the other was faster
                 raise
             remove_tree(partial)
+        sync(out.parent)
     return json.loads((out / RESULT).read_text(encoding="utf-8"))

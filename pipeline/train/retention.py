@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pipeline.checked_json import load_checked
 from pipeline.stage import remove_tree, write_atomically
 from pipeline.train.config import CheckpointConfig
 
@@ -45,7 +46,7 @@ def saved(root: Path) -> list[Saved]:
         if (step := _step(path)) is None or not (path / STATE).exists():
             continue
         try:
-            state = json.loads((path / STATE).read_text(encoding="utf-8"))
+            state = load_checked((path / STATE).read_text(encoding="utf-8"))
         except ValueError as error:
             logger.warning("%s is damaged and not counted: %s", path, error)
             continue
@@ -99,8 +100,11 @@ def resolve(path: Path) -> Path:
 
 
 def content(checkpoint: Path) -> dict[str, str]:
-    """The sha256 of each of its shards."""
-    shards: dict[str, str] = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))["shards"]
+    """The sha256 of each of its shards. Raises ValueError where its state is damaged."""
+    try:
+        shards: dict[str, str] = load_checked((checkpoint / STATE).read_text(encoding="utf-8"))["shards"]
+    except ValueError as error:
+        raise ValueError(f"checkpoint {checkpoint} is damaged: {STATE} cannot be read: {error}") from error
     return shards
 
 

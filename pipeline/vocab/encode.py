@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline.artifact import sync_tree
 from pipeline.corpus.bitext import iter_bitext
 from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
@@ -104,6 +105,9 @@ def encode(
             for source, rows in zip(sources, counts["train"]["rows"], strict=True)
         ],
     }
+    for path in out.iterdir():
+        if path.name != _SHARDS:
+            sync_tree(path)
     write_atomically(out / ENCODED, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
     _remove_shards(out)
 

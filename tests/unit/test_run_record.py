@@ -30,7 +30,7 @@ def test_a_new_report_replaces_the_old_one_and_keeps_notes(tmp_path):
         str(f.relative_to(run)): f.read_text() for f in run.rglob("*") if f.is_file() and not f.name.startswith(".")
     }
     assert found == {"report.html": "2", "notes/mine.txt": "keep me"}
-    assert [p.name for p in run.parent.iterdir()] == ["demo"]
+    assert {p.name for p in run.parent.iterdir()} == {"demo", ".demo.lock"}
 
 
 def test_laying_out_keeps_the_status_that_is_being_written_and_says_nothing_of_it(tmp_path, caplog):
