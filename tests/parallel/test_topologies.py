@@ -38,7 +38,9 @@ def resave(prepared, outcome, into, processes, ep, zero_stage, **settings):
 
 def state(outcome):
     values = json.loads((outcome.checkpoint() / "state.json").read_text())
-    return {k: v for k, v in values.items() if k not in ("shards", "sha256", "world", "validation", "code", "matmul_peak")}
+    return {
+        k: v for k, v in values.items() if k not in ("shards", "sha256", "world", "validation", "code", "matmul_peak")
+    }
 
 
 def round_trip(run_job, prepared, tmp_path, begin, hops, steps, **settings):
