@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.corpus.languages import LangPair, normalize_code, split_pair
+from pipeline.corpus.languages import LONGEST_PAIR, LangPair, normalize_code, split_pair
 from pipeline.corpus.manifest import MANIFEST, UNNAMED, FileEntry, Manifest
 
 _IGNORED = re.compile(
@@ -172,6 +172,8 @@ def _pair(directory: Path, name: _Name) -> LangPair | None:
 
 def _readings(text: str) -> set[LangPair]:
     """Every pair that a part of a name may mean."""
+    if len(text) > LONGEST_PAIR:
+        return set()
     codes = ((_code(src), _code(tgt)) for src, tgt in split_pair(text))
     return {LangPair(src, tgt) for src, tgt in codes if src and tgt and src != tgt}
 

@@ -5,6 +5,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+LONGEST_CODE = 64  # characters; BCP-47 asks for no more than 35 (RFC 5646, section 4.4.1)
+LONGEST_PAIR = 2 * LONGEST_CODE + 1
+
 # BCP-47 (RFC 5646): language, script, region, variants; no extlang, extensions or private use.
 _BCP47 = re.compile(
     r"(?P<language>[a-z]{2,3})(-(?P<script>[a-z]{4}))?(-(?P<region>[a-z]{2}|[0-9]{3}))?"
@@ -53,8 +56,10 @@ class LangPair:
 def normalize_code(code: str) -> str:
     """BCP-47 form of a code, in its usual case; names used by packages are translated (zh_CN is zh-Hans).
 
-    Raises ValueError if the code is not well-formed.
+    Raises ValueError if the code is not well-formed, or has more than LONGEST_CODE characters.
     """
+    if len(code) > LONGEST_CODE:
+        raise ValueError(_malformed(code))
     base, at, modifier = code.strip().partition("@")
     text = base.replace("_", "-").lower()
     if at:
@@ -79,7 +84,15 @@ def _malformed(code: str) -> str:
 
 
 def split_pair(text: str) -> list[tuple[str, str]]:
-    """Every way to cut `text` into a source and a target: at its colon, or at each of its hyphens."""
+    """Every way to cut `text` into a source and a target: at its colon, or at each of its hyphens.
+
+    Raises ValueError if the text has more than LONGEST_PAIR characters.
+    """
+    if len(text) > LONGEST_PAIR:
+        raise ValueError(
+            f"pair {text[:40]!r}… has {len(text)} characters, and two codes have at most {LONGEST_PAIR}; write it as "
+            "de-en"
+        )
     if ":" in text:
         source, _, target = text.partition(":")
         return [(source.strip(), target.strip())]
@@ -92,7 +105,7 @@ def parse_pair(text: str, codes: Iterable[str], default_target: str | None = Non
 
     Codes that match exactly win over codes that match after normalisation. default_target: for the advice of
     errors only.
-    Raises ValueError if a code is unknown, the text has two readings, or both sides are one language.
+    Raises ValueError if a code is unknown, the text has two readings or is too long, or both sides are one language.
     """
     text = text.strip()
     known = sorted(set(codes))
