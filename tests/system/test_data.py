@@ -86,6 +86,7 @@ def test_every_row_is_accounted_for(results):
 
 def test_the_page_names_sources_but_shows_no_sentence_without_a_licence(results):
     page = (results / "data.html").read_text(encoding="utf-8")
+    assert "Content-Security-Policy" in page
     assert "<svg" in page
     assert ">web" in page
     assert "not stated" in page

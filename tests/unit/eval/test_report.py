@@ -133,6 +133,16 @@ def test_hostile_text_is_escaped_and_arabic_runs_from_the_right(make_run: MakeRu
     assert directions == {("ar", "rtl"), ("en", "ltr"), ("de", "ltr")}
 
 
+def test_the_page_may_run_no_script_and_load_nothing(make_run: MakeRun) -> None:
+    text, page = _report(make_run(["de-en"]))
+    (policy,) = [attrs for tag, attrs in page.tags if tag == "meta" and attrs.get("http-equiv")]
+    assert policy["http-equiv"] == "Content-Security-Policy"
+    rules = dict(rule.split(" ", 1) for rule in (policy["content"] or "").split("; "))
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    assert not {"script-src", "connect-src", "frame-src"} & set(rules)  # default-src is of all of these
+    assert text.index("Content-Security-Policy") < text.index("<title>")
+
+
 def test_sentences_are_shown_only_where_the_licence_allows(make_run: MakeRun) -> None:
     _, page = _report(make_run(["de-en"], sample_sentences=False))
     assert "Translations" not in page.text
@@ -215,6 +225,8 @@ def test_a_phone_scrolls_tables_and_not_the_page_and_shows_the_warning(
     path = write_report(tmp_path / "out", _runs(make_run, config=_config(0, max_tokens=5000)))
     page = browser.new_page(viewport={"width": 390, "height": 844})
     requests: list[str] = []
+    faults: list[str] = []
+    page.on("console", lambda message: faults.append(message.text) if "Content Security" in message.text else None)
     page.on("request", lambda request: requests.append(request.url))
     page.goto(path.as_uri())
     page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
@@ -222,6 +234,9 @@ def test_a_phone_scrolls_tables_and_not_the_page_and_shows_the_warning(
     wide = "[...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth).length"
     assert page.evaluate(wide) > 3
     assert requests == [path.as_uri()]  # nothing else is fetched
+    assert not faults
+    page.evaluate("document.body.append(Object.assign(document.createElement('script'), { text: 'window.ran = 1' }))")
+    assert page.evaluate("window.ran === undefined")
     warning = page.locator("aside.warning li").all_inner_texts()
     assert [text.split(",")[0] for text in warning] == ["budget"]
     assert "train.max_tokens=5000 (dense); train.max_tokens=None (moe_s1, moe_s2)." in warning[0]
