@@ -1,19 +1,16 @@
 """The HTTP API of a run, and its page."""
 
 import asyncio
-import base64
-import hashlib
-import re
 import time
 from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from eval.language import text_direction
 from pipeline.corpus.languages import LangPair
@@ -31,11 +28,11 @@ from pipeline.serve.messages import (
     TranslateResponse,
     read_request,
 )
-from pipeline.serve.problem import Problem, ProblemDetails
+from pipeline.serve.page import page
+from pipeline.serve.problem import Problem, ProblemDetails, shown
 from pipeline.tasks.call import TaskFailed
 from pipeline.translation import FinishedRun
 
-_PAGE = Path(__file__).with_name("page.html")
 _CLOSED = 499  # the client is gone, so nobody reads it
 _RETRY = 2  # seconds
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -47,6 +44,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         415: "another Content-Type than application/json",
         421: "another Host than this machine, where the server is for it alone",
         422: "a field that cannot be; `field`, `value` and `remedy` say which and what to do",
+        429: "more requests in a second than one client may send; Retry-After says when to come again",
         503: "loading, too many requests, or a process was lost; Retry-After says when to come again",
         504: "not translated in time",
     }.items()
@@ -63,12 +61,13 @@ def create_app(service: "Service") -> FastAPI:
     )
     schema = {"application/json": {"schema": TranslateRequest.model_json_schema()}}
     body = {"requestBody": {"required": True, "content": schema}}
-    app.get("/", include_in_schema=False)(_page)
+    app.get("/", include_in_schema=False)(page)
     app.get("/health", responses={503: _PROBLEMS[503]})(service.health)
     app.get("/v1/pairs")(service.pairs)
     app.post("/v1/translate", responses=_PROBLEMS, response_model=TranslateResponse, openapi_extra=body)(
         service.translate
     )
+    app.add_middleware(_HeadAsGet)
     app.exception_handler(Problem)(_told)
     app.exception_handler(HTTPException)(_unknown)
     app.exception_handler(Exception)(_failed)
@@ -118,7 +117,7 @@ class Service:
         try:
             async with asyncio.timeout(self.limits.seconds):
                 self._check_loaded()
-                asked = await read_request(request, most=self.limits.bytes)
+                asked = await read_request(request, self.limits)
                 pair, decode = self._pair(asked), self._settings(asked)
                 lines = self._lines(asked, pair)
                 found = await _unless_gone(request, self._translated(lines, decode))
@@ -197,9 +196,6 @@ class Service:
         texts, prefixes, limits = asked.texts, asked.prefixes, self.limits
         if not texts or (isinstance(asked.text, str) and not asked.text.strip()):
             raise Problem(422, "there is nothing to translate", field="text", value=asked.text, remedy="give some text")
-        if len(texts) > limits.lines:
-            remedy = f"send at most {limits.lines} in a request"
-            raise Problem(422, f"text has {len(texts)} lines", field="text", value=len(texts), remedy=remedy)
         if len(prefixes) != len(texts):
             remedy = "give one for all, or one for each line"
             detail = f"{len(texts)} lines of text have {len(prefixes)} prefixes"
@@ -213,6 +209,18 @@ class Service:
             Line(text=text, target=pair.tgt, prefix=prefix, number=number)
             for number, (text, prefix) in enumerate(zip(texts, prefixes, strict=True))
         ]
+
+
+class _HeadAsGet:
+    """Has HEAD answered as GET is; the connection leaves out the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+        await self._app(scope, receive, send)
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, list[Translated]]) -> list[Translated]:
@@ -244,27 +252,6 @@ def _text(translated: Translated) -> TranslatedText:
     )
 
 
-async def _page() -> HTMLResponse:
-    """The page, which may run its own script alone and ask nobody else."""
-    text = _PAGE.read_text(encoding="utf-8")
-    sources = {
-        kind: " ".join(
-            f"'sha256-{base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()}'"
-            for part in re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
-        )
-        for kind, tag in (("script-src", "script"), ("style-src", "style"))
-    }
-    policy = "; ".join(
-        [
-            "default-src 'none'",
-            *(f"{kind} {hashes}" for kind, hashes in sources.items()),
-            "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-        ]
-    )
-    headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
-    return HTMLResponse(text, headers=headers)
-
-
 async def _told(_: Request, problem: Exception) -> Response:
     assert isinstance(problem, Problem)
     return problem.response()
@@ -274,7 +261,7 @@ async def _unknown(request: Request, error: Exception) -> Response:
     """A path or a method that there is not."""
     assert isinstance(error, HTTPException)
     problem = Problem(
-        *(error.status_code, f"{request.method} {request.url.path}: {error.detail}"),
+        *(error.status_code, f"{shown(request.method)} {shown(request.scope['path'])}: {error.detail}"),
         remedy="there are POST /v1/translate, GET /v1/pairs, GET /health, GET /openapi.json and GET /",
     )
     return problem.response()

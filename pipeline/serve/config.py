@@ -9,14 +9,18 @@ from pipeline.decode.text import Long
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.schema import build
 
+_MAY_BE_ZERO = ("wait_ms", "client_connections", "client_rate")
+
 
 @dataclass(frozen=True, kw_only=True)
 class LimitsConfig:
-    """What one client may ask for.
+    """What clients may ask for.
 
     lines, characters: of a request, prefixes counted. bytes: of its body. beam: hypotheses of a sentence, kept or
     drawn. waiting: requests that are translated or wait, of all clients, which may have four times as many connections.
-    seconds: until a request is given up, and in which a connection must send one.
+    seconds: until a request is given up; a connection must send one within as many, and take its answer within as many.
+    client_connections: of one address at once, 0 for as many as of all. client_rate: requests that one address may send
+    in a second, 0 for any number.
     """
 
     lines: int
@@ -25,6 +29,8 @@ class LimitsConfig:
     beam: int
     waiting: int
     seconds: float
+    client_connections: int
+    client_rate: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +76,9 @@ class ServeConfig:
             )
         for part in ("limits", "batching"):
             for name, value in vars(getattr(self, part)).items():
-                if value < 0 or (value == 0 and name != "wait_ms"):
-                    raise ValueError(f"{part}.{name}={value} must be more than 0")
+                if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
+                    remedy = "not be negative" if name in _MAY_BE_ZERO else "be more than 0"
+                    raise ValueError(f"{part}.{name}={value} must {remedy}")
 
 
 def load_serve(overrides: Sequence[str]) -> ServeConfig:

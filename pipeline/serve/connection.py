@@ -1,65 +1,123 @@
-"""Connections that send no request, or too little of one, end; and there are only so many."""
+"""Connections: only so many are open, and none stays open that sends too little or takes too little."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from pipeline.serve.clients import OpenConnections, client_name
 from pipeline.serve.config import LimitsConfig
 
-_OF_WAITING = 4  # connections for each request that may wait: browsers and proxies keep some that are idle
+_READ = 8 * 1024  # bytes that are read at once: whatever they hold (chunks of one byte), it takes milliseconds
+_AHEAD = 8 * _READ  # bytes of further requests that a connection may send while one is answered
+_LINES = 10_000  # line ends of a request: of a chunk there are two, and each costs as much as a kilobyte of a body
 
 
 def connections(limits: LimitsConfig) -> type[asyncio.Protocol]:
     """What uvicorn makes of each connection."""
+    opened = OpenConnections(limits)
 
-    def connection(**settings: Any) -> asyncio.Protocol:
-        return _Connection(H11Protocol(**settings), seconds=limits.seconds, most=_OF_WAITING * limits.waiting)
+    def connection(**settings: Any) -> asyncio.BufferedProtocol:
+        return _Connection(partial(H11Protocol, **settings), opened, seconds=limits.seconds)
 
     return cast(type[asyncio.Protocol], connection)  # it is only called
 
 
-class _Connection(asyncio.Protocol):
-    """One that is closed when no request is complete, up to its body, for so many seconds. most: of these at once.
+class _Connection(asyncio.BufferedProtocol):
+    """A connection that is aborted when, for so many seconds, no request is complete up to its body, or bytes of an
+    answer are not taken; when more than `_AHEAD` bytes of further requests come while one is answered; and when a
+    request has more than `_LINES` lines.
 
-    uvicorn itself closes only those that send nothing at all after an answer.
+    uvicorn itself closes only those that send nothing at all after an answer, and only once the answer is taken.
+    make_http: called unless there are too many connections already. opened: counts them.
     """
 
-    def __init__(self, http: H11Protocol, *, seconds: float, most: int) -> None:
-        self._http, self._seconds, self._most = http, seconds, most
-        self._end: asyncio.TimerHandle | None = None
+    _transport: asyncio.Transport
+    _http: H11Protocol
+    _request: "_Deadline"
+    _answer: "_Deadline"
+
+    def __init__(self, make_http: Callable[[], H11Protocol], opened: OpenConnections, *, seconds: float) -> None:
+        self._make_http, self._opened, self._seconds = make_http, opened, seconds
+        self._client: str | None = None  # until the connection is counted
+        self._received = bytearray(_READ)
+        self._cycle: object = None  # the request that is being received, as uvicorn has it
+        self._lines = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._http.connection_made(cast(asyncio.Transport, transport))
-        if len(self._http.connections) > self._most:
-            transport.close()
+        self._transport = cast(asyncio.Transport, transport)
+        address, *_ = self._transport.get_extra_info("peername") or ("",)
+        client = client_name(address)
+        if not self._opened.add(client):
+            self._transport.close()
+            return
+        self._client = client
+        self._request, self._answer = (_Deadline(self._transport, self._seconds) for _ in range(2))
+        self._transport.set_write_buffer_limits(0)  # so that pause_writing tells of the first byte that is not taken
+        self._http = self._make_http()
+        self._http.connection_made(self._transport)
         self._watch()
 
-    def data_received(self, data: bytes) -> None:
-        self._http.data_received(data)
-        self._watch()
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = bytes(memoryview(self._received)[:nbytes])
+        try:
+            self._http.data_received(data)
+        except h11.LocalProtocolError:  # uvicorn refuses what it has answered already
+            self._transport.abort()
+            return
+        if self._cycle is not self._http.cycle:
+            self._cycle, self._lines = self._http.cycle, 0
+        self._lines += data.count(b"\n")
+        if self._lines > _LINES or len(self._http.conn.trailing_data[0]) > _AHEAD:
+            self._transport.abort()
+        else:
+            self._watch()
 
     def eof_received(self) -> None:
         self._http.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._unwatch()
+        if self._client is None:
+            return
+        self._opened.remove(self._client)
+        self._request.stop()
+        self._answer.stop()
         self._http.connection_lost(exc)
 
     def pause_writing(self) -> None:
+        self._answer.start()
         self._http.pause_writing()
 
     def resume_writing(self) -> None:
+        self._answer.stop()
         self._http.resume_writing()
 
     def _watch(self) -> None:
         answering = self._http.cycle is not None and not self._http.cycle.response_complete
         if answering:
-            self._unwatch()
-        elif self._end is None:
-            self._end = self._http.loop.call_later(self._seconds, self._http.transport.close)
+            self._request.stop()
+        else:
+            self._request.start()
 
-    def _unwatch(self) -> None:
-        if self._end is not None:
-            self._end.cancel()
-            self._end = None
+
+class _Deadline:
+    """Aborts a connection some seconds after `start`, unless `stop` comes first. A second `start` puts nothing off."""
+
+    def __init__(self, transport: asyncio.Transport, seconds: float) -> None:
+        self._transport, self._seconds = transport, seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._transport.abort)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pipeline.serve.problem import Problem
+from pipeline.serve.problem import Problem, shown
 
 
 def for_its_hosts(app: ASGIApp, listener: socket.socket) -> ASGIApp:
@@ -25,7 +25,7 @@ def for_its_hosts(app: ASGIApp, listener: socket.socket) -> ASGIApp:
             await app(scope, receive, send)
         else:
             problem = Problem(
-                *(421, f"this server is not {host}"),
+                *(421, f"this server is not {shown(host)}"),
                 field="Host",
                 value=host,
                 remedy="ask for 127.0.0.1 or localhost; a reverse proxy has to send the Host of its proxy_pass",

@@ -1,5 +1,6 @@
 """Errors as a client reads them: problem details (RFC 9457) with field, value and remedy."""
 
+import reprlib
 from http import HTTPStatus
 from typing import Any
 
@@ -7,6 +8,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 _SHOWN = 60  # characters of a value
+_brief = reprlib.Repr()  # which looks at the first items alone, however many there are
+_brief.maxstring = _brief.maxlong = _brief.maxother = _SHOWN
 
 
 class Problem(Exception):  # noqa: N818 - the term of RFC 9457
@@ -47,6 +50,6 @@ def shown(value: Any) -> str | int | float | bool | None:
     """A value as a message repeats it: a number as it is, anything else as short text that JSON can hold."""
     if value is None or (isinstance(value, bool | int | float) and abs(value) < 2**53):
         return value
-    text = value if isinstance(value, str) else repr(value)
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    text = value if isinstance(value, str) else _brief.repr(value)
+    text = text[: _SHOWN + 1].encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

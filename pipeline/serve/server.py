@@ -13,13 +13,18 @@ from pipeline.config import ROOT
 from pipeline.decode.workers import TranslatorPool
 from pipeline.serve.app import Service, create_app
 from pipeline.serve.batching import Batcher
+from pipeline.serve.clients import for_each_client
 from pipeline.serve.config import LimitsConfig, ServeConfig
 from pipeline.serve.connection import connections
 from pipeline.serve.hosts import for_its_hosts
+from pipeline.serve.log import SeldomComplaints
 from pipeline.stage import Store
 from pipeline.translation import FinishedRun
 
 logger = logging.getLogger(__name__)
+
+_seldom = SeldomComplaints()
+_BACKLOG = 256  # connections that the system keeps for us, and that we take in one turn of the loop
 
 
 def serve(config: ServeConfig) -> None:
@@ -50,11 +55,14 @@ def serve(config: ServeConfig) -> None:
 
 
 def web_server(app: ASGIApp, *, grace: int, limits: LimitsConfig) -> uvicorn.Server:
-    """What speaks HTTP. It logs errors alone, and no text of a request."""
+    """What speaks HTTP. It logs errors, few complaints about clients, and no text of a request."""
+    logging.getLogger("uvicorn.error").addFilter(_seldom)  # once, as it is one object
     return uvicorn.Server(
         uvicorn.Config(
-            app,
+            for_each_client(app, limits),
             http=connections(limits),
+            proxy_headers=False,  # a header that any client may send is no address
+            backlog=_BACKLOG,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -93,7 +101,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(where)
-        listener.listen(128)
+        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         remedy = "end what listens there, or choose another, as port=8001 (port=0 takes one that is free)"

@@ -119,7 +119,7 @@ BODIES = {
     "half a character": (b'{"pair": "de-en", "text": "\\ud83d"}', 400, "half of a character"),
     "half a character as a key": (b'{"\\ud83d": 1}', 400, "half of a character"),
     "no number": (b'{"pair": "de-en", "text": "a", "beam": NaN}', 400, "NaN"),
-    "deep": (b'{"text": ' + b"[" * 1900, 400, "not JSON"),
+    "more lists than lines": (b'{"text": ' + b"[" * 1900, 422, "1901 commas and brackets"),
     "a large number": (b'{"pair": "de-en", "text": "a", "seed": 1' + b"0" * 1900 + b"}", 422, "seed"),
 }
 
@@ -286,3 +286,18 @@ def test_openapi_names_what_there_is_and_nothing_comes_from_elsewhere(server):
     page = requests.get(server.url, timeout=10)
     assert "https://" not in page.text
     assert page.headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'sha256-")
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/v1/pairs", "/openapi.json", "/v1/translate", "/nowhere"])
+def test_head_is_answered_as_get_without_the_body(server, path):
+    connection = connect(server)
+    answers = []
+    for method in ("GET", "HEAD", "GET"):  # the last would find the body of the one before it
+        connection.request(method, path)
+        answer = connection.getresponse()
+        headers = {name: value for name, value in answer.getheaders() if name.lower() != "date"}
+        answers.append((answer.status, headers, answer.read()))
+    get, head, again = answers
+    assert head == (*get[:2], b"")
+    assert int(head[1]["content-length"]) == len(get[2]) > 0
+    assert again == get

@@ -37,6 +37,7 @@ def test_ipv6():
         ("grace=-1", "grace=-1 must not be negative"),
         ("long=drop", "long='drop' is not one of split, truncate, skip, whole"),
         ("limits.seconds=0", "limits.seconds=0.0 must be more than 0"),
+        ("limits.client_rate=-1", "limits.client_rate=-1.0 must not be negative"),
         ("batching.lines=0", "batching.lines=0 must be more than 0"),
         ("runtime=slurm", "runtime.launcher=slurm: a server's processes are of this machine"),
         ("limits.line=3", "limits.line does not exist; did you mean limits.lines"),

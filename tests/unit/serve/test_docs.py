@@ -44,4 +44,4 @@ def test_the_keys_have_the_defaults_of_the_table():
             found = attrgetter(path)(config)
             assert value.replace(",", "") == (found if isinstance(found, str) else f"{found:.12g}"), path
             checked += 1
-    assert checked == 13
+    assert checked == 15
