@@ -43,6 +43,12 @@ def turns(monkeypatch):
     gc.unfreeze()
 
 
+def longest(server, turns):
+    """Of the turns so far, the one of the last answer too: it comes before its turn ends, and another after that."""
+    requests.get(f"{server.url}/v1/pairs", timeout=60)
+    return max(turns)
+
+
 def body(**fields):
     return json.dumps({"text": "ja", **fields}).encode()
 
@@ -83,7 +89,7 @@ def test_a_body_is_refused_at_once(server, turns, name):
     else:
         assert answer.status_code in (400, 422), answer.text
         assert len(answer.content) < 2000
-    assert max(turns) < LONGEST
+    assert longest(server, turns) < LONGEST
 
 
 def test_the_largest_request_may_have_a_comma_for_each_character(server, turns):
@@ -92,7 +98,7 @@ def test_the_largest_request_may_have_a_comma_for_each_character(server, turns):
     request = {"pair": "de-en", "text": texts, "beam": most.beam, "n_best": most.beam}
     answer = requests.post(f"{server.url}/v1/translate", json=request, timeout=60)
     assert [each["text"] for each in answer.json()["translations"]] == texts
-    assert max(turns) < LONGEST
+    assert longest(server, turns) < LONGEST
 
 
 def sent(server, data):
@@ -110,11 +116,12 @@ def test_chunks_of_one_byte(server, turns):
     head = b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
     head += b"Transfer-Encoding: chunked\r\n\r\n"
     assert b"is not JSON" in sent(server, head + b"1\r\n \r\n" * 4000 + b"0\r\n\r\n")
+    longest(server, turns)
     began = sum(turns)
     with suppress(ConnectionError):
         assert sent(server, head + b"1\r\n \r\n" * 160_000 + b"0\r\n\r\n") == b""
+    assert longest(server, turns) < LONGEST
     assert sum(turns) - began < 0.5  # however many there are
-    assert max(turns) < LONGEST
 
 
 @pytest.mark.parametrize(
@@ -130,4 +137,4 @@ def test_a_long_head(server, turns, head):
     answer = sent(server, head + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 ")
     assert len(answer) < 4000
-    assert max(turns) < LONGEST
+    assert longest(server, turns) < LONGEST
