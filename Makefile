@@ -222,8 +222,8 @@ format: $(READY_DEV) ## rewrite the code in the house format
 test: $(READY_DEV) ## unit, golden, parallel and system tests; LONG=3/10 adds that tenth of the long ones (docs/testing.md)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder \
 		$(if $(LONG),-m "not quiet" --long-part $(LONG),-m "not long and not quiet") \
-		tests/system tests/parallel tests/golden tests/unit
-	$(BIN)/python -m pytest $(if $(LONG),-m quiet --long-part $(LONG),-m "quiet and not long") tests/parallel tests/system
+		tests/system tests/parallel tests/golden tests/hostile tests/unit
+	$(BIN)/python -m pytest $(if $(LONG),-m quiet --long-part $(LONG),-m "quiet and not long") tests/parallel tests/system tests/hostile
 
 test-full: $(READY_DEV) ## all tests, the long ones too, in order; hours (docs/testing.md)
 	@tests/run_full.sh
