@@ -205,7 +205,7 @@ verify: $(READY) ## the same batches on 1, 2 and 4 processes against plain torch
 plan: $(READY) ## what RECIPE needs, how fast it trains and what it costs on DEVICES=256 DEVICE=h100 (docs/plan.md)
 	@$(BIN)/python -m pipeline plan $(PLAN)
 
-bench: $(READY) ## measure against other implementations: BENCH=moe, train, data, decode, plan or layout, ARGS="--quick"
+bench: $(READY) ## measure against other implementations: BENCH=moe, train, data, decode, plan, layout or serve, ARGS="--quick"
 	@bench/setup.sh $(call quote,$(BENCH))
 	@.venv-bench/bin/python -m $(call quote,bench.$(BENCH)) $(ARGS)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.output import RESULTS, ROOT, project_version
 
-DOCUMENTS = ("README.md", "docs/speed.md", "docs/layouts.md", "docs/scaling.md")
+DOCUMENTS = ("README.md", "docs/speed.md", "docs/layouts.md", "docs/scaling.md", "docs/serve.md")
 BLOCK = re.compile(r"(<!-- bench: (?P<name>[a-z ]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 Line = dict[str, str]
@@ -159,6 +159,15 @@ def data_stages() -> str:
     return markdown(("what", "pairs/s", "measured", "target", "row"), lines)
 
 
+def serving() -> str:
+    lines = []
+    for path, row in measurements("serve"):
+        waits = (number(row["ms"]), number(row["ms_99"]))
+        cells = (row["batch"], rate(row, "requests_per_second"), *waits, number(row["gain"], 1), source(path, row))
+        lines.append((f"{row['clients']}, {row['run']}", *cells))
+    return markdown(("clients, run", "lines together", "requests/s", "ms", "ms, p99", "to one client", "row"), lines)
+
+
 def layouts() -> str:
     lines = []
     for path, row in measurements("layout"):
@@ -191,6 +200,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "data": data_stages,
     "layouts": layouts,
     "planned": planned,
+    "serving": serving,
 }
 
 

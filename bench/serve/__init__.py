@@ -1,0 +1,1 @@
+"""Benchmark of `make serve`: docs/serve.md has its table."""
