@@ -50,11 +50,14 @@ def open_json(path: Path) -> HubFile:
 
     def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for block in read_blocks(path):
-            columns: list[list[str | None]] = [[] for _ in names]
-            for number, record in _objects(path, block):
-                for name, column in zip(names, columns, strict=True):
-                    column.append(_cell(path, number, record, name))
-            yield _batch(path, block.first, columns, names)
+            records = list(_objects(path, block))
+            columns = [[_value(record, name) for _, record in records] for name in names]
+            try:
+                batch = _batch(path, block.first, columns, names)
+            except TypeError:  # not only texts
+                columns = [[_cell(path, number, record, name) for number, record in records] for name in names]
+                batch = _batch(path, block.first, columns, names)
+            yield batch
 
     return HubFile(fields=fields, read=read)
 
@@ -147,6 +150,8 @@ def _kind(value: Any) -> Any:
 
 
 def _value(record: dict[str, Any], name: str) -> Any:
+    if name in record:
+        return record[name]
     try:
         return field_value(record, name, name.split("."))
     except (KeyError, TypeError):
