@@ -108,7 +108,7 @@ def test_bombs_of_rows_are_refused(
 ) -> None:
     """Once 3.7 MB were 31 million rows."""
     monkeypatch.setitem(read_chunks.__kwdefaults__, "free_bytes", 1 << 20)
-    copied(tmp_path, f"train.{kind}{suffix}", PACK[suffix]((head + line * 600_000).encode()))
+    copied(tmp_path, f"train.{kind}{suffix}", PACK[suffix]((head + line * (2_000_000 // len(line))).encode()))
     with pytest.raises(ValueError, match=r"expands beyond 200 times its compressed size"):
         rows(tmp_path)
 
