@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,19 +26,27 @@ def fill(file):
 
 
 def work(values, stop):
-    rank = int(os.environ["RANK"])
+    rank, address = int(os.environ["RANK"]), os.environ["BABELSHARD_RENDEZVOUS"]
     torch.set_num_threads(1)
+    worlds = []
+
+    def met(world):
+        worlds.append(world)
+        stop.watch(world, limit=values["heartbeat"])
+
     start_processes_group(
-        init_method=os.environ["BABELSHARD_RENDEZVOUS"],
+        init_method=address,
         rank=rank,
         world=int(os.environ["WORLD_SIZE"]),
         device=torch.device("cpu"),
         timeout=60,
-        met=partial(stop.watch, limit=values["heartbeat"]),
+        met=met,
     )
     dist.barrier()
     if rank == 0:
         fill(Path(sys.argv[1]).with_name("filler"))
+        while Path(address.removeprefix("file://")).stat().st_size % BLOCK < BLOCK - 300:
+            worlds[0].store.set("padding", "")  # up to the end of the store's last block, if it is on that disk
     dist.barrier()
     end = torch.tensor(time.time() + values["seconds"], dtype=torch.float64)
     dist.broadcast(end, src=0)

@@ -40,8 +40,8 @@ def is_full(disk):
 
 @pytest.mark.quiet
 def test_processes_on_a_full_disk_know_that_all_are_alive(disk):
-    """For twelve limits of the heartbeat: a file there takes some beats more, up to the end of its last block."""
-    work_on(disk, seconds=12)
+    """For six limits of the heartbeat, of which a file there would take the beats of one."""
+    work_on(disk, seconds=6)
     assert is_full(disk)
 
 
