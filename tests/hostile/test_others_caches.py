@@ -139,4 +139,6 @@ def test_pickles_come_from_own_processes_alone() -> None:
     # a call and its result, over a pipe or a job's folder
     assert unpickling == {"pipeline/tasks/__init__.py", "pipeline/tasks/call.py", "pipeline/decode/workers.py"}
     for name, code in text.items():
-        assert not re.search(r"torch\.load\(|allow_pickle=True|yaml\.load\(|unsafe_load", code), name
+        assert not re.search(r"torch\.load\(|allow_pickle=True|unsafe_load|yaml\.(Full|Unsafe|)Loader", code), name
+        # which makes text, numbers, lists and mappings alone, by the library's SafeLoader and BaseLoader
+        assert name == "pipeline/corpus/yaml_text.py" or "yaml.load(" not in code, name
