@@ -15,7 +15,7 @@ def dump_checked(values: Mapping[str, Any]) -> str:
 
 def load_checked(text: str) -> dict[str, Any]:
     """The values. Raises ValueError where they are not what was written; text without a checksum is taken as it is,
-    as versions up to 0.2.4 wrote it."""
+    as versions up to 0.2.3 wrote it."""
     values: dict[str, Any] = json.loads(text)
     if not isinstance(values, dict):
         raise ValueError("it is no JSON object")

@@ -12,8 +12,8 @@ def private_directory(path: Path, setting: str) -> Path:
     Raises ValueError if somebody else owns the directory, if everybody may write to it, or if it is a link.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
         raise ValueError(
             f"{path} must be a directory of your own to which not everybody may write, since programs are read from "
             f"it; remove it, or set {setting} to another directory of yours"

@@ -45,9 +45,9 @@ def main() -> None:
         ports = {batch: stack.enter_context(server(options.run, batch)) for batch in BATCHES}
         for number in range(-1, options.rounds):  # the first warms up
             for batch, clients in rounds:
-                found = measure(ports[batch], pair, texts, clients=clients, requests=options.requests)
+                measured = measure(ports[batch], pair, texts, clients=clients, requests=options.requests)
                 if number >= 0:
-                    rounds[batch, clients].append(found)
+                    rounds[batch, clients].append(measured)
     name = device_name("cpu")
     rows = judge(rounds, {"device": name, "run": options.run, "pair": pair, "processes": PROCESSES})
     out = results_file("serve", name, options.out)

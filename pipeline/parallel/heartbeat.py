@@ -81,8 +81,10 @@ class Heartbeat:
                 self._end(f"{self._keeper()} is lost ({str(error).splitlines()[0]}); {REMEDY}", tell=False)
 
     def _count_up(self) -> bool:
-        """Whether the store took the beat. A file on a full disk takes no beat of anybody, which says of nobody that it
-        is lost: all count as alive."""
+        """Send one beat to the store; tells whether the store took it.
+
+        A store in a file on a full disk takes nobody's beats, so a missing beat proves nothing: all count as alive.
+        """
         try:
             self._store.add(self._keys[self._world.rank], 1)
         except RuntimeError as error:

@@ -60,14 +60,14 @@ def parameter_shapes(
     config: ModelConfig, *, source_vocabulary: int, target_vocabulary: int, shared: bool
 ) -> list[Shape]:
     """Shapes of all parameters, in the order of `Transformer.named_parameters`."""
-    found = [Shape(name="target_embedding_VM", sizes=(target_vocabulary, config.dim), letters="VM")]
+    shapes = [Shape(name="target_embedding_VM", sizes=(target_vocabulary, config.dim), letters="VM")]
     if not shared:
-        found.append(Shape(name="source_embedding_VM", sizes=(source_vocabulary, config.dim), letters="VM"))
+        shapes.append(Shape(name="source_embedding_VM", sizes=(source_vocabulary, config.dim), letters="VM"))
     for side, num_layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for index in range(num_layers):
-            found.extend(_layer(config, f"{side}.layers.{index}", index + 1, decoder=side == "decoder"))
-        found.extend(_norm(f"{side}.norm", config.dim))
-    return found
+            shapes.extend(_layer(config, f"{side}.layers.{index}", index + 1, decoder=side == "decoder"))
+        shapes.extend(_norm(f"{side}.norm", config.dim))
+    return shapes
 
 
 def checkpoint_bytes(shapes: Iterable[Shape], *, optimizer: str, ema: bool) -> int:

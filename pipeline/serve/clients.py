@@ -1,4 +1,4 @@
-"""What one client, known by its address, may take of the server: connections, and requests in a second."""
+"""Limits for each client, known by its address: connections at once, and requests in a second."""
 
 import ipaddress
 import math

@@ -14,7 +14,7 @@ _MAY_BE_ZERO = ("wait_ms", "client_connections", "client_rate")
 
 @dataclass(frozen=True, kw_only=True)
 class LimitsConfig:
-    """What clients may ask for.
+    """Limits of what clients may ask for.
 
     lines, characters: of a request, prefixes counted. bytes: of its body. beam: hypotheses of a sentence, kept or
     drawn. waiting: requests that are translated or wait, of all clients, which may have four times as many connections.

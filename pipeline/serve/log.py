@@ -1,4 +1,4 @@
-"""What clients cause in the log, as little of it as a log can hold."""
+"""A filter of log records, so that clients do not decide how large the log becomes."""
 
 import logging
 import time

@@ -85,7 +85,7 @@ def flattened(fields: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def is_text(kind: Any) -> bool:
-    """Whether an Arrow type is one of texts."""
+    """Tell whether the values of an Arrow type are texts, also where a dictionary holds them."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

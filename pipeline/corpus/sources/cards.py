@@ -45,7 +45,7 @@ def read_card(directory: Path) -> Card:
 
 
 def _header(text: str) -> str:
-    """What stands between the first line and the next of the same three hyphens; empty where there is none."""
+    """Cut out the lines between the first line and the next one, both of three hyphens; empty without such lines."""
     first, *lines = text.removeprefix("\ufeff").split("\n")
     if first.rstrip() != "---":
         return ""

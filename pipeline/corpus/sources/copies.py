@@ -68,12 +68,12 @@ def wanted_files(entry: FileEntry, card: Card, names: list[str]) -> list[str]:
         patterns = [pattern for split in (part, "*") for pattern in splits.get(split, ())]
         if not patterns:
             raise ValueError(f"{where}: configuration {config} has no part {part!r}; it has {', '.join(splits)}")
-        found = [name for name in data if any(_matches(name, pattern) for pattern in patterns)]
-        if not found:
+        matches = [name for name in data if any(_matches(name, pattern) for pattern in patterns)]
+        if not matches:
             raise ValueError(
                 f"{where}: {', '.join(patterns)} of its configuration {config} is not there; add the files"
             )
-        return found
+        return matches
     if config not in ("", "default"):
         data = [name for name in data if name.startswith(f"{config}/")]
     # no card says which part a file is of: its name may, or else all is for training

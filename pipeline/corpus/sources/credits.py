@@ -28,8 +28,8 @@ def credit(entry: FileEntry, manifest: Manifest, files: Path, cache: Path) -> Cr
         else:
             from pipeline.corpus.sources.hub import data_files
 
-            found = data_files(entry, files, cache)
-            card, commit = found.card, found.commit
+            data_set = data_files(entry, files, cache)
+            card, commit = data_set.card, data_set.commit
         licence, citation = licence or card.licence, citation or card.citation
     elif entry.format == "mtdata" and not citation:
         from pipeline.corpus.sources.mtdata_index import find_recipe

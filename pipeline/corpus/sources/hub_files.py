@@ -219,8 +219,11 @@ def _arrow(path: Path) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
 
 
 def _is_compressed(message: pa.ipc.Message) -> bool:
-    """Whether a message of Arrow says how its body is compressed: Message{.., .., header}, of which the header is
-    RecordBatch{rows, nodes, buffers, compression} or DictionaryBatch{id, RecordBatch}."""
+    """Tell whether an Arrow message names a compression of its body.
+
+    The message is Message{.., .., header}; the header is RecordBatch{rows, nodes, buffers, compression} or
+    DictionaryBatch{id, RecordBatch}.
+    """
     steps = {"record batch": (2,), "dictionary": (2, 1)}.get(message.type)
     if steps is None:
         return False

@@ -31,9 +31,9 @@ def open_dataset(
     Raises ValueError as `data_files` does, and for a part or field that is not there; the batches of the table raise it
     for files that are damaged or beyond the limits of local readers.
     """
-    found = data_files(entry, files, cache, patience=patience)
-    opener = KINDS[_kind(entry, found.files)]
-    opened = (opener(path) for path in local_paths(entry, found, files, cache, patience=patience))
+    data_set = data_files(entry, files, cache, patience=patience)
+    opener = KINDS[_kind(entry, data_set.files)]
+    opened = (opener(path) for path in local_paths(entry, data_set, files, cache, patience=patience))
     first = next(opened)
     empty = f"{_name(entry)}: empty, without a single row; choose another part"
     if not first.fields:

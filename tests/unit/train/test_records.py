@@ -131,28 +131,31 @@ def test_wandb_mode_is_what_was_asked(asked):
     assert wandb_mode(asked) == asked
 
 
-@pytest.mark.parametrize(("key", "expected"), [("", "offline"), ("0123456789abcdef0123456789abcdef01234567", "online")])
-def test_wandb_is_online_only_for_who_is_logged_in_and_never_asks(tmp_path, key, expected):
-    """A process without a terminal, home or configuration; the second one has a key in its environment."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
-    environment |= {"HOME": str(tmp_path), **({"WANDB_API_KEY": key} if key else {})}
-    code = "from pipeline.train.records import wandb_mode; print(wandb_mode('auto'))"
-    done = subprocess.run(
+def run_code(code, wandb):
+    """Run Python in a process without a terminal, whose only variables of wandb are these."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
+    return subprocess.run(
         [sys.executable, "-c", code],
-        env=environment,
+        env=environment | wandb,
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         stdin=subprocess.DEVNULL,
     )
+
+
+@pytest.mark.parametrize(("key", "expected"), [("", "offline"), ("0123456789abcdef0123456789abcdef01234567", "online")])
+def test_wandb_is_online_only_for_who_is_logged_in_and_never_asks(tmp_path, key, expected):
+    """A process without a terminal, home or configuration; the second one has a key in its environment."""
+    code = "from pipeline.train.records import wandb_mode; print(wandb_mode('auto'))"
+    done = run_code(code, {"HOME": str(tmp_path), **({"WANDB_API_KEY": key} if key else {})})
     assert done.stdout.strip().splitlines()[-1] == expected, done.stderr
 
 
 def test_a_wandb_server_that_cannot_be_reached_leaves_an_offline_record(tmp_path):
     """wandb 0.30 kept the identity of the run that it could not start, and refused to start it offline."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
-    environment |= {
+    environment = {
         "HOME": str(tmp_path),
         "WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567",
         "WANDB_BASE_URL": "http://127.0.0.1:9",
@@ -164,15 +167,7 @@ from pipeline.train.records import Records
 with Records(Path({str(tmp_path)!r}), title="mine", slot=0, resumed_step=0, wandb="auto", config={{}}) as records:
     pass
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        stdin=subprocess.DEVNULL,
-    )
+    done = run_code(code, environment)
     assert done.returncode == 0, done.stderr
     assert "wandb is not reached" in done.stderr
     assert list(tmp_path.glob("wandb/offline-run-*"))
