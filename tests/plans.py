@@ -43,7 +43,7 @@ def setup_of(table: str = "gshard", *, data: int = 1, expert: int = 1, model: in
 
 
 def device_of(**changes: Any) -> Device:
-    """In round numbers: a teraflop a second, 100 GB/s of memory, 10 GB/s of link, 1 GB/s of network, nodes of 4."""
+    """Return a device with 1 TFLOP/s, memory of 100 GB/s, a link of 10, a network of 1, and nodes of 4."""
     values: dict[str, Any] = {
         "name": "round",
         "kind": "cuda",

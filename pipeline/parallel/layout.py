@@ -72,6 +72,9 @@ class Layout:
         for name, letters in TENSORS.items():
             self._cut(name, letters)
 
+    def __hash__(self) -> int:
+        return hash((frozenset(self.table.items()), frozenset(self.sizes.items())))
+
     @classmethod
     def gshard(cls, world: int, ep: int) -> "Layout":
         """Groups over all of `world` processes, experts over `ep` of them."""

@@ -1,11 +1,11 @@
-"""What one process sends in one training step: the model's collectives by its layout, and the engine's.
+"""The collectives that one process takes part in during a training step: those of the model, and those of the engine.
 
-Equal to what is counted of the real code (tests/unit/plan/test_collectives.py, tests/parallel/test_collectives.py).
-Left out: collectives of one process, which send nothing, and the training loop's own sum of statistics, one small
-all-reduce a step.
+They are equal to what is counted of the real code (tests/unit/plan/test_collectives.py and
+tests/parallel/test_collectives.py). Left out are collectives of one process, which send nothing, and the training
+loop's sum of statistics, one small all-reduce a step.
 
-Bytes are exact, with one exception: where a gate gives experts as many rows as chose them, they are those of groups
-without padding, and of rows that come back an expectation.
+Bytes are exact, with one exception. Without a capacity, an expert has as many rows as tokens chose it. Then the bytes
+are those of groups without padding, and the rows that come back are an expectation.
 """
 
 from collections import defaultdict
@@ -17,8 +17,8 @@ from pipeline.model.gate_config import training_capacity
 from pipeline.parallel.config import BUCKET
 from pipeline.parallel.layout import AXES, Layout
 from pipeline.parallel.shapes import Shape
-from pipeline.plan.parts import LOGITS_CHUNK, LOGITS_TOKENS
-from pipeline.plan.shapes import shapes
+from pipeline.plan.layers import LayerKind, layer_kinds, logit_chunks, recomputes_logits
+from pipeline.plan.shapes import process_shapes, shapes
 from pipeline.plan.workload import Collective, Kind, Setup, Workload
 
 FLOAT32, INT64 = 4, 8
@@ -26,29 +26,30 @@ ALIGNMENT = 2  # elements: DeepSpeed pads each process's part of a group of para
 
 
 def model_collectives(workload: Workload, setup: Setup) -> list[Collective]:
-    """Of all micro-batches, forward and backward; what is computed again is sent again."""
+    """Return the model's collectives in all micro-batches of a step, with those that recomputation sends again."""
     return _Model(workload, setup).collectives()
 
 
 def engine_collectives(workload: Workload, setup: Setup) -> list[Collective]:
-    """Gradients, updated parameters, the gradient norm and Adafactor's sums, as DeepSpeed 0.19.8 with ZeRO-1 or 2 and
-    our settings do it.
+    """Return the collectives of DeepSpeed 0.19.8 with ZeRO-1 or 2 and our settings.
 
-    Gradients are all-reduced in buckets, whatever its setting reduce_scatter says: ZeRO-1 after the last micro-batch,
-    ZeRO-2 after each. Where a bucket holds both, experts' are reduced apart from the others', since other processes
-    have copies of them. All in float32 and over the axes of the batch. The number of ZeRO-2's buckets follows from the
-    order in which backward comes to the parameters, which is here taken to be the reverse of forward's.
+    They carry gradients, updated parameters, the gradient norm and Adafactor's sums, all in float32.
+
+    Gradients are all-reduced in buckets, whatever the setting reduce_scatter says: by ZeRO-1 after the last
+    micro-batch, by ZeRO-2 after each. Gradients of experts in a bucket are reduced apart from the others, since other
+    processes have copies of them. The number of ZeRO-2's buckets depends on the order in which backward reaches the
+    parameters, which is taken to be the reverse of forward's.
     """
     layout, total = setup.layout, _Total()
-    parts = [shape.part(layout) for shape in shapes(workload)]
+    parts = process_shapes(workload, layout)
     groups = _groups(parts, layout)
     axes = {part.name: group.axes for group in groups for part in group.members}
     if setup.zero_stage == 1:
-        order, times = [part for group in groups for part in group.members], 1
+        order, reductions = [part for group in groups for part in group.members], 1
     else:
-        order, times = _backward(parts), setup.accumulation(workload)
-    for over, elements in _buckets(order, axes):
-        total.add("gradients", "all_reduce", over, FLOAT32 * elements, times)
+        order, reductions = _backward(parts), setup.accumulation(workload)
+    for bucket_axes, elements in _buckets(order, axes):
+        total.add("gradients", "all_reduce", bucket_axes, FLOAT32 * elements, reductions)
     for group in groups:
         unit = ALIGNMENT * layout.parts(group.axes)
         elements = -(-sum(part.elements for part in group.members) // unit) * unit
@@ -61,27 +62,29 @@ def engine_collectives(workload: Workload, setup: Setup) -> list[Collective]:
 
 @dataclass(frozen=True)
 class _Group:
-    """Of the optimizer. axes: whose processes share the reduction of its gradients."""
+    """A group of the optimizer's parameters. axes: axes of the processes that reduce its gradients together."""
 
     members: list[Shape]
     axes: tuple[str, ...]
 
 
 def _groups(parts: Sequence[Shape], layout: Layout) -> list[_Group]:
-    """In the optimizer's order; none without members."""
+    """Return the groups that have members, in the optimizer's order."""
     batch = tuple(axis for axis in layout.batch_axes if layout.sizes[axis] > 1)
     copies = tuple(axis for axis in layout.expert_copies if layout.sizes[axis] > 1)
     groups = [
-        _Group([p for p in parts if not p.expert and len(p.sizes) > 1], batch),
-        _Group([p for p in parts if not p.expert and len(p.sizes) == 1], batch),
-        _Group([p for p in parts if p.expert], copies),
+        _Group([part for part in parts if not part.expert and len(part.sizes) > 1], batch),
+        _Group([part for part in parts if not part.expert and len(part.sizes) == 1], batch),
+        _Group([part for part in parts if part.expert], copies),
     ]
     return [group for group in groups if group.members]
 
 
 def _adafactor(total: "_Total", workload: Workload, setup: Setup) -> None:
-    """Per group of parameters sums over rows, columns and weights of every matrix, and then over its update: over the
-    processes that hold parts of them."""
+    """Add two sums for each group of parameters, over the processes that hold parts of them.
+
+    The first sums rows, columns and weights of every matrix, the second its update.
+    """
     layout = setup.layout
     for group in _groups(shapes(workload), layout):
         matrices = [shape.matrices(layout) for shape in group.members]
@@ -92,15 +95,18 @@ def _adafactor(total: "_Total", workload: Workload, setup: Setup) -> None:
 
 
 def _backward(parts: Sequence[Shape]) -> list[Shape]:
-    """Backward ends with the source embedding; the target embedding is done once the decoder's first layer is."""
-    embeddings = [p for p in parts if p.letters == "VM"]
-    decoder = [p for p in parts if p.name.startswith("decoder.")]
-    encoder = [p for p in parts if p.name.startswith("encoder.")]
+    """Return the parameters in the order in which backward completes their gradients.
+
+    The target embedding is complete after the decoder's first layer. The source embedding comes last.
+    """
+    embeddings = [part for part in parts if part.letters == "VM"]
+    decoder = [part for part in parts if part.name.startswith("decoder.")]
+    encoder = [part for part in parts if part.name.startswith("encoder.")]
     return [*reversed(decoder), *embeddings[:1], *reversed(encoder), *embeddings[1:]]
 
 
 def _buckets(order: Sequence[Shape], axes: dict[str, tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Axes and elements of each all-reduce. A parameter that is larger than a bucket goes alone."""
+    """Yield the axes and elements of each all-reduce. A parameter that is larger than a bucket has its own."""
     bucket: dict[tuple[str, ...], int] = defaultdict(int)
     for part in order:
         if bucket and sum(bucket.values()) + part.elements > BUCKET:
@@ -111,91 +117,84 @@ def _buckets(order: Sequence[Shape], axes: dict[str, tuple[str, ...]]) -> Iterat
 
 
 class _Total:
-    """Collectives of equal part, kind and axes, added up."""
+    """Bytes and number of collectives of equal part, kind and axes."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, Kind, tuple[str, ...]], tuple[int, int]] = {}
+        self._sums: dict[tuple[str, Kind, tuple[str, ...]], tuple[int, int]] = {}
 
     def add(self, part: str, kind: Kind, axes: tuple[str, ...], bytes_each: int, count: int = 1) -> None:
-        size, number = self._found.get((part, kind, axes), (0, 0))
-        self._found[part, kind, axes] = size + count * bytes_each, number + count
+        size, number = self._sums.get((part, kind, axes), (0, 0))
+        self._sums[part, kind, axes] = size + count * bytes_each, number + count
 
     def collectives(self, setup: Setup) -> list[Collective]:
         return [
             Collective(part=part, kind=kind, axes=axes, bytes=size, count=number)
-            for (part, kind, axes), (size, number) in self._found.items()
+            for (part, kind, axes), (size, number) in self._sums.items()
             if number and setup.layout.parts(axes) > 1
         ]
 
 
 class _Model:
-    """One training step of the model."""
+    """The model's collectives in one training step."""
 
     def __init__(self, workload: Workload, setup: Setup) -> None:
         self._workload, self._setup, self._total = workload, setup, _Total()
         self._layout, self._config = setup.layout, workload.model
-        self._width = 2 if workload.precision in ("bf16", "fp16") else FLOAT32  # of what matmuls take and give
+        self._width = FLOAT32 if workload.precision == "fp32" else 2  # bytes of a number in matrix products
         self._micro_batches = setup.accumulation(workload)
 
     def collectives(self) -> list[Collective]:
-        shape, config = self._workload.shape, self._config
-        source, target = shape.rows * shape.source, shape.rows * shape.target
-        self._embedding(source, target)
-        for number in range(1, config.encoder_layers + 1):
-            self._layer(number, source, None)
-        for number in range(1, config.decoder_layers + 1):
-            self._layer(number, target, source)
-        self._loss(target)
+        self._embedding()
+        for decoder in (False, True):
+            for kind in layer_kinds(self._config, self._setup.recompute, decoder=decoder):
+                self._layer(kind)
+        self._loss()
         return self._total.collectives(self._setup)
 
     def _add(self, part: str, kind: Kind, axes: tuple[str, ...], bytes_each: int, count: int = 1) -> None:
         self._total.add(part, kind, axes, bytes_each, count * self._micro_batches)
 
-    def _embedding(self, source: int, target: int) -> None:
-        """Rows that other processes look up are zeros here: a sum, without one in backward."""
+    def _embedding(self) -> None:
+        """Processes add up their rows. A row that another process looks up is zero here. Backward sends nothing."""
         if axis := self._layout.axis("V"):
-            for tokens in (source, target):
+            for tokens in (self._workload.source_tokens, self._workload.target_tokens):
                 self._add("embedding", "all_reduce", (axis,), FLOAT32 * tokens * self._config.dim)
 
-    def _loss(self, tokens: int) -> None:
-        """Per chunk of tokens the largest logit, three sums, and the gradient of what comes in."""
+    def _loss(self) -> None:
+        """Each chunk of tokens sends its largest logit, three sums, and the gradient of its input."""
         axis = self._layout.axis("V")
         if axis is None:
             return
-        vocabulary = self._workload.target_vocabulary // self._layout.sizes[axis]
-        chunks = -(-tokens // max(LOGITS_TOKENS, LOGITS_CHUNK // vocabulary))
-        size, left = -(-tokens // chunks), tokens
-        again = self._setup.recompute != "none" and chunks > 1
-        while left > 0:
-            chunk = min(size, left)
-            self._add("logits", "all_reduce", (axis,), FLOAT32 * chunk, 2 if again else 1)
-            self._add("logits", "all_reduce", (axis,), FLOAT32 * 3 * chunk, 2 if again else 1)
-            self._add("logits", "all_reduce", (axis,), self._width * chunk * self._config.dim)
-            left -= chunk
+        passes = 2 if recomputes_logits(self._workload, self._setup) else 1
+        for tokens in logit_chunks(self._workload, self._setup):
+            self._add("logits", "all_reduce", (axis,), FLOAT32 * tokens, passes)
+            self._add("logits", "all_reduce", (axis,), FLOAT32 * 3 * tokens, passes)
+            self._add("logits", "all_reduce", (axis,), self._width * tokens * self._config.dim)
 
-    def _layer(self, number: int, tokens: int, memory: int | None) -> None:
-        """tokens: of the layer's side; memory: of the encoder's, in a decoder layer.
+    def _layer(self, kind: LayerKind) -> None:
+        """Add the collectives of one layer.
 
-        Computing again stops where nothing more is kept for backward: the sum that ends it is needed only if something
-        behind it keeps its input, as dropout does.
+        Recomputation stops where backward needs nothing more. The sum that ends the recomputed part is sent again only
+        if something after it keeps its input, as dropout does.
         """
-        what = self._setup.recompute
-        whole = what == "all" or (what == "layers" and number % 2 == 1)
+        source = self._workload.source_tokens
+        tokens = self._workload.target_tokens if kind.decoder else source
+        whole, selective = kind.recompute == "everything", kind.recompute == "attention"
         last = 2 if self._config.dropout else 1
         passes = 2 if whole else 1
         if axis := self._layout.axis("N"):
-            ends = passes if what != "selective" else last
-            inner = 2 if what == "selective" else passes
-            self._cut("attention", axis, [tokens], tokens, ends if memory is None else inner)
-            if memory is not None:
-                self._cut("attention", axis, [tokens, memory], tokens, ends)
-        if self._config.is_moe(number):
-            self._moe(tokens, memory is not None, passes, last if whole else 1)
+            ends = last if selective else passes
+            inner = 2 if selective else passes
+            self._cut("attention", axis, [tokens], tokens, inner if kind.decoder else ends)
+            if kind.decoder:
+                self._cut("attention", axis, [tokens, source], tokens, ends)
+        if kind.moe:
+            self._moe(tokens, kind.decoder, passes, last if whole else 1)
         elif axis := self._layout.axis("H"):
             self._cut("dense", axis, [tokens], tokens, last if whole else 1)
 
     def _cut(self, part: str, axis: str, entering: Sequence[int], leaving: int, passes: int) -> None:
-        """What enters is summed in backward, what leaves in forward, `passes` times."""
+        """Add the sums around a cut module: of its inputs in backward, and of its output in every forward pass."""
         row = self._width * self._config.dim
         for tokens in entering:
             self._add(part, "all_reduce", (axis,), row * tokens)
@@ -213,13 +212,16 @@ class _Model:
             if capacity is None:
                 self._add("dispatch", "all_to_all", (axis,), INT64 * moe.num_experts, passes)
         if moe.conditional is not None:
-            last = passes  # the mixture keeps both its inputs
+            last = passes  # the mixture keeps its two inputs
             if axis := self._layout.axis("H"):
                 self._cut("dense", axis, [tokens], tokens, passes)
         self._experts_sum(moe, tokens, capacity, _weights(moe, decoder, tokens, capacity), last)
 
     def _experts_sum(self, moe: MoEConfig, tokens: int, capacity: int | None, weights: int, passes: int) -> None:
-        """Where each process has a share of every token's result. The router's weights and tokens enter in float32."""
+        """Add the sums of a layer in which each process computes a share of every token's result.
+
+        The router's weights and the tokens enter in float32.
+        """
         shared = None if self._layout.handed_over else self._layout.axis("E")
         summed = {axis for axis in (shared, self._layout.axis("H")) if axis is not None}
         if not summed:
@@ -233,7 +235,7 @@ class _Model:
 
 
 def _weights(moe: MoEConfig, decoder: bool, tokens: int, capacity: int | None) -> int:
-    """Combine weights of a group: of each choice, or of each row where experts choose."""
+    """Return the number of combine weights of a group: one for each choice, or for each row if experts choose."""
     gate = moe.gate_of(decoder=decoder)
     if gate.kind in ("balanced", "expert_choice"):
         assert capacity is not None

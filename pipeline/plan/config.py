@@ -1,4 +1,4 @@
-"""Configuration of `make plan`: its own settings, the device, and what it takes from the recipes. Free of torch."""
+"""The configuration of `make plan`: its own settings, the device and the recipes. This module does not load torch."""
 
 import csv
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from pipeline.schema import build, suggestion
 
 PAPER = "paper"
 DEFAULT_DEVICE, PAPER_DEVICE = "h100", "tpu_v3"
-# What is a key of `train` there, and one of the plan's own here
+# Keys of `make train` that have another name here
 _OF_TRAIN = {
     "runtime.processes": "devices",
     "runtime.ep": "ep",
@@ -30,11 +30,14 @@ _PUBLISHED = ("parameters", "steps_per_second", "core_years", "days", "cores")
 
 @dataclass(frozen=True, kw_only=True)
 class PlanConfig:
-    """What configs/plan.yaml says, and what the command line adds.
+    """The settings of configs/plan.yaml, and those that the command line adds.
 
-    recipes: their names in recipes/; what: the same as the user wrote it. devices: 0 is as many as in the recipe's
-    paper. device_name, device_keys, overrides: the user's own words, of the device and of the recipes. ep, mp: None is
-    chosen.
+    recipes: names of the recipes in recipes/.
+    what: the recipes as the user wrote them.
+    devices: number of devices, 0 for the number in the recipe's paper.
+    device_name, device_keys: the user's words about the device.
+    ep, mp: processes that share the experts, and that share a model. None lets the plan choose.
+    overrides: the user's words about the recipes.
     """
 
     recipes: list[str]
@@ -63,25 +66,23 @@ class PlanConfig:
         if self.search and len(self.recipes) > 1:
             raise ValueError(f"search=true is of one recipe, and recipes={self.what} are {len(self.recipes)}")
         if self.search:
-            chosen = {"ep": self.ep or 0, "mp": self.mp or 0, "zero_stage": self.zero_stage - 1}
-            chosen["recompute"] = int(self.recompute != "none")
-            if given := [name for name, value in chosen.items() if value]:
-                raise ValueError(
-                    f"{given[0]}={getattr(self, given[0])} is what search=true chooses; leave out one of them"
-                )
+            settings = {"ep": self.ep or 0, "mp": self.mp or 0, "zero_stage": self.zero_stage - 1}
+            settings["recompute"] = int(self.recompute != "none")
+            if name := next((name for name, value in settings.items() if value), ""):
+                raise ValueError(f"{name}={getattr(self, name)} is what search=true chooses; leave out one of them")
         if self.out and Path(self.out).suffix not in (".png", ".svg"):
             raise ValueError(f"out={self.out} must end in .png or .svg")
 
     @property
     def layout(self) -> str:
-        """The layout of configs/layout that the user names, or whose letters he sets; empty for none."""
-        chosen = [word.partition("=")[2] for word in self.overrides if _key(word) == "layout"]
-        changed = any(_key(word).startswith("layout.") for word in self.overrides)
-        return _plain(chosen[-1]) if chosen else DEFAULT if changed else ""
+        """The layout that the user names, the default if the user sets letters of it, or an empty string."""
+        names = [word.partition("=")[2] for word in self.overrides if _key(word) == "layout"]
+        sets_letters = any(_key(word).startswith("layout.") for word in self.overrides)
+        return _plain(names[-1]) if names else DEFAULT if sets_letters else ""
 
 
 def load_plan(overrides: Sequence[str]) -> PlanConfig:
-    """The configuration of `make plan`. Raises ValueError with what to change."""
+    """Build the configuration from the words of the command line. Raises ValueError with a remedy."""
     own = {field.name for field in fields(PlanConfig)} - {
         "recipes",
         "what",
@@ -90,7 +91,7 @@ def load_plan(overrides: Sequence[str]) -> PlanConfig:
         "device_keys",
         "overrides",
     }
-    settings, of_device, rest = list[str](), list[str](), list[str]()
+    settings, device_words, recipe_words = list[str](), list[str](), list[str]()
     what = "demo"
     for word in overrides:
         key, _, value = word.partition("=")
@@ -98,29 +99,32 @@ def load_plan(overrides: Sequence[str]) -> PlanConfig:
         if name == "recipes":
             what = value
         elif name.split(".")[0] == "device":
-            of_device.append(word)
+            device_words.append(word)
         elif name.split(".")[0] in own:
             settings.append(word.replace(key, name, 1))
         elif "." in key or "/" in key or name in _OF_RUN or (ROOT / "configs" / name).is_dir():
-            rest.append(word)
+            recipe_words.append(word)
         else:
-            known = sorted({*own, "recipes", "device", *_OF_RUN} - {"recipe"})
-            raise ValueError(f"key {name} does not exist{suggestion(name, known)}")
+            names = sorted({*own, "recipes", "device", *_OF_RUN} - {"recipe"})
+            raise ValueError(f"key {name} does not exist{suggestion(name, names)}")
     tree = compose_tree("plan", settings)
     if tree["devices"] == PAPER:
         tree["devices"] = 0
     elif tree["devices"] == 0:
         raise ValueError(f"devices=0 must be at least 1, or {PAPER}")
-    names = [_plain(word.partition("=")[2]) for word in of_device if _key(word) == "device"]
+    names = [_plain(word.partition("=")[2]) for word in device_words if _key(word) == "device"]
     name = names[-1] if names else DEFAULT_DEVICE if tree["devices"] else PAPER_DEVICE
-    keys = [word for word in of_device if _key(word) != "device"]
-    mine = {"device": _device(name, keys), "device_name": name, "device_keys": keys}
-    return build(PlanConfig, {**tree, **mine, "what": _plain(what), "recipes": _recipes(what), "overrides": rest})
+    keys = [word for word in device_words if _key(word) != "device"]
+    device = {"device": _device(name, keys), "device_name": name, "device_keys": keys}
+    recipes = {"what": _plain(what), "recipes": _recipes(what), "overrides": recipe_words}
+    return build(PlanConfig, {**tree, **device, **recipes})
 
 
 def published(recipe: str) -> dict[str, float]:
-    """What the paper says of a recipe, from the expected.csv beside it: parameters, steps_per_second, core_years, days
-    and cores, those of them that are known."""
+    """Return the figures that the paper gives for a recipe, from the expected.csv in the recipe's folder.
+
+    The names are parameters, steps_per_second, core_years, days and cores. Unknown figures are left out.
+    """
     row = _expected(ROOT / "recipes" / Path(recipe).parent).get(Path(recipe).name, {})
     return {name: float(value) for name in _PUBLISHED if (value := row.get(f"published_{name}"))}
 
@@ -135,28 +139,28 @@ def _expected(folder: Path) -> dict[str, dict[str, str]]:
 
 
 def _recipes(what: str) -> list[str]:
-    """Names of recipes, and folders for all in them, in the order of its expected.csv."""
-    found: list[str] = []
+    """Return the names of the recipes. A folder stands for all recipes in it, in the order of its expected.csv."""
+    recipes: list[str] = []
     for name in filter(None, (part.strip() for part in _plain(what).split(","))):
         folder = ROOT / "recipes" / name
         if folder.with_name(f"{folder.name}.yaml").is_file():
-            found.append(name)
+            recipes.append(name)
             continue
         if not folder.is_dir():
-            places = [each for each in (ROOT / "recipes").rglob("*") if each.is_dir() or each.suffix == ".yaml"]
-            known = sorted(str(each.relative_to(ROOT / "recipes").with_suffix("")) for each in places)
-            raise ValueError(f"recipe {name} does not exist{suggestion(name, known)}")
+            paths = [path for path in (ROOT / "recipes").rglob("*") if path.is_dir() or path.suffix == ".yaml"]
+            existing = sorted(str(path.relative_to(ROOT / "recipes").with_suffix("")) for path in paths)
+            raise ValueError(f"recipe {name} does not exist{suggestion(name, existing)}")
         order = list(_expected(folder))
         names = sorted(file.stem for file in folder.glob("*.yaml"))
         names.sort(key=lambda stem: order.index(stem) if stem in order else len(order))
-        found += [f"{name.strip('/')}/{stem}" for stem in names]
-    if not found:
+        recipes += [f"{name.strip('/')}/{stem}" for stem in names]
+    if not recipes:
         raise ValueError(f"recipes={what} names no recipe; give one, several, or a folder of recipes/")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(recipes))
 
 
 def _device(name: str, words: Sequence[str]) -> dict[str, Any]:
-    """configs/device/<name>.yaml or a file of the user's own, with single keys put in place of its values."""
+    """Return the values of a device, with those that the user's words set."""
     values = asdict(load_device(name))
     for word in words:
         _put(values, _key(word).split(".")[1:], _plain(word.partition("=")[2]))
@@ -164,12 +168,13 @@ def _device(name: str, words: Sequence[str]) -> dict[str, Any]:
 
 
 def _put(values: dict[str, Any], path: Sequence[str], text: str) -> None:
-    """A number, or a word where one stands now. `flops.bf16` is in a mapping, which may have further names."""
+    """Set a value to a number, or to a word if it is one now. A path such as `flops.bf16` leads into a mapping."""
     key, (name, *inner) = ".".join(("device", *path)), path
     if name not in values or isinstance(values[name], dict) != bool(inner) or inner[1:]:
-        known = [f"device.{each}" for each in values if not isinstance(values[each], dict)]
-        known += [f"device.{each}.{part}" for each in values if isinstance(values[each], dict) for part in values[each]]
-        raise ValueError(f"{key} does not exist{suggestion(key, known)}")
+        existing = [f"device.{field}" for field, value in values.items() if not isinstance(value, dict)]
+        mappings = {field: value for field, value in values.items() if isinstance(value, dict)}
+        existing += [f"device.{field}.{part}" for field, mapping in mappings.items() for part in mapping]
+        raise ValueError(f"{key} does not exist{suggestion(key, existing)}")
     if isinstance(values[name], str):
         values[name] = text
         return
@@ -186,5 +191,5 @@ def _key(word: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without quotes and the brackets of a list."""
+    """Return the text without quotes and without the brackets of a list."""
     return text.strip().strip("'\"[]")

@@ -1,4 +1,4 @@
-"""Devices that a plan may be made for: configs/device/<name>.yaml, or a file of one's own."""
+"""The devices that a plan can be made for: configs/device/<name>.yaml, or a file of the user."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ DEVICES = ROOT / "configs" / "device"
 
 
 def load_device(name_or_path: str) -> Device:
-    """Raises ValueError where there is none of that name, or the file says something that a device has not."""
+    """Load a device by its name or file. Raises ValueError if it does not exist or has an unknown field."""
     import yaml
 
     path = Path(name_or_path)
@@ -25,4 +25,5 @@ def load_device(name_or_path: str) -> Device:
 
 
 def device_names() -> list[str]:
+    """Return the names of the devices in configs/device."""
     return sorted(file.stem for file in DEVICES.glob("*.yaml"))

@@ -1,30 +1,40 @@
-"""The most memory that one process of a training run holds, by what it holds then.
+"""The most memory that one process of a training run holds, and the parts of it.
 
-The peak is a maximum over the phases of a step, not a sum over tensors: gradients come while activations go, and ZeRO's
-copies of gradients when there are no activations. DeepSpeed 0.19.8 (zero/stage_1_and_2.py) keeps float32 masters of
-this process's partition beside the weights, in float32 training too, and reduces gradients in a buffer of their size
-(`BUCKET` at most). ZeRO-1 has all gradients from the first micro-batch to the last; ZeRO-2 has those of its partition.
+The peak is a maximum over the phases of a step, not a sum over tensors: gradients appear while activations are freed,
+and ZeRO copies gradients when no activations are left. DeepSpeed 0.19.8 (zero/stage_1_and_2.py) keeps float32 masters
+of this process's partition besides the weights, in float32 training too, and reduces gradients in a buffer of their
+size (`BUCKET` at most). ZeRO-1 holds all gradients from the first micro-batch to the last, ZeRO-2 those of its
+partition.
 """
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 from pipeline.parallel.config import BUCKET
 from pipeline.plan.activations import Segment, segments
-from pipeline.plan.parts import FLOAT, LOGITS_CHUNK, LOGITS_TOKENS
-from pipeline.plan.shapes import shapes
+from pipeline.plan.layers import logit_chunks, process_vocabulary
+from pipeline.plan.parts import FLOAT
+from pipeline.plan.shapes import process_shapes, shapes
 from pipeline.plan.workload import Device, Setup, Workload
 
-# What a CPU's heap, which gives nothing back, loses to holes: a share of the activations, and one of the weights. They
-# are means; the same run differs by up to a tenth. Measured on configurations that bench/plan's table does not contain.
-# ZeRO-2 reduces after every micro-batch, in between activations: four such gave 1.8 of the weights more, -0.3 to 3.7.
+# A CPU's heap gives nothing back, and loses memory to holes: a share of the activations and one of the weights. The
+# shares are means; the same run differs by up to a tenth. They were measured on configurations that are not in the
+# table of bench/plan. ZeRO-2 reduces between the activations of two micro-batches: four such runs lost 1.8 times the
+# weights more, from -0.3 to 3.7.
 HOLES_ACTIVATIONS = 0.3
 HOLES_WEIGHTS = {1: 0.5, 2: 2.3}  # by ZeRO stage
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes at the peak. phase: of a step, in which it comes. optimizer: masters, moments and average. buffers: of
-    collectives, and whatever lives for a moment only. resident: of the process before there is any model."""
+    """Bytes of one process at the peak.
+
+    phase: the phase of a step in which the peak is.
+    optimizer: masters, moments and average.
+    buffers: buffers of collectives, and temporary tensors.
+    resident: memory of the process before a model exists.
+    available: memory of the device.
+    """
 
     phase: str
     weights: float
@@ -46,11 +56,17 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Bytes of one process, in float32. held: weights. partition: of which it has the masters; group: the largest part
-    of it that is updated at once. copied: of gradients that are reduced at once, where ZeRO joins them in one tensor
-    to that end. optimizer: masters, moments and average. update: what the optimizer has for a moment."""
+    """Bytes of one process between micro-batches, all in float32.
 
-    held: float
+    weights: its part of the parameters.
+    partition: the share of the weights that it updates, and has masters of.
+    group: the largest part of the partition that is updated at once.
+    copied: gradients that are reduced at once, if ZeRO copies them into one tensor for that.
+    optimizer: masters, moments and average.
+    update: temporary tensors of the optimizer.
+    """
+
+    weights: float
     partition: float
     group: float
     copied: float
@@ -59,21 +75,21 @@ class State:
 
 
 def memory(workload: Workload, setup: Setup, device: Device) -> Memory:
-    """At the peak of a step, from the second one on."""
-    found = phases(workload, setup, device)
-    most = max(found, key=lambda phase: phase.total)
-    return most if device.kind != "cpu" else _in_heap(found, workload, setup)
+    """Return the memory at the peak of a step, from the second step on."""
+    by_phase = phases(workload, setup, device)
+    peak = max(by_phase, key=lambda phase: phase.total)
+    return peak if device.kind != "cpu" else _in_heap(peak, workload, setup)
 
 
 def phases(workload: Workload, setup: Setup, device: Device) -> list[Memory]:
-    """The most that lives at once, phase by phase."""
+    """Return the most memory that each phase of a step holds at once."""
     state, zero1 = state_of(workload, setup), setup.zero_stage == 1
     accumulated = setup.accumulation(workload) > 1
-    bucket = min(FLOAT * BUCKET, state.held)
-    partition, shared = state.partition, state.partition < state.held
-    none = Memory(
+    bucket = min(FLOAT * BUCKET, state.weights)
+    partition, is_shared = state.partition, state.partition < state.weights
+    idle = Memory(
         phase="",
-        weights=state.held,
+        weights=state.weights,
         gradients=0.0,
         optimizer=state.optimizer,
         activations=0.0,
@@ -81,46 +97,49 @@ def phases(workload: Workload, setup: Setup, device: Device) -> list[Memory]:
         resident=device.resident,
         available=device.memory,
     )
-    earlier = 0.0 if not accumulated else state.held if zero1 else partition
+    earlier = 0.0 if not accumulated else state.weights if zero1 else partition
     parts = segments(workload, setup, device.kind, float32_attention=device.float32_attention)
     kept = sum(part.kept for part in parts)
-    chunk = FLOAT * _chunk(workload, setup)
+    chunk = FLOAT * logit_chunks(workload, setup)[0] * process_vocabulary(workload, setup)
     casts = sum(part.cached for part in parts) + (chunk / 2 if workload.precision == "bf16" else 0)
     forward = replace(
-        none,
+        idle,
         phase="forward",
         gradients=earlier,
         activations=kept + parts[-1].again,
         buffers=max(chunk + casts, parts[-1].transient) + (bucket if accumulated and zero1 else 0),
     )
     joined = max(partition, state.copied)
-    update = state.group + state.update + (bucket if zero1 and shared else 0)
+    update = state.group + state.update + (bucket if zero1 and is_shared else 0)
     return [
         forward,
         *(
-            replace(none, phase="backward", gradients=g + earlier, activations=a, buffers=b + bucket)
+            replace(idle, phase="backward", gradients=g + earlier, activations=a, buffers=b + bucket)
             for a, g, b in backward(parts, fresh=zero1 and not accumulated)[1:]
         ),
-        replace(none, phase="reduction", gradients=state.held, buffers=max(bucket, joined)),
-        replace(none, phase="optimizer", gradients=partition, buffers=update),
+        replace(idle, phase="reduction", gradients=state.weights, buffers=max(bucket, joined)),
+        replace(idle, phase="optimizer", gradients=partition, buffers=update),
     ]
 
 
-def backward(parts: list[Segment], *, fresh: bool) -> list[tuple[float, float, float]]:
-    """Activations, gradients and temporaries in each part, from the last to the first. fresh: whether gradients stay,
-    since there were none before."""
-    found, kept, gradients, pending = [], sum(part.kept for part in parts), 0.0, 0.0
+def backward(parts: tuple[Segment, ...], *, fresh: bool) -> list[tuple[float, float, float]]:
+    """Return activations, gradients and temporaries while each part runs backward, from the last part to the first.
+
+    fresh: gradients are new and stay, since there were none before.
+    """
+    moments, kept, gradients, pending = [], sum(part.kept for part in parts), 0.0, 0.0
     for part in reversed(parts):
-        found.append((kept + part.again, gradients + pending, part.transient + part.largest))
+        moments.append((kept + part.again, gradients + pending, part.transient + part.largest))
         kept, pending = kept - part.kept, pending + part.pending
         gradients += part.gradients if fresh else 0.0
-    return found
+    return moments
 
 
+@cache
 def state_of(workload: Workload, setup: Setup) -> State:
-    """Weights, and what ZeRO and the optimizer keep of them."""
+    """Return the weights of one process, and what ZeRO and the optimizer keep for them."""
     layout, adafactor = setup.layout, workload.optimizer == "adafactor"
-    tensors = [shape.part(layout) for shape in shapes(workload)]
+    tensors = process_shapes(workload, layout)
     common, experts = layout.parts(layout.batch_axes), layout.parts(layout.expert_copies)
     groups = [
         (sum(t.elements for t in tensors if not t.expert and len(t.sizes) > 1), common),
@@ -135,7 +154,7 @@ def state_of(workload: Workload, setup: Setup) -> State:
     )
     joined = [groups[0][0] + groups[1][0] if common > 1 else 0, groups[2][0] if experts > 1 else 0]
     return State(
-        held=FLOAT * float(sum(t.elements for t in tensors)),
+        weights=FLOAT * float(sum(t.elements for t in tensors)),
         partition=partition,
         group=float(max(own)),
         copied=FLOAT * float(max(joined)),
@@ -144,19 +163,13 @@ def state_of(workload: Workload, setup: Setup) -> State:
     )
 
 
-def _chunk(workload: Workload, setup: Setup) -> int:
-    """Logits that there are at once."""
-    tokens, axis = workload.shape.rows * workload.shape.target, setup.layout.axis("V")
-    V = workload.target_vocabulary // (setup.layout.sizes[axis] if axis else 1)
-    size = max(LOGITS_TOKENS, LOGITS_CHUNK // V)
-    return V * -(-tokens // -(-tokens // size))
+def _in_heap(peak: Memory, workload: Workload, setup: Setup) -> Memory:
+    """Add what a CPU's heap holds besides the peak.
 
-
-def _in_heap(found: list[Memory], workload: Workload, setup: Setup) -> Memory:
-    """On a CPU freed memory stays with the process, and the large copies of gradients that ZeRO makes after backward
-    fit into no hole that activations left: phases add up."""
-    most = max(found, key=lambda phase: phase.total)
+    Memory that is freed stays with the process. The large copies of gradients that ZeRO makes after backward fit into
+    no hole that activations left, so phases add up.
+    """
     state = state_of(workload, setup)
     after = state.copied + state.partition + state.group
-    holes = HOLES_ACTIVATIONS * most.activations + HOLES_WEIGHTS[setup.zero_stage] * state.held
-    return replace(most, buffers=most.buffers + after + holes)
+    holes = HOLES_ACTIVATIONS * peak.activations + HOLES_WEIGHTS[setup.zero_stage] * state.weights
+    return replace(peak, buffers=peak.buffers + after + holes)

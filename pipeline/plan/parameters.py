@@ -1,16 +1,22 @@
-"""How many parameters there are, and how many of them one process holds."""
+"""The number of parameters of a model, and the number that one process holds."""
 
 from dataclasses import dataclass
 
 from pipeline.model.flops import count_parameters
-from pipeline.plan.shapes import shapes
+from pipeline.plan.shapes import process_shapes, shapes
 from pipeline.plan.workload import Setup, Workload
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """total: the model's. active: without the experts that a token does not visit. experts: of all experts. replicated:
-    what every process holds alike. per_device: what one process holds."""
+    """Numbers of parameters.
+
+    total: all parameters of the model.
+    active: all but those of experts that a token does not visit.
+    experts: parameters of all experts.
+    replicated: parameters that every process holds a copy of.
+    per_device: parameters that one process holds.
+    """
 
     total: int
     active: int
@@ -20,18 +26,18 @@ class Parameters:
 
 
 def count(workload: Workload, setup: Setup) -> Parameters:
-    """Of the model, and of one process under the layout."""
-    both = count_parameters(
+    """Count the parameters of the model and those of one process under the layout."""
+    model = count_parameters(
         workload.model,
         source_vocabulary=workload.source_vocabulary,
         target_vocabulary=workload.target_vocabulary,
         shared=workload.shared,
     )
-    cut = [(shape, shape.part(setup.layout)) for shape in shapes(workload)]
+    wholes, parts = shapes(workload), process_shapes(workload, setup.layout)
     return Parameters(
-        total=both.total,
-        active=both.active,
-        experts=sum(whole.elements for whole, _ in cut if whole.expert),
-        replicated=sum(whole.elements for whole, part in cut if whole.sizes == part.sizes),
-        per_device=sum(part.elements for _, part in cut),
+        total=model.total,
+        active=model.active,
+        experts=sum(whole.elements for whole in wholes if whole.expert),
+        replicated=sum(part.elements for whole, part in zip(wholes, parts, strict=True) if whole.sizes == part.sizes),
+        per_device=sum(part.elements for part in parts),
     )

@@ -1,4 +1,4 @@
-"""A plan: what training a recipe takes on a cluster, before anything is rented."""
+"""The plan of a training run: the memory, time and money that it takes on a cluster."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -19,9 +19,13 @@ HOUR, DAY = 3600.0, 86400.0
 
 @dataclass(frozen=True, kw_only=True)
 class Flops:
-    """Of matrix products in training. useful_per_token: that a target token of a full group needs, with its share of
-    the source's. useful_per_step, executed_per_step: of all devices together; executed counts empty slots of experts,
-    what backward computes again, and what several devices compute alike."""
+    """FLOPs of matrix products in training.
+
+    useful_per_token: FLOPs that a target token of a full group needs, with its share of the source tokens.
+    useful_per_step: the same for a step of all devices together.
+    executed_per_step: FLOPs that all devices execute in a step, with empty slots of experts, recomputation, and work
+        that several devices repeat.
+    """
 
     useful_per_token: float
     useful_per_step: float
@@ -30,8 +34,13 @@ class Flops:
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """A collective, between how many processes, whether it leaves the node, what one process sends inside its node and
-    out of it (bytes of a step), and how long it takes (seconds of a step)."""
+    """The collectives of one kind in a step, and the time that they take.
+
+    processes: number of processes in each collective.
+    link: network if the collectives leave the node, else node.
+    bytes_inside, bytes_outside: bytes that one process sends inside its node and out of it.
+    seconds: time of all of them.
+    """
 
     collective: Collective
     processes: int
@@ -43,8 +52,13 @@ class Transfer:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """seconds of a step: the sum of its parts, which do not overlap. tokens_per_second: target tokens of full groups.
-    mfu: useful FLOPs over the devices' peak."""
+    """The time of a step.
+
+    seconds: the sum of `parts`, which do not overlap.
+    parts: seconds by part of the work and by kind of collective.
+    tokens_per_second: target tokens of full groups.
+    mfu: useful FLOPs over the peak of the devices.
+    """
 
     seconds: float
     parts: dict[str, float]
@@ -54,7 +68,11 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """To `tokens` target tokens, 0 for no budget. cost: US dollars."""
+    """The time and money of a whole training.
+
+    tokens: target tokens of the training, 0 for no budget.
+    cost: US dollars.
+    """
 
     tokens: int
     days: float
@@ -63,8 +81,8 @@ class Budget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """Of one workload in one setup on devices of one kind."""
+class TrainingPlan:
+    """Training of one workload in one setup on devices of one kind."""
 
     workload: Workload
     setup: Setup
@@ -97,8 +115,8 @@ class Plan:
         }
 
 
-def make_plan(workload: Workload, setup: Setup, device: Device) -> Plan:
-    """Raises ValueError where the layout does not divide the model or the groups of a step."""
+def make_plan(workload: Workload, setup: Setup, device: Device) -> TrainingPlan:
+    """Plan a training run. Raises ValueError if the layout does not divide the model or the groups of a step."""
     check(workload, setup)
     layout = setup.layout
     works = [parts.times(work, setup.accumulation(workload)) for work in parts.micro_batch(workload, setup)]
@@ -108,7 +126,7 @@ def make_plan(workload: Workload, setup: Setup, device: Device) -> Plan:
     flops = _flops(workload, setup, works)
     step = _step(workload, setup, device, works, transfers, flops)
     days = workload.max_tokens / step.tokens_per_second / DAY
-    return Plan(
+    return TrainingPlan(
         workload=workload,
         setup=setup,
         device=device,
@@ -127,8 +145,7 @@ def make_plan(workload: Workload, setup: Setup, device: Device) -> Plan:
 
 
 def check(workload: Workload, setup: Setup) -> None:
-    """Raise ValueError where groups do not divide over the processes that share them out; `Shape.part` does of the
-    model's sizes."""
+    """Raise ValueError if groups do not divide over the processes. `Shape.part` checks the sizes of the model."""
     groups, processes = workload.groups_per_step, setup.layout.parts(setup.layout.batch_axes)
     if groups % processes:
         upper = (groups // processes + 1) * processes
@@ -139,7 +156,10 @@ def check(workload: Workload, setup: Setup) -> None:
 
 
 def workload_of(config: "RunConfig") -> Workload:
-    """Its largest shape, every group of a step being of it. A budget in steps is one of their full groups."""
+    """Return the workload of a run whose groups all have the largest shape.
+
+    A budget in steps becomes the tokens of that many steps of full groups.
+    """
     shape, train = config.batch.shapes[-1], config.train
     in_steps = train.max_steps * config.batch.groups_per_step * shape.rows * shape.target
     budgets = [tokens for tokens in (train.max_tokens, in_steps) if tokens > 0]
@@ -183,17 +203,17 @@ def _transfer(collective: Collective, setup: Setup, device: Device) -> Transfer:
 def _step(
     workload: Workload, setup: Setup, device: Device, works: list[Work], transfers: list[Transfer], flops: Flops
 ) -> Step:
-    taken: Counter[str] = Counter()
+    by_part: Counter[str] = Counter()
     for work in works:
-        taken[work.part] += roofline.seconds(work, device, workload.precision)  # type: ignore[assignment]
+        by_part[work.part] += roofline.seconds(work, device, workload.precision)  # type: ignore[assignment]
     for transfer in transfers:
-        taken[transfer.collective.kind] += transfer.seconds  # type: ignore[assignment]
-    seconds = float(sum(taken.values()))
+        by_part[transfer.collective.kind] += transfer.seconds  # type: ignore[assignment]
+    seconds = float(sum(by_part.values()))
     tokens = workload.groups_per_step * workload.shape.rows * workload.shape.target
     peak = device.flops[workload.precision] * setup.layout.world
     return Step(
         seconds=seconds,
-        parts=dict(taken),
+        parts=dict(by_part),
         tokens_per_second=tokens / seconds,
         mfu=flops.useful_per_step / seconds / peak,
     )

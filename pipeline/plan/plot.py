@@ -1,4 +1,4 @@
-"""The figure of plans: time of a step and memory of a device, each stacked by what takes it, a bar a plan."""
+"""The figure of plans: one bar a plan for the time of a step and one for the memory of a device, stacked by part."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,24 +9,29 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from eval.figure_style import INK, MUTED, PALETTE, STYLE
-from pipeline.plan.plan import Plan
-from pipeline.plan.search import HELD
+from pipeline.plan.plan import TrainingPlan
+from pipeline.plan.search import MEMORY_PARTS
 from pipeline.plan.table import words
 
 _COLOURS = PALETTE[:-1]
 _HATCHES = ("", "////", "....")
-# From left to right; the first have a plain colour each, then they are hatched
+# From left to right. The first parts have plain colours, the later ones are hatched.
 _TIMES = (
     *("projections", "attention", "dense", "experts", "gate", "logits"),
     *("dispatch", "optimizer", "all_to_all", "all_reduce", "all_gather", "embedding"),
     *("reduce_scatter", "reduce", "broadcast"),
 )
-_SMALL = 0.004  # of the longest bar: parts that are less everywhere have no place in the legend
+_SMALL = 0.004  # of the longest bar: parts that are smaller in every bar are left out of the legend
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One plan. seconds: of a step by part. memory: bytes of a device by part, of `available`."""
+    """The bars of one plan.
+
+    seconds: seconds of a step, by part.
+    memory: bytes of a device, by part.
+    available: bytes that the device has.
+    """
 
     label: str
     seconds: Mapping[str, float]
@@ -34,18 +39,18 @@ class Bar:
     available: float
 
     @classmethod
-    def of(cls, label: str, plan: Plan) -> "Bar":
-        memory = {part: getattr(plan.memory, part) for part in HELD}
+    def of(cls, label: str, plan: TrainingPlan) -> "Bar":
+        memory = {part: getattr(plan.memory, part) for part in MEMORY_PARTS}
         return cls(label=label, seconds=plan.step.parts, memory=memory, available=plan.memory.available)
 
 
 def plot(bars: Sequence[Bar], title: str) -> Figure:
-    """Computation in plain colours, then hatched ones; a bar of memory that crosses its line does not fit."""
+    """Draw the bars. A bar of memory that crosses its line does not fit."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(11.5, 2.3 + 0.42 * len(bars)), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
         _stack(left, [bar.seconds for bar in bars], _TIMES)
-        _stack(right, [{part: size / 2**30 for part, size in bar.memory.items()} for bar in bars], HELD)
+        _stack(right, [{part: size / 2**30 for part, size in bar.memory.items()} for bar in bars], MEMORY_PARTS)
         right.set_xlim(0, max(right.get_xlim()[1], 1.06 * max(bar.available / 2**30 for bar in bars)))
         for place, bar in enumerate(bars):
             right.plot([bar.available / 2**30] * 2, [place - 0.45, place + 0.45], color=INK, linewidth=1.6)
@@ -64,7 +69,7 @@ def plot(bars: Sequence[Bar], title: str) -> Figure:
 
 
 def _stack(axes: Axes, bars: Sequence[Mapping[str, float]], parts: Sequence[str]) -> None:
-    """A part has the same look in every figure."""
+    """Draw stacked bars, in which a part has the same look in every figure."""
     longest = max(sum(bar.values()) for bar in bars)
     places, left = np.arange(len(bars)), np.zeros(len(bars))
     for number, part in enumerate(parts):

@@ -1,7 +1,6 @@
-"""The matrix products of a forward pass over one group, as one process executes them.
+"""The matrix products that one process executes in a forward pass over one group.
 
-S tokens of a group (source or target), M model, H hidden, N heads, D head dim, E experts, C capacity, V vocabulary;
-a small letter is one process's part.
+M model, H hidden, N heads, D head dim, E experts, V vocabulary. A small letter is one process's part.
 """
 
 from collections.abc import Iterator
@@ -15,7 +14,11 @@ from pipeline.plan.workload import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """`rows` rows, each times one of `matrices` matrices [inner, columns], `count` times."""
+    """The product of `rows` rows with matrices [inner, columns].
+
+    matrices: number of matrices. Every row is multiplied by one of them.
+    count: how often such a product is computed.
+    """
 
     part: str
     rows: float
@@ -30,18 +33,18 @@ class Product:
 
     @property
     def weights(self) -> int:
-        """Elements of the matrices."""
+        """Return the number of elements of the matrices."""
         return self.count * self.matrices * self.inner * self.columns
 
     @property
     def elements(self) -> float:
-        """Read and written."""
+        """Return the number of elements that are read and written."""
         return self.weights + self.count * self.rows * (self.inner + self.columns)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What one process computes with: the model's sizes, cut as the layout says."""
+    """The sizes that one process computes with: those of the model, cut by the layout."""
 
     M: int
     D: int
@@ -51,7 +54,7 @@ class Sizes:
     eh: int  # hidden units of an expert
     v: int  # target vocabulary
     source_v: int
-    share: int  # processes that compute one group's rows of experts between them
+    share: int  # number of processes that divide the expert rows of one group between them
 
     @classmethod
     def of(cls, workload: Workload, layout: Layout) -> "Sizes":
@@ -75,46 +78,48 @@ class Sizes:
 
 
 def expert_rows(model: ModelConfig, gate: GateConfig, num_tokens: int) -> float:
-    """Rows of all experts together for a group in training."""
+    """Return the rows of all experts together for one group in training."""
     slots = training_capacity(gate, num_tokens, model.moe.num_experts)
     return num_tokens * gate.experts_per_token if slots is None else model.moe.num_experts * slots
 
 
 def attention(sizes: Sizes, rows: int, queries: int, keys: int) -> Iterator[Product]:
-    """Projections and scores of `rows` rows; the second and third product are made of keys' tokens."""
+    """Yield the projections and scores of `rows` rows, each with so many queries and keys."""
     M, inner = sizes.M, sizes.n * sizes.D
     yield Product(part="projections", rows=rows * queries, inner=M, columns=inner)
     yield Product(part="projections", rows=rows * keys, inner=M, columns=inner, count=2)
     yield Product(part="projections", rows=rows * queries, inner=inner, columns=M)
-    # scores, and the values that they weight; heads of a row are one matrix each
+    # scores, and the sum of values weighted by them; each head of a row has its own matrix
     matrices = rows * sizes.n
     yield Product(part="attention", rows=matrices * queries, inner=sizes.D, columns=keys, matrices=matrices)
     yield Product(part="attention", rows=matrices * queries, inner=keys, columns=sizes.D, matrices=matrices)
 
 
 def feed_forward(sizes: Sizes, tokens: int) -> Iterator[Product]:
+    """Yield the two products of a feed-forward network."""
     yield Product(part="dense", rows=tokens, inner=sizes.M, columns=sizes.h)
     yield Product(part="dense", rows=tokens, inner=sizes.h, columns=sizes.M)
 
 
-def router(model: ModelConfig, gate: GateConfig, tokens: int) -> Iterator[Product]:
-    """Never cut, and in float32."""
+def router(model: ModelConfig, gate: GateConfig, tokens: int) -> Product:
+    """Return the product that gives the router's logits. No layout cuts it, and it is computed in float32."""
     groups = gate.groups if isinstance(gate, HierarchicalConfig) else 0
     width = gate.router_width * (model.moe.num_experts + groups)
-    yield Product(part="gate", rows=tokens, inner=model.dim, columns=width)
+    return Product(part="gate", rows=tokens, inner=model.dim, columns=width)
 
 
 def experts(sizes: Sizes, model: ModelConfig, gate: GateConfig, tokens: int) -> Iterator[Product]:
-    """Of the rows that a process's experts get: from all groups that are handed over, or its share of one's."""
+    """Yield the products of the rows that one process's experts get."""
     rows = expert_rows(model, gate, tokens) / sizes.share
     yield Product(part="experts", rows=rows, inner=sizes.M, columns=sizes.eh, matrices=sizes.e)
     yield Product(part="experts", rows=rows, inner=sizes.eh, columns=sizes.M, matrices=sizes.e)
 
 
 def logits(sizes: Sizes, tokens: int) -> Product:
+    """Return the product that gives the logits over the vocabulary."""
     return Product(part="logits", rows=tokens, inner=sizes.M, columns=sizes.v)
 
 
-def mixture(sizes: Sizes, tokens: int) -> Iterator[Product]:
-    """The gate between experts and a shared network."""
-    yield Product(part="gate", rows=tokens, inner=sizes.M, columns=1)
+def mixture(sizes: Sizes, tokens: int) -> Product:
+    """Return the product of the gate between the experts and a shared network."""
+    return Product(part="gate", rows=tokens, inner=sizes.M, columns=1)

@@ -1,4 +1,4 @@
-"""How a recipe is spread over devices: what is chosen unless told otherwise, and what is legal. Free of torch."""
+"""The spread of a recipe over devices: the default choice, and the legal ones. This module does not load torch."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -14,13 +14,13 @@ Table = Mapping[str, tuple[str, ...]]
 ZeroStage = Literal[1, 2]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "layers", "all")  # the last takes the most time
 STAGES: tuple[ZeroStage, ...] = (1, 2)
-DEFAULT, CUT = "gshard", "model"  # layouts that are chosen without and with a model axis
+DEFAULT, CUT = "gshard", "model"  # the layouts without and with a model axis
 PRESETS: Mapping[str, Table] = {DEFAULT: GSHARD, CUT: {**GSHARD, "H": ("model",), "N": ("model",), "V": ("model",)}}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """A setup in the words of the command line. name: of the layout's table."""
+    """A setup in the words of the command line. name: the name of the layout's table."""
 
     name: str
     table: Table
@@ -41,14 +41,16 @@ class Spread:
 
 
 def default_ep(workload: Workload, table: Table, processes: int) -> int:
-    """The largest number of parts that experts and processes fall into; 1 where the layout cuts no experts."""
+    """Return the largest number that divides experts and processes, or 1 if the layout cuts no experts."""
     experts = workload.model.moe.num_experts
     return math.gcd(experts, processes) if experts and "expert" in table.get("E", ()) else 1
 
 
 def check(workload: Workload, spread: Spread) -> None:
-    """Raise ValueError with the nearest legal number where the devices do not divide; sizes of the model are checked by
-    `pipeline.parallel.legality`."""
+    """Raise ValueError with the nearest legal number if the devices do not divide.
+
+    `pipeline.parallel.legality` checks the sizes of the model.
+    """
     devices, ep, mp = spread.devices, spread.ep, spread.mp
     if devices % mp:
         raise ValueError(f"mp={mp} does not divide devices={devices}; choose mp={nearest(mp, divisors(devices))}")
@@ -58,7 +60,7 @@ def check(workload: Workload, spread: Spread) -> None:
     layout = spread.layout
     groups, parts = workload.groups_per_step, layout.parts(layout.batch_axes)
     if groups % parts:
-        legal = [each * devices // parts for each in divisors(groups)]
+        legal = [divisor * devices // parts for divisor in divisors(groups)]
         among = f"the {parts} of devices={devices} that share them out" if parts != devices else f"devices={devices}"
         raise ValueError(
             f"batch.groups_per_step={groups} is not divisible by {among}; choose devices={nearest(devices, legal)}"
@@ -66,7 +68,7 @@ def check(workload: Workload, spread: Spread) -> None:
 
 
 def is_legal(workload: Workload, spread: Spread) -> bool:
-    """Whether all that the layout cuts divides; the numbers of processes must."""
+    """Return whether every size that the layout cuts divides. The numbers of processes must divide already."""
     model, layout = workload.model, spread.layout
     sizes = {"G": [workload.groups_per_step], "N": [model.heads], "H": [model.ffn_dim], "E": list[int]()}
     sizes["V"] = [workload.source_vocabulary, workload.target_vocabulary]
@@ -78,12 +80,13 @@ def is_legal(workload: Workload, spread: Spread) -> bool:
 
 @cache
 def divisors(number: int) -> list[int]:
-    small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
-    return sorted({*small, *(number // each for each in small)})
+    """Return all divisors of a number, smallest first."""
+    small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
+    return sorted({*small, *(number // divisor for divisor in small)})
 
 
 def nearest(value: int, legal: Iterable[int]) -> str:
-    """The next number of those below and above."""
-    found = sorted(legal)
-    beside = [*[each for each in found if each < value][-1:], *[each for each in found if each > value][:1]]
-    return " or ".join(map(str, beside))
+    """Return the nearest legal numbers below and above, as words for an error message."""
+    numbers = sorted(legal)
+    below, above = [n for n in numbers if n < value], [n for n in numbers if n > value]
+    return " or ".join(map(str, below[-1:] + above[:1]))

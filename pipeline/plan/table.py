@@ -1,4 +1,4 @@
-"""Plans as text: one in full, several side by side with what their papers say, and what a search found."""
+"""Plans as text: one in full, several side by side with their papers' figures, and the result of a search."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,8 +6,8 @@ from dataclasses import replace
 from eval.number_format import MISSING, duration, integer, quantity
 from pipeline.plan.config import published
 from pipeline.plan.memory import memory, phases
-from pipeline.plan.plan import Plan
-from pipeline.plan.search import HELD, Found, gib
+from pipeline.plan.plan import TrainingPlan
+from pipeline.plan.search import MEMORY_PARTS, Candidate, gib
 from pipeline.plan.spread import PRESETS, RECOMPUTE, STAGES, Spread
 
 YEAR = 24 * 365.25  # hours
@@ -21,15 +21,16 @@ _SEARCHED = (
 )
 
 
-def plan_text(found: Found) -> str:
-    """Everything that is known of one plan."""
-    plan = found.plan
-    parts = [_heading(found), _parameters(plan), _memory(found), _flops(plan), _collectives(plan), _step(plan)]
+def plan_text(candidate: Candidate) -> str:
+    """Return everything that is known about one plan."""
+    plan = candidate.plan
+    parts = [_heading(candidate), _parameters(plan), _memory(candidate), _flops(plan), _collectives(plan), _step(plan)]
     parts.append(_budget(plan))
     return "\n\n".join(part for part in parts if part)
 
 
 def spread_words(spread: Spread) -> str:
+    """Return the layout, ZeRO stage and recomputation of a spread as a line."""
     sizes = spread.layout.sizes
     axes = " x ".join(f"{axis} {size}" for axis, size in sizes.items())
     changed = "" if spread.table == PRESETS.get(spread.name) else ", changed"
@@ -37,24 +38,25 @@ def spread_words(spread: Spread) -> str:
 
 
 def short(spread: Spread) -> str:
+    """Return the same in few words."""
     mp = f" mp {spread.mp}" if spread.mp > 1 else ""
     return f"{spread.name} ep {spread.ep}{mp} ZeRO {spread.zero_stage}, {spread.recompute}"
 
 
-def comparison_text(plans: Sequence[Found]) -> str:
-    """A row a recipe; under what ours says stands what was published, where something was."""
+def comparison_text(candidates: Sequence[Candidate]) -> str:
+    """Return a table with a row for each recipe, and its published figures below that row."""
     rows: list[Sequence[str]] = [_COMPARED]
-    for found in plans:
-        said = published(found.workload.recipe)
-        rows += [_compared(found), *([_published(said)] if said else [])]
+    for candidate in candidates:
+        figures = published(candidate.workload.recipe)
+        rows += [_compared(candidate), *([_published(figures)] if figures else [])]
     return aligned(rows, left=(0, 5))
 
 
-def search_text(found: Sequence[Found]) -> str:
-    """Best first; rows of groups of another size than the recipe's have a star."""
+def search_text(candidates: Sequence[Candidate]) -> str:
+    """Return a table of candidates. A star marks groups of another size than the recipe's."""
     rows: list[Sequence[str]] = [_SEARCHED]
-    for number, each in enumerate(found, 1):
-        spread, plan = each.spread, each.plan
+    for number, candidate in enumerate(candidates, 1):
+        spread, plan = candidate.spread, candidate.plan
         rows.append(
             (
                 str(number),
@@ -64,7 +66,7 @@ def search_text(found: Sequence[Found]) -> str:
                 str(spread.mp),
                 str(spread.zero_stage),
                 spread.recompute,
-                f"{each.workload.shape.rows}{'' if each.own else '*'}",
+                f"{candidate.workload.shape.rows}{'' if candidate.own_groups else '*'}",
                 gib(plan.memory.total),
                 time(plan.step.seconds),
                 integer(plan.step.tokens_per_second),
@@ -77,7 +79,7 @@ def search_text(found: Sequence[Found]) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """Columns under each other; those not in `left` end at the same place."""
+    """Return rows as lines with aligned columns. Columns in `left` are aligned to the left, all others to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -90,112 +92,119 @@ def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
 
 
 def time(seconds: float) -> str:
-    """Three digits, in seconds or milliseconds."""
+    """Format a time with three digits, in seconds or milliseconds."""
     return f"{seconds:.2f} s" if seconds >= 0.9995 else f"{1000 * seconds:.3g} ms"
 
 
 def percent(share: float) -> str:
+    """Format a share as per cent."""
     return f"{100 * share:.1f} %"
 
 
 def days(number: float) -> str:
-    """Tenths of days; less than one as hours, minutes or seconds."""
+    """Format days in tenths, or less than a tenth of a day as hours, minutes or seconds."""
     return f"{number:,.1f}" if number >= 0.095 or not number else duration(86400 * number)
 
 
 def dollars(cost: float) -> str:
+    """Format US dollars."""
     return f"${integer(cost)}" if cost >= 100 else f"${cost:.2f}" if cost else MISSING
 
 
 def count(number: float) -> str:
+    """Format a large number with a letter for its size, such as 619G."""
     return quantity(number).replace(" ", "")
 
 
-def _heading(found: Found) -> str:
-    workload, layout = found.workload, found.spread.layout
+def _heading(candidate: Candidate) -> str:
+    workload, layout = candidate.workload, candidate.spread.layout
     shape, groups = workload.shape, workload.groups_per_step
     parts = layout.parts(layout.batch_axes)
     return (
-        f"{workload.recipe} on {found.spread.devices} x {found.plan.device.name}, {workload.precision}\n"
-        f"{spread_words(found.spread)}\n"
+        f"{workload.recipe} on {candidate.spread.devices} x {candidate.plan.device.name}, {workload.precision}\n"
+        f"{spread_words(candidate.spread)}\n"
         f"a step of {integer(groups * shape.rows * shape.target)} target tokens: {groups} groups of {shape.rows} rows "
         f"of {shape.source} + {shape.target}, {groups // parts} for each of {parts} process{'es' if parts > 1 else ''}"
     )
 
 
-def _parameters(plan: Plan) -> str:
-    found = plan.parameters
+def _parameters(plan: TrainingPlan) -> str:
+    numbers = plan.parameters
     return aligned(
         [
             ("parameters", "total", "active", "replicated", "experts", "per device"),
-            ("", *map(count, (found.total, found.active, found.replicated, found.experts, found.per_device))),
+            ("", *map(count, (numbers.total, numbers.active, numbers.replicated, numbers.experts, numbers.per_device))),
         ]
     )
 
 
-def _memory(found: Found) -> str:
-    """By part at the peak, and by ZeRO's stage and recomputation."""
-    held, spread, device = found.plan.memory, found.spread, found.plan.device
-    parts = [(part, getattr(held, part)) for part in HELD if getattr(held, part)]
-    rows = [(f"GiB at the peak, in {held.phase}", *(part for part, _ in parts), "in all", "of")]
-    rows.append(("", *(gib(size) for _, size in parts), gib(held.total), gib(held.available)))
+def _memory(candidate: Candidate) -> str:
+    """Return tables of the memory by part at the peak, and by ZeRO stage and recomputation."""
+    peak, spread, device = candidate.plan.memory, candidate.spread, candidate.plan.device
+    parts = [(part, getattr(peak, part)) for part in MEMORY_PARTS if getattr(peak, part)]
+    rows = [(f"GiB at the peak, in {peak.phase}", *(part for part, _ in parts), "in all", "of")]
+    rows.append(("", *(gib(size) for _, size in parts), gib(peak.total), gib(peak.available)))
     matrix: list[Sequence[str]] = [("recompute", "gradients", "optimizer", *RECOMPUTE)]
-    computed = [phases(found.workload, replace(spread, recompute=each).setup, device) for each in RECOMPUTE]
-    matrix.append(("activations", "", "", *(gib(max(phase.activations for phase in each)) for each in computed)))
+    activations = [
+        max(phase.activations for phase in phases(candidate.workload, replace(spread, recompute=name).setup, device))
+        for name in RECOMPUTE
+    ]
+    matrix.append(("activations", "", "", *map(gib, activations)))
     for stage in STAGES:
-        held_then = phases(found.workload, replace(spread, zero_stage=stage).setup, device)
-        row = [f"ZeRO {stage}", gib(max(each.gradients for each in held_then)), gib(held_then[0].optimizer)]
+        by_phase = phases(candidate.workload, replace(spread, zero_stage=stage).setup, device)
+        row = [f"ZeRO {stage}", gib(max(phase.gradients for phase in by_phase)), gib(by_phase[0].optimizer)]
         for recompute in RECOMPUTE:
             setup = replace(spread, zero_stage=stage, recompute=recompute).setup
-            other = memory(found.workload, setup, device)
-            chosen = (stage, recompute) == (spread.zero_stage, spread.recompute)
-            row.append(f"{'>' if chosen else ''}{gib(other.total)}{'' if other.fits else ' !'}")
+            variant = memory(candidate.workload, setup, device)
+            is_planned = (stage, recompute) == (spread.zero_stage, spread.recompute)
+            row.append(f"{'>' if is_planned else ''}{gib(variant.total)}{'' if variant.fits else ' !'}")
         matrix.append(row)
     return f"{aligned(rows)}\n\n{aligned(matrix)}\n(ZeRO: in all; > this plan, ! does not fit)"
 
 
-def _flops(plan: Plan) -> str:
-    found = plan.flops
-    useful = f"{count(found.useful_per_token)} useful a target token, {count(found.useful_per_step)} a step"
-    return f"FLOPs  {useful}; executed {count(found.executed_per_step)} a step"
+def _flops(plan: TrainingPlan) -> str:
+    flops = plan.flops
+    useful = f"{count(flops.useful_per_token)} useful a target token, {count(flops.useful_per_step)} a step"
+    return f"FLOPs  {useful}; executed {count(flops.executed_per_step)} a step"
 
 
-def _collectives(plan: Plan) -> str:
-    """What one process sends in a step."""
+def _collectives(plan: TrainingPlan) -> str:
+    """Return a table of the collectives of one process in a step."""
     rows = [("collectives of a step", "kind", "over", "of", "times", "GiB", "inside node", "network", "takes")]
     for transfer in plan.collectives:
-        each = transfer.collective
-        sent = (gib(each.bytes), gib(transfer.bytes_inside), gib(transfer.bytes_outside), time(transfer.seconds))
-        rows.append(
-            (each.part, words(each.kind), " ".join(each.axes), str(transfer.processes), integer(each.count), *sent)
-        )
+        collective = transfer.collective
+        sizes = (gib(collective.bytes), gib(transfer.bytes_inside), gib(transfer.bytes_outside))
+        kind, axes = words(collective.kind), " ".join(collective.axes)
+        numbers = (str(transfer.processes), integer(collective.count), *sizes, time(transfer.seconds))
+        rows.append((collective.part, kind, axes, *numbers))
     return aligned(rows, left=(0, 1, 2)) if rows[1:] else "no collectives: one process"
 
 
-def _step(plan: Plan) -> str:
+def _step(plan: TrainingPlan) -> str:
     step = plan.step
     rows = [(f"step of {time(step.seconds)}", "", "")]
-    rows += [(words(part), time(taken), percent(taken / step.seconds)) for part, taken in step.parts.items()]
+    rows += [(words(part), time(seconds), percent(seconds / step.seconds)) for part, seconds in step.parts.items()]
     return aligned(rows)
 
 
-def _budget(plan: Plan) -> str:
+def _budget(plan: TrainingPlan) -> str:
     step, budget, device = plan.step, plan.budget, plan.device
     lines = [f"{integer(step.tokens_per_second)} target tokens/s, MFU {percent(step.mfu)}"]
     if budget.tokens:
         hours, seconds = budget.device_hours, budget.days * 86400
-        taken = f"{days(budget.days)} days" if budget.days >= 2 else duration(seconds)
+        duration_words = f"{days(budget.days)} days" if budget.days >= 2 else duration(seconds)
         cost = f"{dollars(budget.cost)} at ${device.price:.2f} each" if device.price else "no price is known"
-        shown = integer(hours) if hours >= 10 else f"{hours:.2g}"
-        lines.append(f"{count(budget.tokens)} tokens: {taken}, {shown} device hours, {cost}")
+        hours_words = integer(hours) if hours >= 10 else f"{hours:.2g}"
+        lines.append(f"{count(budget.tokens)} tokens: {duration_words}, {hours_words} device hours, {cost}")
     return "\n".join(lines)
 
 
-def _compared(found: Found) -> tuple[str, ...]:
-    spread, plan = found.spread, found.plan
+def _compared(candidate: Candidate) -> tuple[str, ...]:
+    """Return the row of a plan."""
+    spread, plan = candidate.spread, candidate.plan
     step, budget = plan.step, plan.budget
     return (
-        found.workload.recipe,
+        candidate.workload.recipe,
         str(spread.devices),
         str(spread.ep),
         str(spread.mp),
@@ -213,14 +222,14 @@ def _compared(found: Found) -> tuple[str, ...]:
     )
 
 
-def _published(said: Mapping[str, float]) -> tuple[str, ...]:
-    """Under the row of ours."""
-    shown = {"recipe": "  published", **_shown(said)}
-    return tuple(shown.get(column, "") for column in _COMPARED)
+def _published(figures: Mapping[str, float]) -> tuple[str, ...]:
+    """Return the row of published figures."""
+    cells = {"recipe": "  published", **_published_cells(figures)}
+    return tuple(cells.get(column, "") for column in _COMPARED)
 
 
-def _shown(said: Mapping[str, float]) -> dict[str, str]:
-    """By the names of columns, in their order."""
+def _published_cells(figures: Mapping[str, float]) -> dict[str, str]:
+    """Return published figures as text, by the name of their column."""
     columns = {
         "devices": ("cores", "{:.0f}".format),
         "parameters": ("parameters", count),
@@ -228,12 +237,14 @@ def _shown(said: Mapping[str, float]) -> dict[str, str]:
         "device years": ("core_years", days),
         "days": ("days", days),
     }
-    return {column: show(said[name]) for column, (name, show) in columns.items() if name in said}
+    return {column: form(figures[name]) for column, (name, form) in columns.items() if name in figures}
 
 
-def published_text(said: Mapping[str, float]) -> str:
-    return "published: " + ", ".join(f"{text} {column}" for column, text in _shown(said).items())
+def published_text(figures: Mapping[str, float]) -> str:
+    """Return published figures as a line."""
+    return "published: " + ", ".join(f"{text} {column}" for column, text in _published_cells(figures).items())
 
 
 def words(name: str) -> str:
+    """Return the name of a part or collective as it is printed."""
     return name.replace("_to_", "-to-").replace("all_reduce", "all-reduce").replace("_", " ")

@@ -1,4 +1,4 @@
-"""What a plan is made of: the work, how it is spread, and what does it. Plain values, free of torch."""
+"""The values that a plan is made of: the workload, its setup, and the device. This module does not load torch."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from pipeline.parallel.layout import Layout
 
 PRECISIONS = ("fp32", "bf16")
 
-# Parts of a step's computation. attention: scores and what is weighted by them; projections: to heads and back.
+# Parts of a step's computation. `attention` is scores and weighted values, `projections` the products around them.
 PARTS = ("embedding", "projections", "attention", "dense", "gate", "dispatch", "experts", "logits", "optimizer")
 Kind = Literal["all_to_all", "all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -19,9 +19,12 @@ _EFFICIENCIES = (*PARTS, *KINDS, *(f"{part}_{precision}" for part in PARTS for p
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Training of one recipe. A micro-batch of a process is one group of `shape`; a step has groups_per_step of them.
+    """Training of one recipe.
 
-    max_tokens: the budget in target tokens, 0 for none. precision: fp32 or bf16.
+    shape: shape of a group. One group is a micro-batch of a process.
+    groups_per_step: groups of all processes together.
+    precision: fp32 or bf16.
+    max_tokens: the budget in target tokens, 0 for none.
     """
 
     recipe: str
@@ -36,33 +39,50 @@ class Workload:
     ema: bool
     max_tokens: int
 
+    @property
+    def source_tokens(self) -> int:
+        """Source tokens of a group, with padding."""
+        return self.shape.rows * self.shape.source
+
+    @property
+    def target_tokens(self) -> int:
+        """Target tokens of a group, with padding."""
+        return self.shape.rows * self.shape.target
+
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How it is spread: nothing of it changes a result."""
+    """The way a workload is spread over devices. It does not affect the result of training."""
 
     layout: Layout
     zero_stage: int
     recompute: Recompute
 
     def accumulation(self, workload: Workload) -> int:
-        """Micro-batches of a process and step."""
+        """Return the number of micro-batches of a process in a step."""
         return workload.groups_per_step // self.layout.parts(self.layout.batch_axes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """One device, its memory and its links; configs/device/<name>.yaml. Units: FLOP/s, bytes, bytes/s, seconds.
+    """One device, its memory and its links, as in configs/device/<name>.yaml. Units: FLOP/s, bytes, bytes/s, seconds.
 
-    flops: peak of matmuls by precision. memory: of one device; resident: of it, taken before there is any model.
-    bandwidth: of memory. launch: of one small operation. link: of one device to others of its node, each way; network:
-    to other nodes, its share of its node's. node: devices of one node. latency, network_latency: of one collective on
-    each, for every doubling of its processes. efficiency: share that a part of the work (`PARTS`) reaches of peak and
-    bandwidth, or a kind of collective (`KINDS`) of link and network; 1 where none is given. attention_bf16: of a part
-    in that precision alone. topology: of the network: switch, or torus (two dimensions of nodes; all-to-all takes
-    longer with the square root of their number). price: of a device hour in US dollars, 0 where nobody rents it.
-    float32_attention: attention computes in float32 under bf16 too, as on AMD's processors with AVX-512
-    (`pipeline.model.fused_attention`).
+    source: the place that the numbers come from.
+    flops: peak of matrix products, by precision.
+    memory: memory of one device.
+    resident: the part of the memory that is taken before a model exists.
+    bandwidth: bandwidth of the memory.
+    launch: time to start one small operation.
+    node: number of devices in a node.
+    link: bandwidth from one device to the others of its node, each way.
+    network: bandwidth from one device to other nodes, which is its share of the node's bandwidth.
+    latency, network_latency: time of one collective inside a node and between nodes, for each doubling of processes.
+    efficiency: share of peak and bandwidth that a part of the work (`PARTS`) reaches, or share of link and network that
+        a kind of collective (`KINDS`) reaches. The default is 1. A key such as attention_bf16 is for one precision.
+    topology: the network. In a torus (nodes in two dimensions) an all-to-all slows down with the square root of the
+        number of nodes.
+    price: US dollars for an hour of one device, 0 if it is not for rent.
+    float32_attention: attention computes in float32 under bf16 too (`pipeline.model.fused_attention`).
     """
 
     name: str
@@ -87,8 +107,8 @@ class Device:
         if set(self.flops) != set(PRECISIONS):
             raise ValueError(f"device {self.name}: flops has {', '.join(self.flops)}; give {' and '.join(PRECISIONS)}")
         if wrong := [key for key in self.efficiency if key not in _EFFICIENCIES]:
-            known = ", ".join((*PARTS, *KINDS))
-            raise ValueError(f"device {self.name}: efficiency.{wrong[0]} does not exist; there are {known}")
+            names = ", ".join((*PARTS, *KINDS))
+            raise ValueError(f"device {self.name}: efficiency.{wrong[0]} does not exist; there are {names}")
         positive = {name: getattr(self, name) for name in ("memory", "bandwidth", "node", "link", "network")}
         for name, values in (("flops", self.flops), ("efficiency", self.efficiency)):
             positive |= {f"{name}.{key}": value for key, value in values.items()}
@@ -102,8 +122,11 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Computation of one kind in one part (`PARTS`) on one process, forward and backward. bytes: moved through memory.
-    launches: of operations."""
+    """Computation of one kind in one part (`PARTS`) on one process, forward and backward.
+
+    bytes: bytes that move through memory.
+    launches: number of operations that are started.
+    """
 
     part: str
     flops: float
@@ -113,8 +136,12 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """`count` collectives of a step and process over the mesh's `axes`. bytes: of all of them together, of the tensor
-    that a process hands in (all_gather: that it gets out)."""
+    """Collectives of one kind that a process takes part in during a step.
+
+    axes: axes of the mesh that they run over.
+    bytes: size of the tensors that a process hands in, all collectives together; for all_gather, of what it receives.
+    count: number of collectives.
+    """
 
     part: str
     kind: Kind

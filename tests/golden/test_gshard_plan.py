@@ -16,7 +16,7 @@ from pipeline.model.config import Recompute
 from pipeline.parallel.layout import Layout
 from pipeline.plan.devices import load_device
 from pipeline.plan.parts import micro_batch
-from pipeline.plan.plan import Plan, make_plan, workload_of
+from pipeline.plan.plan import TrainingPlan, make_plan, workload_of
 from pipeline.plan.workload import Setup
 from tests.golden.gshard import MEASURED, YEAR, Published, config, fitted, left_out, model, published
 
@@ -28,7 +28,7 @@ SHORT, LONG = 8, 32  # rows of 256 tokens of a core: Table 3's at 512 and 2048 e
 
 
 @cache
-def plan(experts: int, layers: int, *, rows: int = SHORT, recompute: Recompute = "none") -> Plan:
+def plan(experts: int, layers: int, *, rows: int = SHORT, recompute: Recompute = "none") -> TrainingPlan:
     """On as many cores as experts, one group each; the dense model on 2048."""
     cores = experts or 2048
     workload = replace(
@@ -42,7 +42,7 @@ def plan(experts: int, layers: int, *, rows: int = SHORT, recompute: Recompute =
     return make_plan(workload, setup, load_device("tpu_v3"))
 
 
-def of(row: Published, recompute: Recompute = "none") -> Plan:
+def of(row: Published, recompute: Recompute = "none") -> TrainingPlan:
     return plan(row.experts, row.layers, rows=LONG if row.experts == 128 else SHORT, recompute=recompute)
 
 
@@ -51,7 +51,7 @@ def core_years(row: Published) -> float:
     return row.budget / of(row).step.tokens_per_second * row.cores / YEAR
 
 
-def layer_seconds(found: Plan) -> float:
+def layer_seconds(found: TrainingPlan) -> float:
     """What Figure 8 shows: MoE layers and the layers beside them, without what a step has once."""
     return sum(found.step.parts[part] for part in LAYER)
 

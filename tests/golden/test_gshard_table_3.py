@@ -1,5 +1,5 @@
-"""What GShard's Table 3 (arXiv:2006.16668) says about its devices, by FLOPs alone: docs/scaling.md, "What no roofline
-predicts". Batches are source tokens, with as many target tokens."""
+"""What GShard's Table 3 (arXiv:2006.16668) says about its devices, by FLOPs alone: docs/scaling.md, "What can no
+roofline predict?". Batches are source tokens, with as many target tokens."""
 
 import numpy as np
 import pytest

@@ -54,7 +54,7 @@ def living(case: Case, directory: Path) -> float:
         events = json.loads((directory / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
         changes = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e["name"] == "[memory]")
         most.append(max(itertools.accumulate((change for _, change in changes), initial=0)))
-    return state.held + state.optimizer + min(most)
+    return state.weights + state.optimizer + min(most)
 
 
 def main() -> None:

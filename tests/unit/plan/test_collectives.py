@@ -1,4 +1,4 @@
-"""The planner's collectives and parameters against the real model, cut for fake worlds on tensors without memory."""
+"""The planner's collectives and parameters are those of the real model, cut for fake worlds on meta tensors."""
 
 import resource
 import time
@@ -22,7 +22,7 @@ from pipeline.parallel.layout import Layout
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import partition
 from pipeline.plan.collectives import model_collectives
-from pipeline.plan.shapes import shapes
+from pipeline.plan.shapes import process_shapes, shapes
 from pipeline.plan.workload import Collective, Setup, Workload
 from tests.collectives import Counted, Sums, sums_of
 from tests.gates import GATES, moe_of
@@ -79,7 +79,7 @@ def setup_of(data: int, expert: int, model: int, table: str = "model", recompute
 
 @contextmanager
 def process_of(setup: Setup):
-    """The mesh of one process of a world in which nobody else is."""
+    """Yield the mesh of one process of a world that has no other process."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=setup.layout.world)
     try:
         yield Mesh.build(setup.layout, torch.device("cpu"))
@@ -112,7 +112,7 @@ def batch_of(shape: GroupShape) -> Batch:
 
 
 def count(workload: Workload, setup: Setup) -> tuple[dict[str, tuple[int, ...]], Sums, Sums]:
-    """Parameters of one process, and its collectives of one step, as counted and by formula."""
+    """Return the parameters of one process, and its collectives of one step as counted and by formula."""
     with process_of(setup) as mesh:
         model = model_of(workload, mesh)
         model.recompute(setup.recompute)
@@ -127,7 +127,7 @@ def count(workload: Workload, setup: Setup) -> tuple[dict[str, tuple[int, ...]],
 
 def check(workload: Workload, setup: Setup) -> Sums:
     parameters, counted, expected = count(workload, setup)
-    assert {s.name: s.sizes for s in (shape.part(setup.layout) for shape in shapes(workload))} == parameters
+    assert {part.name: part.sizes for part in process_shapes(workload, setup.layout)} == parameters
     assert counted == expected
     return counted
 
@@ -146,7 +146,7 @@ def check(workload: Workload, setup: Setup) -> Sums:
         ("all groups", (2, 2, 2)),
     ],
 )
-def test_what_is_counted_is_what_the_formula_says_under_every_layout(table, sizes):
+def test_the_formulas_are_equal_to_the_count_under_every_layout(table, sizes):
     check(SMALL, setup_of(*sizes, table))
 
 
@@ -161,7 +161,7 @@ def test_what_is_counted_is_what_the_formula_says_under_every_layout(table, size
         ("all", 0.0, ConditionalConfig(), "model"),
     ],
 )
-def test_what_is_computed_again_is_sent_again(recompute, dropout, conditional, table):
+def test_recomputation_sends_again(recompute, dropout, conditional, table):
     model = replace(SMALL.model, dropout=dropout, moe=replace(SMALL.model.moe, conditional=conditional))
     check(replace(SMALL, model=model), setup_of(2, 4, 4, table, recompute))
 
@@ -180,12 +180,12 @@ def test_the_parameters_of_every_gate_with_and_without_a_shared_vocabulary(gate)
     model = replace(SMALL.model, moe=moe_of(gate, num_experts=8, conditional={}))
     workload, setup = replace(SMALL, model=model, source_vocabulary=64, shared=True), setup_of(1, 2, 2)
     with process_of(setup) as mesh:
-        found = {name: tuple(p.shape) for name, p in model_of(workload, mesh).named_parameters()}
-    assert {s.name: s.sizes for s in (shape.part(setup.layout) for shape in shapes(workload))} == found
+        parameters = {name: tuple(p.shape) for name, p in model_of(workload, mesh).named_parameters()}
+    assert {part.name: part.sizes for part in process_shapes(workload, setup.layout)} == parameters
 
 
 def test_a_cut_vocabulary_of_many_chunks(monkeypatch):
-    for module in ("pipeline.model.loss", "pipeline.plan.collectives"):
+    for module in ("pipeline.model.loss", "pipeline.plan.layers"):
         names = ("CHUNK", "CHUNK_TOKENS") if module.endswith("loss") else ("LOGITS_CHUNK", "LOGITS_TOKENS")
         for name in names:
             monkeypatch.setattr(f"{module}.{name}", 9)
@@ -194,7 +194,7 @@ def test_a_cut_vocabulary_of_many_chunks(monkeypatch):
 
 
 @pytest.mark.parametrize("gate", GATES)
-def test_the_capacity_of_a_gate_is_what_its_router_takes(gate):
+def test_the_capacity_of_a_gate_is_that_of_its_router(gate):
     layer = MoE(8, moe_of(gate))
     initialize(layer, 1)
     tokens = 37
@@ -204,7 +204,7 @@ def test_the_capacity_of_a_gate_is_what_its_router_takes(gate):
 
 
 def test_the_papers_largest_model_at_its_own_scale():
-    """MoE(2048E, 36L) on 2,048 processes (arXiv:2006.16668, Table 1), by hand, without one of them."""
+    """MoE(2048E, 36L) on 2,048 processes (arXiv:2006.16668, Table 1) is counted without starting them."""
     before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     setup = setup_of(1, 2048, 1, "gshard")
     parameters, counted, expected = count(PAPER, setup)
@@ -226,15 +226,15 @@ def test_the_papers_model_of_12_layers_with_a_model_axis():
     assert set(counted) == {("all_to_all", expert), ("all_reduce", model)}
 
 
-def test_dropless_gates_are_estimates_that_say_so():
+def test_collectives_of_dropless_gates_are_estimates():
     model = replace(SMALL.model, moe=moe_of("dropless", num_experts=8))
-    found = model_collectives(replace(SMALL, model=model), setup_of(1, 4, 1))
+    collectives = model_collectives(replace(SMALL, model=model), setup_of(1, 4, 1))
     tokens, layers = 2 * 24 + 2 * 20, {48: 1, 40: 1}
     assert sum(layers.values()) == model.num_moe_layers(2) + model.num_moe_layers(2)
     rows = 4 * 2 * tokens * 16 * 4  # two choices a token, there and back, forward and backward
     counts = 2 * 8 * 8
     micro = 8 // 4
-    assert found == [
+    assert collectives == [
         Collective(
             part="dispatch", kind="all_to_all", axes=("expert",), bytes=micro * (rows + counts), count=micro * 10
         )

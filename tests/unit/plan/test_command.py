@@ -1,4 +1,4 @@
-"""`make plan`: its words, what it prints and draws, and what it says to what cannot be."""
+"""`make plan`: its words, its output, its figure and its errors."""
 
 import json
 import logging
@@ -27,38 +27,38 @@ def objects(*words):
 
 
 def words_of(command):
-    """What make gives to the command below it."""
-    shown = subprocess.run(
+    """Return the words that make passes on."""
+    line = subprocess.run(
         ["make", "--dry-run", "--no-print-directory", *shlex.split(command)[1:]],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     ).stdout.splitlines()[-1]
-    _, _, module, target, *words = shlex.split(shown)
+    _, _, module, target, *words = shlex.split(line)
     assert (module, target) == ("pipeline", "plan")
     return words
 
 
 def test_json_is_one_object_and_all_of_standard_output(tmp_path):
     command = f"make -s plan RECIPE={DEEP} DEVICES=256 DEVICE=h100 FORMAT=json"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, *words_of(command)], cwd=ROOT, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["recipe"], found["device"], found["devices"]) == (DEEP, "h100", 256)
-    assert found["parameters"]["total"] == 619_366_506_496
+    assert process.returncode == 0, process.stderr
+    values = json.loads(process.stdout)
+    assert (values["recipe"], values["device"], values["devices"]) == (DEEP, "h100", 256)
+    assert values["parameters"]["total"] == 619_366_506_496
     experts = 18 * 2048 // 256 * 2 * 1024 * 8192
-    assert found["parameters"]["per_device"] == found["parameters"]["replicated"] + experts
-    assert found["parameters"]["active"] < found["parameters"]["per_device"]
-    assert {"fits", "activations", "optimizer", "total", "available"} <= set(found["memory"])
-    assert sum(found["step"]["parts"].values()) == pytest.approx(found["step"]["seconds"])
-    assert found["layout"]["sizes"] == {"data": 1, "expert": 256, "model": 1}
-    assert "nearest" not in found
+    assert values["parameters"]["per_device"] == values["parameters"]["replicated"] + experts
+    assert values["parameters"]["active"] < values["parameters"]["per_device"]
+    assert {"fits", "activations", "optimizer", "total", "available"} <= set(values["memory"])
+    assert sum(values["step"]["parts"].values()) == pytest.approx(values["step"]["seconds"])
+    assert values["layout"]["sizes"] == {"data": 1, "expert": 256, "model": 1}
+    assert "nearest" not in values
 
 
-# No torch and no matplotlib: a plan is there at once
+# Without torch and matplotlib, `make plan` starts in under a second.
 WITHOUT_TORCH = """
 import sys
 from pipeline.__main__ import main
@@ -75,14 +75,14 @@ def test_the_figure_goes_where_it_is_asked_for(tmp_path, capsys):
     assert (tmp_path / "of" / "text.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_does_not_fit_is_named_with_the_nearest_that_does(tmp_path):
+def test_a_misfit_comes_with_the_nearest_plan_that_fits(tmp_path):
     words = [f"recipes={DEEP}", "devices=32", "device.price=2.5"]
-    found = objects(*words)
-    assert not found["memory"]["fits"]
-    assert found["does_not_fit"].startswith("weights: ")
+    values = objects(*words)
+    assert not values["memory"]["fits"]
+    assert values["does_not_fit"].startswith("weights: ")
     text = printed(*words)
-    assert f"does not fit: {found['does_not_fit']}\nnearest that fits: {found['nearest']}" in text
-    again = objects(*words_of(found["nearest"]))
+    assert f"does not fit: {values['does_not_fit']}\nnearest that fits: {values['nearest']}" in text
+    again = objects(*words_of(values["nearest"]))
     assert again["memory"]["fits"]
     assert again["devices"] > 32
     assert again["budget"]["cost"] == pytest.approx(2.5 * again["budget"]["device_hours"])
@@ -92,15 +92,15 @@ def test_the_command_for_training_says_the_same(tmp_path):
     words = [f"recipes={SMALL}", "devices=64", "mp=2", "ep=16", "zero_stage=2", "recompute=layers", "train.seed=2"]
     text = printed(*words)
     (line,) = [line for line in text.splitlines() if line.startswith("to train so: ")]
-    made = subprocess.run(
+    lines = subprocess.run(
         ["make", "--dry-run", *shlex.split(line.removeprefix("to train so: make "))],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     ).stdout.splitlines()
-    (shown,) = [each for each in made if "-m pipeline train" in each]
-    config = load_config(shlex.split(shown)[4:])
+    (line,) = [line for line in lines if "-m pipeline train" in line]
+    config = load_config(shlex.split(line)[4:])
     layout = layout_of(config.layout, config.runtime)
     assert layout.sizes == {"data": 2, "expert": 16, "model": 2}
     assert layout.table == PRESETS["model"]
@@ -126,14 +126,20 @@ def test_the_command_for_training_starts_on_such_devices(words, runtime):
 
 def test_keys_of_train_are_taken_too():
     own = ["devices=64", "mp=2", "ep=16", "zero_stage=2", "recompute=all"]
-    theirs = ["runtime.processes=64", "runtime.mp=2", "runtime.ep=16", "runtime.zero_stage=2", "runtime.recompute=all"]
-    found = [objects(f"recipes={SMALL}", *words) for words in (own, theirs)]
-    assert found[0] == found[1]
-    assert found[0]["layout"]["sizes"] == {"data": 2, "expert": 16, "model": 2}
+    of_train = [
+        "runtime.processes=64",
+        "runtime.mp=2",
+        "runtime.ep=16",
+        "runtime.zero_stage=2",
+        "runtime.recompute=all",
+    ]
+    values = [objects(f"recipes={SMALL}", *words) for words in (own, of_train)]
+    assert values[0] == values[1]
+    assert values[0]["layout"]["sizes"] == {"data": 2, "expert": 16, "model": 2}
 
 
-def test_recipes_side_by_side_with_what_was_published():
-    """What does not fit is shown as the nearest that does on as many cores; T(96L) has fewer groups than cores."""
+def test_recipes_side_by_side_with_published_figures():
+    """A plan that does not fit is replaced by the nearest that does. T(96L) has fewer groups than cores."""
     rematerialised = "gshard/moe_128e_36l"
     text = printed(f"recipes=[gshard/moe_512e_12l,{rematerialised},gshard/t_96l,mesh_tf/ff_2048]", "devices=paper")
     rows = [line.split() for line in text.splitlines()]
@@ -149,11 +155,11 @@ def test_recipes_side_by_side_with_what_was_published():
 
 
 def test_plans_of_several_recipes_in_json():
-    found = objects(f"recipes=[{SMALL},{DEEP},mesh_tf/ff_2048]", "devices=128", "device=h200")["plans"]
-    assert [each["recipe"] for each in found] == [SMALL, DEEP, "mesh_tf/ff_2048"]
-    assert found[0]["published"]["cores"] == 128
-    assert found[1]["memory"]["fits"]
-    assert "choose devices=16" in found[2]["error"]
+    plans = objects(f"recipes=[{SMALL},{DEEP},mesh_tf/ff_2048]", "devices=128", "device=h200")["plans"]
+    assert [values["recipe"] for values in plans] == [SMALL, DEEP, "mesh_tf/ff_2048"]
+    assert plans[0]["published"]["cores"] == 128
+    assert plans[1]["memory"]["fits"]
+    assert "choose devices=16" in plans[2]["error"]
     (instead,) = objects("recipes=[gshard/moe_128e_36l,mesh_tf/ff_2048]", "devices=paper")["plans"][:1]
     assert instead["asked"] == "gshard ep 128 ZeRO 1, none"
     assert instead["does_not_fit"].startswith("activations: ")
@@ -163,12 +169,12 @@ def test_plans_of_several_recipes_in_json():
 
 def test_a_search_in_json_and_text(tmp_path):
     words = ["recipes=smoke", "devices=2", "device=cpu", "search=true", "top=3"]
-    found = objects(*words)["plans"]
-    own = [each for each in found if each["own_groups"]]
+    plans = objects(*words)["plans"]
+    own = [values for values in plans if values["own_groups"]]
     assert len(own) == 3
-    assert all(each["memory"]["fits"] for each in found)
+    assert all(values["memory"]["fits"] for values in plans)
     text = printed(*words)
-    assert ("*" in text) == (len(found) > len(own))
+    assert ("*" in text) == (len(plans) > len(own))
     best = text.split("best of this recipe: ")[1].splitlines()[0]
     again = objects(*words_of(best))
     assert again["step"] == own[0]["step"]
@@ -179,15 +185,15 @@ def test_a_device_of_ones_own(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump({**values, "name": "mine", "price": 1.0}))
     words = [f"recipes={SMALL}", "devices=32"]
-    mine = objects(*words, f"device={file}", "device.flops.fp32=1.34e14", "device.node=4")
+    own = objects(*words, f"device={file}", "device.flops.fp32=1.34e14", "device.node=4")
     plain = objects(*words, "device=h100")
-    assert (mine["device"], plain["device"]) == ("mine", "h100")
-    assert mine["budget"]["cost"] == pytest.approx(mine["budget"]["device_hours"])
-    assert plain["step"]["parts"]["experts"] > 1.5 * mine["step"]["parts"]["experts"]
-    assert mine["collectives"][0]["bytes_inside"] < plain["collectives"][0]["bytes_inside"]
+    assert (own["device"], plain["device"]) == ("mine", "h100")
+    assert own["budget"]["cost"] == pytest.approx(own["budget"]["device_hours"])
+    assert plain["step"]["parts"]["experts"] > 1.5 * own["step"]["parts"]["experts"]
+    assert own["collectives"][0]["bytes_inside"] < plain["collectives"][0]["bytes_inside"]
 
 
-def test_a_layout_that_repeats_work_is_warned_about(caplog):
+def test_a_layout_that_repeats_work_gives_a_warning(caplog):
     with caplog.at_level(logging.WARNING):
         objects(f"recipes={SMALL}", "devices=4", "mp=2", "layout=gshard")
     assert "is computed 2 times over" in caplog.text
@@ -197,12 +203,12 @@ def test_a_layout_that_repeats_work_is_warned_about(caplog):
 
 
 def test_letters_of_a_layout_can_be_set():
-    found = objects(f"recipes={SMALL}", "devices=4", "mp=2", "+layout.H=model")
-    assert found["layout"]["table"] == {"G": ["data", "expert"], "E": ["expert"], "H": ["model"]}
+    values = objects(f"recipes={SMALL}", "devices=4", "mp=2", "+layout.H=model")
+    assert values["layout"]["table"] == {"G": ["data", "expert"], "E": ["expert"], "H": ["model"]}
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["devices=100"], r"groups_per_step=128 is not divisible by devices=100; choose devices=64 or 128$"),
         (["devices=0"], r"devices=0 must be at least 1, or paper$"),
@@ -232,8 +238,8 @@ def test_letters_of_a_layout_can_be_set():
         (["recipes=" + DEEP, "device=tpu_v3", "devices=1", "search=true"], r"devices=1: none of 2 layouts fits; near"),
     ],
 )
-def test_what_cannot_be_is_said_with_a_remedy(words, said):
-    with pytest.raises(ValueError, match=said):
+def test_an_error_has_a_remedy(words, message):
+    with pytest.raises(ValueError, match=message):
         answer(load_plan([f"recipes={SMALL}", *words]))
 
 

@@ -1,4 +1,4 @@
-"""The device table, and what is refused of a device of one's own."""
+"""The device table, and the errors in a file of the user."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The planner's memory against what really built models keep; of a whole step: tests/parallel/test_memory.py."""
+"""The planner's memory against that of built models. A whole step is measured in tests/parallel/test_memory.py."""
 
 from dataclasses import fields, replace
 
@@ -8,18 +8,20 @@ from torch import Tensor
 
 from bench.plan.case import Case
 from bench.plan.worker import tokens
-from pipeline.model.gate_config import DroplessConfig, Top1Config
+from pipeline.model.config import ConditionalConfig
+from pipeline.model.gate_config import DroplessConfig
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.matmul import matmul_library
 from pipeline.plan.activations import segments
 from pipeline.plan.memory import memory, phases, state_of
+from tests.gates import GATES, moe_of
 from tests.plans import device_of, setup_of, workload_of
 
 SMALL = Case(dim=32, layers=4, experts=8, rows=4, length=24, vocabulary=100)
 
 
 def kept_by(workload, recompute):
-    """Bytes of all storages that a forward pass saves for backward, but for parameters, positions and the batch."""
+    """Return the bytes that a forward pass saves for backward, without parameters, positions and the batch."""
     model = Transformer(
         workload.model,
         source_vocabulary=workload.source_vocabulary,
@@ -31,25 +33,25 @@ def kept_by(workload, recompute):
         torch.nn.init.normal_(parameter, 0.0, 0.1)
     model.recompute(recompute)
     batch = tokens(replace(SMALL, vocabulary=workload.target_vocabulary))
-    given = [*model.parameters(), model.positions, *(getattr(batch, field.name) for field in fields(batch))]
-    known = {t.untyped_storage().data_ptr() for t in given if isinstance(t, Tensor)}
-    found = {}
+    inputs = [*model.parameters(), model.positions, *(getattr(batch, field.name) for field in fields(batch))]
+    input_storages = {t.untyped_storage().data_ptr() for t in inputs if isinstance(t, Tensor)}
+    saved = {}
 
     def pack(tensor):
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in known:
-            found[storage.data_ptr()] = (storage.nbytes(), tensor)  # held, so that no other takes its place
+        if storage.data_ptr() not in input_storages:
+            saved[storage.data_ptr()] = (storage.nbytes(), tensor)  # kept alive, so that its address is not used again
         return tensor
 
     bf16 = torch.autocast("cpu", dtype=torch.bfloat16, enabled=workload.precision == "bf16")
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), bf16:
         model(batch, label_smoothing=0.1)
-    return sum(size for size, _ in found.values())
+    return sum(size for size, _ in saved.values())
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "layers", "all"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_activations_are_what_autograd_keeps(recompute, precision, fastest_matmul):
+def test_activations_are_those_that_autograd_keeps(recompute, precision, fastest_matmul):
     case = replace(SMALL, recompute=recompute, precision=precision)
     wide = matmul_library() == "onednn"
     predicted = sum(part.kept for part in segments(case.workload, case.setup, "cpu", float32_attention=wide))
@@ -58,7 +60,7 @@ def test_activations_are_what_autograd_keeps(recompute, precision, fastest_matmu
 
 @pytest.fixture
 def fastest_matmul():
-    """As training sets it: it decides in what attention computes."""
+    """Choose the library of matrix products as training does. It decides the precision of attention."""
     from pipeline.model.fused_attention import SWITCH
     from pipeline.parallel.matmul import choose_matmul
 
@@ -68,33 +70,41 @@ def fastest_matmul():
     SWITCH.fp32_precision = before
 
 
-@pytest.mark.parametrize("gate", [Top1Config(), DroplessConfig(k=3)])
-def test_activations_of_other_gates(gate):
+OTHER_MOES = {name: moe_of(name, num_experts=8, expert_dim=128) for name in GATES}
+OTHER_MOES |= {
+    "three experts": replace(OTHER_MOES["dropless"], gate=DroplessConfig(k=3)),
+    "einsum": replace(OTHER_MOES["top2"], dispatch="einsum"),
+    "conditional": replace(OTHER_MOES["top2"], conditional=ConditionalConfig(budget=0.5)),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_MOES)
+def test_activations_of_other_moe_layers(name):
+    """Vectors of a gate that are as long as a group are not counted: up to 6 % in a model as narrow as this one."""
     workload = SMALL.workload
-    moe = replace(workload.model.moe, gate=gate)
-    workload = replace(workload, model=replace(workload.model, moe=moe))
+    workload = replace(workload, model=replace(workload.model, moe=OTHER_MOES[name]))
     predicted = sum(part.kept for part in segments(workload, SMALL.setup, "cpu", float32_attention=False))
-    assert predicted == pytest.approx(kept_by(workload, "none"), rel=0.04)
+    assert predicted == pytest.approx(kept_by(workload, "none"), rel=0.06)
 
 
-def test_zero_cuts_masters_and_moments_over_those_that_have_copies():
+def test_zero_cuts_masters_and_moments_over_processes_with_copies():
     one, four = (state_of(workload_of(), setup_of(data=n)) for n in (1, 4))
-    assert one.held == one.partition == four.held
+    assert one.weights == one.partition == four.weights
     assert four.partition == pytest.approx(one.partition / 4, abs=16)
     assert one.optimizer == 3 * one.partition
     assert state_of(workload_of(ema=True), setup_of()).optimizer == 4 * one.partition
 
 
-def test_experts_are_cut_over_the_processes_that_have_other_ones():
-    """Of four processes with two experts each nobody has a copy, so their masters and moments are whole."""
+def test_masters_of_experts_without_copies_are_not_cut():
+    """Four processes with two experts each have no copies, so masters and moments are not cut further."""
     cut = state_of(workload_of(), setup_of(expert=4))
     whole = state_of(workload_of(), setup_of())
     experts = 4 * sum(2 * 8 * 16 * 24 for _ in range(2))  # bytes of two MoE layers
-    assert whole.held - cut.held == experts * 3 / 4
-    assert cut.partition == pytest.approx((whole.held - experts) / 4 + experts / 4, abs=16)
+    assert whole.weights - cut.weights == experts * 3 / 4
+    assert cut.partition == pytest.approx((whole.weights - experts) / 4 + experts / 4, abs=16)
 
 
-def test_zero_2_does_not_keep_gradients_of_others_between_micro_batches():
+def test_zero_2_keeps_only_its_own_gradients_between_micro_batches():
     kept = {
         stage: next(
             p.gradients
@@ -106,7 +116,7 @@ def test_zero_2_does_not_keep_gradients_of_others_between_micro_batches():
     assert kept[2] == pytest.approx(kept[1] / 4, abs=16)
 
 
-def test_a_model_cut_in_two_holds_half_of_what_is_cut():
+def test_a_model_cut_in_two_holds_half_of_the_cut_parameters():
     """Norms, routers and the residual stream stay whole."""
     whole, cut = (memory(workload_of(), setup_of("model", model=n), device_of()) for n in (1, 2))
     assert whole.weights / 2 < cut.weights < whole.weights * 0.6
@@ -114,7 +124,7 @@ def test_a_model_cut_in_two_holds_half_of_what_is_cut():
 
 
 def test_a_peak_is_the_sum_of_its_parts_and_fits_or_not():
-    found = memory(workload_of(), setup_of(), device_of(memory=1e12))
-    assert found.fits
-    assert not memory(workload_of(), setup_of(), device_of(memory=found.total - 1)).fits
-    assert memory(workload_of(), setup_of(), device_of(resident=1e6)).total == pytest.approx(found.total + 1e6)
+    peak = memory(workload_of(), setup_of(), device_of(memory=1e12))
+    assert peak.fits
+    assert not memory(workload_of(), setup_of(), device_of(memory=peak.total - 1)).fits
+    assert memory(workload_of(), setup_of(), device_of(resident=1e6)).total == pytest.approx(peak.total + 1e6)

@@ -1,4 +1,4 @@
-"""Numbers of parameters against the built model, which has no memory here."""
+"""Numbers of parameters against those of the built model, on meta tensors."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ MODELS |= {"conditional": moe_of("top2", conditional={"budget": 0.5}), "dense": 
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_of_one_process_are_those_of_the_partitioned_model(name: str) -> None:
+def test_one_process_has_the_parameters_of_the_partitioned_model(name: str) -> None:
     workload = workload_of(model=model_of(MODELS[name]), shared=name == "dense", source_vocabulary=64)
     with torch.device("meta"):
         model = Transformer(
@@ -25,19 +25,19 @@ def test_of_one_process_are_those_of_the_partitioned_model(name: str) -> None:
         cuts, experts = parameter_cuts(model, setup.layout), expert_parameters(model)
         parts = {key: p.numel() // setup.layout.parts(cuts.get(key, ())) for key, p in model.named_parameters()}
         whole = {key: p.numel() for key, p in model.named_parameters()}
-        found = count(workload, setup)
-        assert found.total == sum(whole.values())
-        assert found.experts == sum(whole[key] for key in experts)
-        assert found.per_device == sum(parts.values())
-        assert found.replicated == sum(size for key, size in whole.items() if key not in cuts)
+        parameters = count(workload, setup)
+        assert parameters.total == sum(whole.values())
+        assert parameters.experts == sum(whole[key] for key in experts)
+        assert parameters.per_device == sum(parts.values())
+        assert parameters.replicated == sum(size for key, size in whole.items() if key not in cuts)
 
 
-def test_what_experts_cut_by_a_model_axis_come_to() -> None:
-    """By hand: two MoE layers of 8 experts of 2 · 16 · 24, over 4 processes and their hidden units over 2."""
+def test_experts_cut_by_a_model_axis_by_hand() -> None:
+    """Two MoE layers have 8 experts of 2 · 16 · 24, cut over 4 processes, with hidden units cut over 2."""
     alone, cut = (count(workload_of(), setup) for setup in (setup_of(), setup_of("model", expert=4, model=2)))
     assert alone.experts == cut.experts == 2 * 8 * 2 * 16 * 24
     assert alone.per_device == alone.total == alone.replicated
-    rest = alone.total - alone.experts
+    common = alone.total - alone.experts
     # embeddings, three dense layers, and four projections in each of seven attentions are halved as well
     halved = 16 * (48 + 64) + 3 * 2 * 16 * 32 + 7 * 4 * 16 * 16
-    assert cut.per_device == 2 * 2 * 2 * 16 * 12 + rest - halved // 2
+    assert cut.per_device == 2 * 2 * 2 * 16 * 12 + common - halved // 2

@@ -1,5 +1,7 @@
-"""Executed FLOPs against those that torch counts in the real model, partitioned for a world of one that is told it is
-larger: collectives do nothing there, and shapes are what they are."""
+"""Executed FLOPs are those that torch counts in the real model.
+
+The model is partitioned for a fake world, in which collectives do nothing.
+"""
 
 from collections import Counter
 
@@ -23,7 +25,7 @@ from pipeline.plan.workload import PARTS, Setup, Workload
 from tests.gates import moe_of
 from tests.plans import model_of, setup_of, workload_of
 
-FLASH = {  # which torch's counter does not know on a CPU
+FLASH = {  # the CPU's operations that torch's counter does not know
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda query, key, value, *_, **__: sdpa_flop_count(
         query, key, value
     ),
@@ -31,7 +33,7 @@ FLASH = {  # which torch's counter does not know on a CPU
         lambda grad, query, key, value, *_, **__: sdpa_backward_flop_count(grad, query, key, value)
     ),
 }
-# many tokens, experts and pieces: router and loss go through their chunks
+# So many tokens, experts and pieces that the router and the loss work in chunks
 LARGE = workload_of(
     model=model_of(MoEConfig(num_experts=1024, expert_dim=2), encoder_layers=2, dim=4, heads=2, ffn_dim=4),
     target_vocabulary=8192,
@@ -40,7 +42,7 @@ LARGE = workload_of(
 
 
 def batch_of(workload: Workload) -> Batch:
-    """All tokens alike, one sentence to a row."""
+    """Return a batch of equal tokens, with one sentence in each row."""
     shape = workload.shape
     source = torch.ones(shape.rows, shape.source, dtype=torch.int64)
     target = torch.ones(shape.rows, shape.target, dtype=torch.int64)
@@ -54,7 +56,7 @@ def batch_of(workload: Workload) -> Batch:
 
 
 def counted(workload: Workload, setup: Setup) -> int:
-    """FLOPs of one process for one group, forward and backward."""
+    """Count the FLOPs of one process for one group, forward and backward."""
     model = Transformer(
         workload.model,
         source_vocabulary=workload.source_vocabulary,
@@ -76,7 +78,7 @@ def counted(workload: Workload, setup: Setup) -> int:
 
 
 def sums_of_gates(workload: Workload, times: int) -> int:
-    """Sums of gates over tokens, which the model takes by a product of one row and `parts` leaves out."""
+    """Return the FLOPs of sums of gates over tokens: products in the model, which `parts` leaves out."""
     shape, model = workload.shape, workload.model
     layers = ((shape.source, model.encoder_layers), (shape.target, model.decoder_layers))
     tokens = sum(shape.rows * length * model.num_moe_layers(number) for length, number in layers)
@@ -99,35 +101,35 @@ def sums_of_gates(workload: Workload, times: int) -> int:
     ],
 )
 def test_flops_are_those_that_torch_counts(workload: Workload, setup: Setup, times: int) -> None:
-    found = sum(work.flops for work in micro_batch(workload, setup))
-    assert found == counted(workload, setup) - sums_of_gates(workload, times)
+    flops = sum(work.flops for work in micro_batch(workload, setup))
+    assert flops == counted(workload, setup) - sums_of_gates(workload, times)
 
 
 def flops_by_part(workload: Workload, setup: Setup) -> Counter[str]:
-    found: Counter[str] = Counter()
+    flops: Counter[str] = Counter()
     for work in micro_batch(workload, setup):
-        found[work.part] += work.flops
-    return found
+        flops[work.part] += work.flops
+    return flops
 
 
 @pytest.mark.parametrize("conditional", [None, ConditionalConfig()])
-def test_without_a_capacity_all_but_scores_computed_again_is_useful(conditional: ConditionalConfig | None) -> None:
+def test_without_a_capacity_flops_are_useful_but_for_repeated_scores(conditional: ConditionalConfig | None) -> None:
     moe = MoEConfig(num_experts=8, expert_dim=24, gate=DroplessConfig(), conditional=conditional)
     workload = workload_of(model=model_of(moe))
-    found = flops_by_part(workload, setup_of())
+    flops = flops_by_part(workload, setup_of())
     useful = TRAINING * forward_flops(workload.model, workload.target_vocabulary).of_shape(workload.shape)
-    assert found.total() == useful + found["attention"] * (1 - TRAINING / FUSED)
+    assert flops.total() == useful + flops["attention"] * (1 - TRAINING / FUSED)
 
 
-def test_replication_is_what_the_layout_says_it_is() -> None:
-    """All processes together execute of a step what one would, times `Layout.replication`."""
+def test_replication_is_that_of_the_layout() -> None:
+    """All processes together execute the FLOPs of one device, times `Layout.replication`."""
     workload = workload_of(model=model_of(moe_of("dropless")))
     letters = {"projections": "GSND", "attention": "GSND", "dense": "GSH", "experts": "EGCH", "logits": "GSV"}
     alone = flops_by_part(workload, setup_of())
     for setup in (setup_of(data=2, model=2), setup_of("model", model=2), setup_of("experts not handed over", expert=2)):
-        found = flops_by_part(workload, setup)
+        flops = flops_by_part(workload, setup)
         for part, loop in {**letters, "gate": "GS"}.items():
-            together = found[part] * setup.layout.world * setup.accumulation(workload)
+            together = flops[part] * setup.layout.world * setup.accumulation(workload)
             assert together == alone[part] * workload.groups_per_step * setup.layout.replication(loop)
 
 
@@ -147,8 +149,11 @@ def test_more_tokens_layers_or_recomputation_are_more_work() -> None:
 
 
 def test_bytes_of_an_update_by_hand() -> None:
-    """One micro-batch: every gradient to a bucket and divided (4 accesses); of a process's part seven for the way into
-    and out of ZeRO's copies, and AdamW's seven. Four bytes each."""
+    """Every access is of four bytes.
+
+    A micro-batch copies every gradient to a bucket and divides it, with 4 accesses. A process's own part takes 7
+    accesses for ZeRO's copies, and 7 for AdamW.
+    """
     workload = workload_of(model=model_of(MoEConfig()), groups_per_step=1)
     parameters = 16 * (48 + 64) + 5 * 2 * 16 * 32 + 7 * 4 * 16 * 16 + 2 * 16 * (5 + 7 + 2)
     assert optimizer(workload, setup_of()).bytes == 4 * parameters * (4 + 7 + 7)
@@ -158,8 +163,8 @@ def test_bytes_of_an_update_by_hand() -> None:
 
 
 def test_experts_on_other_processes_are_not_updated_twice() -> None:
-    """Experts over all processes have no copy that ZeRO could cut; copied on two each, half."""
+    """ZeRO cuts the update of experts that have copies, and not of those that have none."""
     workload, experts = workload_of(groups_per_step=4), 2 * 8 * 2 * 16 * 24
     spread, copied = (optimizer(workload, setup_of(data=4 // ep, expert=ep)) for ep in (4, 2))
-    # each holds 1/4 or 1/2 of the experts and in both cases updates 1/4
+    # A process holds 1/4 or 1/2 of the experts, and updates 1/4 in both cases.
     assert copied.bytes - spread.bytes == 4 * 4 * experts / 4

@@ -1,4 +1,4 @@
-"""A plan put together: what its parts come to, and what it says in JSON."""
+"""A whole plan: its sums, and its JSON."""
 
 import json
 import subprocess
@@ -41,7 +41,7 @@ def test_utilisation_is_useful_flops_over_the_peak_of_all_devices() -> None:
     assert plan.flops.executed_per_step > useful
 
 
-def test_collectives_come_with_what_they_send_where() -> None:
+def test_collectives_come_with_their_bytes_and_link() -> None:
     workload, setup = small(), setup_of("model", data=2, expert=2, model=2)
     plan = make_plan(workload, setup, DEVICE)
     assert [transfer.collective for transfer in plan.collectives] == [
@@ -65,24 +65,24 @@ def test_faster_devices_and_fewer_tokens_take_less_time() -> None:
     assert make_plan(workload, replace(setup, recompute="all"), DEVICE).step.seconds > seconds
 
 
-def test_json_has_these_keys_and_nothing_that_json_has_not() -> None:
+def test_the_keys_of_json() -> None:
     plan = make_plan(small(), setup_of(expert=4), DEVICE)
-    found = json.loads(json.dumps(plan.to_json(), allow_nan=False))
-    assert list(found)[:6] == ["recipe", "device", "devices", "layout", "zero_stage", "recompute"]
-    assert list(found)[6:] == ["parameters", "memory", "flops", "collectives", "step", "budget"]
-    assert found["layout"] == {
+    values = json.loads(json.dumps(plan.to_json(), allow_nan=False))
+    assert list(values)[:6] == ["recipe", "device", "devices", "layout", "zero_stage", "recompute"]
+    assert list(values)[6:] == ["parameters", "memory", "flops", "collectives", "step", "budget"]
+    assert values["layout"] == {
         "table": {"G": ["data", "expert"], "E": ["expert"]},
         "sizes": {"data": 1, "expert": 4, "model": 1},
     }
-    assert {"total", "active", "experts", "replicated", "per_device"} == set(found["parameters"])
-    assert {"weights", "gradients", "optimizer", "activations", "buffers", "resident"} < set(found["memory"])
-    assert found["memory"]["total"] == plan.memory.total
-    assert found["memory"]["fits"] is True
-    assert found["step"]["seconds"] == plan.step.seconds
-    assert {"kind", "axes", "bytes", "count", "processes", "link", "seconds"} < set(found["collectives"][0])
+    assert {"total", "active", "experts", "replicated", "per_device"} == set(values["parameters"])
+    assert {"weights", "gradients", "optimizer", "activations", "buffers", "resident"} < set(values["memory"])
+    assert values["memory"]["total"] == plan.memory.total
+    assert values["memory"]["fits"] is True
+    assert values["step"]["seconds"] == plan.step.seconds
+    assert {"kind", "axes", "bytes", "count", "processes", "link", "seconds"} < set(values["collectives"][0])
 
 
-def test_what_does_not_divide_is_refused() -> None:
+def test_sizes_that_do_not_divide_are_refused() -> None:
     with pytest.raises(ValueError, match=r"groups_per_step=32 is not divisible by the 5 processes .* choose 35"):
         make_plan(small(), setup_of(data=5), DEVICE)
     with pytest.raises(ValueError, match="E=8 is not divisible by 16"):
@@ -93,12 +93,12 @@ def test_what_does_not_divide_is_refused() -> None:
 
 def test_a_recipe_is_planned_at_its_largest_shape_and_nearest_budget() -> None:
     config = load_config(["recipes=smoke", "train.max_steps=3", "train.max_tokens=0", "train.precision=fp16"])
-    found = workload_of(config)
+    workload = workload_of(config)
     shape = config.batch.shapes[-1]
-    assert (found.shape, found.precision) == (shape, "bf16")
-    assert found.max_tokens == 3 * config.batch.groups_per_step * shape.rows * shape.target
-    both = replace(config, train=replace(config.train, max_tokens=5))
-    assert workload_of(both).max_tokens == 5
+    assert (workload.shape, workload.precision) == (shape, "bf16")
+    assert workload.max_tokens == 3 * config.batch.groups_per_step * shape.rows * shape.target
+    two_budgets = replace(config, train=replace(config.train, max_tokens=5))
+    assert workload_of(two_budgets).max_tokens == 5
 
 
 def test_planning_loads_no_torch() -> None:

@@ -1,4 +1,4 @@
-"""docs/plan.md: its commands compose, its keys exist, and what it shows is what they print."""
+"""The commands of docs/plan.md compose, its keys exist, and its examples are what the commands print."""
 
 import re
 from dataclasses import fields
@@ -14,31 +14,31 @@ from tests.unit.plan.test_command import words_of
 PAGE = ROOT / "docs" / "plan.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 (BLOCK,) = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
-SHOWN = re.findall(r"<!-- (make plan .*?) -->\n```\n(.*?)\n```\n", TEXT, re.DOTALL)
+EXAMPLES = re.findall(r"<!-- (make plan .*?) -->\n```\n(.*?)\n```\n", TEXT, re.DOTALL)
 
 
-def printed(command: str, shown: str) -> str:
-    """What is to stand in the place of `shown`; after … the last two lines."""
+def printed(command: str, example: str) -> str:
+    """Return the text to put in place of `example`. After … only the last two lines follow."""
     text = answer(load_plan(words_of(command))).text
-    return "…\n" + "\n".join(text.splitlines()[-2:]) if shown.startswith("…") else text
+    return "…\n" + "\n".join(text.splitlines()[-2:]) if example.startswith("…") else text
 
 
-@pytest.mark.parametrize(("command", "shown"), SHOWN, ids=[command for command, _ in SHOWN])
-def test_what_it_shows_is_what_the_command_prints(command, shown):
-    found = printed(command, shown)
-    assert found == shown, "`python -m tests.unit.plan.test_plan_docs` writes it, and the figure, again"
+@pytest.mark.parametrize(("command", "example"), EXAMPLES, ids=[command for command, _ in EXAMPLES])
+def test_an_example_is_what_the_command_prints(command, example):
+    remedy = "`python -m tests.unit.plan.test_plan_docs` writes it, and the figure, again"
+    assert printed(command, example) == example, remedy
 
 
 def test_the_commands_compose():
     commands = BLOCK.splitlines()
-    found = [load_plan(words_of(command.replace("make -s", "make"))) for command in commands]
-    assert len(found) == 6
-    assert [len(each.recipes) for each in found] == [1, 1, 1, 2, 8, 1]
-    second = found[1]
+    configs = [load_plan(words_of(command.replace("make -s", "make"))) for command in commands]
+    assert len(configs) == 6
+    assert [len(config.recipes) for config in configs] == [1, 1, 1, 2, 8, 1]
+    second = configs[1]
     assert (second.layout, second.mp, second.ep, second.zero_stage, second.recompute) == ("model", 2, 64, 2, "layers")
-    assert found[2].search
-    assert (found[4].devices, found[4].device.name) == (0, "tpu_v3")
-    assert found[5].format == "json"
+    assert configs[2].search
+    assert (configs[4].devices, configs[4].device.name) == (0, "tpu_v3")
+    assert configs[5].format == "json"
 
 
 def test_the_keys_exist():
@@ -60,10 +60,10 @@ def test_links_lead_somewhere():
 
 
 def write() -> None:
-    """What the commands print now, in the place of what they did, and the figure."""
+    """Write the present output of the commands into the page, and draw the figure."""
     text = TEXT
-    for command, shown in SHOWN:
-        text = text.replace(f"-->\n```\n{shown}\n```", f"-->\n```\n{printed(command, shown)}\n```")
+    for command, example in EXAMPLES:
+        text = text.replace(f"-->\n```\n{example}\n```", f"-->\n```\n{printed(command, example)}\n```")
     PAGE.write_text(text, encoding="utf-8")
     plan(load_plan(["recipes=gshard", "devices=paper", "out=docs/plan_gshard.png"]))
 

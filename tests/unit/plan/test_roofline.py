@@ -1,4 +1,4 @@
-"""Seconds by hand. The device: 1 TFLOP/s, memory of 100 GB/s, link of 10, network of 1, nodes of four."""
+"""Seconds are those of a computation by hand, on the device of tests/plans.py."""
 
 import pytest
 
@@ -46,14 +46,14 @@ def test_the_gate_computes_in_float32() -> None:
         ({"data": 2, "expert": 2, "model": 3}, ("expert",), 4, 2, 1),  # ranks 0 and 3 are near, 6 and 9 are not
     ],
 )
-def test_who_of_a_group_shares_a_node(
+def test_the_processes_of_a_group_on_one_node(
     sizes: dict[str, int], axes: tuple[str, ...], node: int, size: int, near: int
 ) -> None:
     assert group(axes, setup_of(**sizes).layout, node) == Group(size=size, near=near)
 
 
 def taken(kind: Kind, device: Device, *, count: int = 1, **sizes: int) -> float:
-    """Seconds of collectives of 8 GB over the axis expert."""
+    """Return the seconds of collectives of 8 GB over the axis expert."""
     collective = Collective(part="dispatch", kind=kind, axes=("expert",), bytes=8 * 10**9, count=count)
     return collective_seconds(collective, setup_of(**sizes).layout, device)
 

@@ -1,4 +1,4 @@
-"""Which layouts a plan chooses, finds and suggests, against trying all of them."""
+"""The layouts that a plan chooses, finds and suggests, against trying all of them."""
 
 from dataclasses import replace
 from itertools import product
@@ -29,101 +29,107 @@ def spread(devices, *, ep=None, mp=1, zero_stage=1, recompute="none", name=None)
     )
 
 
-def fits(workload, chosen, device=H100):
-    return memory(workload, chosen.setup, device).fits
+def fits(workload, candidate, device=H100):
+    return memory(workload, candidate.setup, device).fits
 
 
 def everything(workload, devices):
-    sizes = [each for each in range(1, devices + 1) if devices % each == 0]
+    sizes = [size for size in range(1, devices + 1) if devices % size == 0]
     for mp, ep, stage, recompute in product(sizes, sizes, STAGES, RECOMPUTE):
         if devices % (mp * ep) == 0:
             yield spread(devices, ep=ep, mp=mp, zero_stage=stage, recompute=recompute)
 
 
+def cut_of(candidate):
+    return candidate.ep, candidate.mp, candidate.zero_stage
+
+
 def test_a_search_finds_the_best_of_all(small):
     """No layout of 8 devices, of any stage and with any recomputation, is faster and fits."""
-    tried = [each for each in everything(small, 8) if is_legal(small, each) and fits(small, each)]
-    rates = [make_plan(small, each.setup, H100).step.tokens_per_second for each in tried]
+    fitting = [candidate for candidate in everything(small, 8) if is_legal(small, candidate) and fits(small, candidate)]
+    best = max(make_plan(small, candidate.setup, H100).step.tokens_per_second for candidate in fitting)
     result = search(small, 8, H100, PRESETS)
-    found = [each.plan.step.tokens_per_second for each in result.found]
-    assert found[0] == max(rates)
-    assert found == sorted(found, reverse=True)
-    assert all(each.plan.memory.fits and each.own for each in result.found)
-    assert result.legal == len({(each.ep, each.mp, each.zero_stage) for each in everything(small, 8)})
-    layouts = [(each.spread.ep, each.spread.mp, each.spread.zero_stage) for each in result.found]
+    rates = [candidate.plan.step.tokens_per_second for candidate in result.fitting]
+    assert rates[0] == best
+    assert rates == sorted(rates, reverse=True)
+    assert all(candidate.plan.memory.fits and candidate.own_groups for candidate in result.fitting)
+    assert result.num_legal == len({cut_of(candidate) for candidate in everything(small, 8)})
+    layouts = [cut_of(candidate.spread) for candidate in result.fitting]
     assert len(set(layouts)) == len(layouts)
-    assert set(layouts) == {(each.ep, each.mp, each.zero_stage) for each in tried}
+    assert set(layouts) == {cut_of(candidate) for candidate in fitting}
 
 
 def test_groups_of_other_sizes_keep_the_tokens_of_a_step(small):
     result = search(small, 8, H100, PRESETS)
-    sizes = {(each.workload.shape.rows, each.workload.groups_per_step) for each in result.other}
+    workloads = [candidate.workload for candidate in result.other_sizes]
+    sizes = {(workload.shape.rows, workload.groups_per_step) for workload in workloads}
     assert sizes == {(8, 512), (16, 256), (64, 64), (128, 32)}
-    assert not any(each.own for each in result.other)
+    assert not any(candidate.own_groups for candidate in result.other_sizes)
 
 
 def least(workload, *spreads):
-    """Bytes of the smallest of these with any stage and recomputation."""
-    return min(needs(workload, replace(each, **how)) for each in spreads for how in HOW)
+    """Return the bytes of the smallest of these spreads, with any stage and recomputation."""
+    return min(needs(workload, replace(candidate, **savings)) for candidate in spreads for savings in SAVINGS)
 
 
-def needs(workload, chosen):
-    return memory(workload, chosen.setup, H100).total
+def needs(workload, candidate):
+    return memory(workload, candidate.setup, H100).total
 
 
-HOW = [{"zero_stage": stage, "recompute": recompute} for stage in STAGES for recompute in RECOMPUTE]
+SAVINGS = [{"zero_stage": stage, "recompute": recompute} for stage in STAGES for recompute in RECOMPUTE]
 
 
-@pytest.mark.parametrize("how", HOW[1:], ids=str)
-def test_the_nearest_that_fits_changes_little(small, how):
-    """Where no more than this one's bytes are there."""
-    asked = spread(32)
-    device = replace(H100, memory=needs(small, replace(asked, **how)))
-    found = nearest_fit(small, asked, device)
-    fitting = [each for each in HOW if fits(small, replace(asked, **each), device)]
-    assert HOW[0] not in fitting
-    assert replace(found, **HOW[0]) == asked
-    chosen = {"zero_stage": found.zero_stage, "recompute": found.recompute}
-    assert chosen in fitting
-    assert changes(chosen) == min(map(changes, fitting))
-    if any(each["zero_stage"] == 1 and changes(each) == changes(chosen) for each in fitting):
-        assert found.zero_stage == 1
+@pytest.mark.parametrize("savings", SAVINGS[1:], ids=str)
+def test_the_nearest_that_fits_changes_little(small, savings):
+    """The device has exactly the memory that these savings need."""
+    start = spread(32)
+    device = replace(H100, memory=needs(small, replace(start, **savings)))
+    nearest_spread = nearest_fit(small, start, device)
+    fitting = [candidate for candidate in SAVINGS if fits(small, replace(start, **candidate), device)]
+    assert SAVINGS[0] not in fitting
+    assert replace(nearest_spread, **SAVINGS[0]) == start
+    choice = {"zero_stage": nearest_spread.zero_stage, "recompute": nearest_spread.recompute}
+    assert choice in fitting
+    assert num_changes(choice) == min(map(num_changes, fitting))
+    if any(other["zero_stage"] == 1 and num_changes(other) == num_changes(choice) for other in fitting):
+        assert nearest_spread.zero_stage == 1
 
 
-def changes(how):
-    return (how["zero_stage"] != 1) + (how["recompute"] != "none")
+def num_changes(savings):
+    return (savings["zero_stage"] != 1) + (savings["recompute"] != "none")
 
 
 def test_a_model_axis_comes_before_more_devices_and_these_last(small):
     cut = [spread(32, mp=mp) for mp in (2, 4, 8, 16)]
     device = replace(H100, memory=least(small, spread(32)) - 1)
-    found = nearest_fit(small, spread(32), device)
-    assert (found.devices, found.name, found.ep * found.mp) == (32, CUT, 32)
-    assert fits(small, found, device)
+    fit = nearest_fit(small, spread(32), device)
+    assert (fit.devices, fit.name, fit.ep * fit.mp) == (32, CUT, 32)
+    assert fits(small, fit, device)
     tight = replace(H100, memory=least(small, *cut) - 1)
-    found = nearest_fit(small, spread(32), tight)
-    assert found.devices > 32
-    assert fits(small, found, tight)
+    fit = nearest_fit(small, spread(32), tight)
+    assert fit.devices > 32
+    assert fits(small, fit, tight)
     assert nearest_fit(small, spread(32), tight, more_devices=False) is None
     assert nearest_fit(small, spread(32), replace(H100, memory=H100.resident)) is None
 
 
-def test_too_few_parts_of_experts_are_made_more(small):
-    asked = spread(32, ep=4)
-    device = replace(H100, memory=least(small, asked) - 1)
-    found = nearest_fit(small, asked, device)
-    assert (found.devices, found.ep, found.mp) == (32, 32, 1)
+def test_too_few_parts_of_experts_become_more(small):
+    start = spread(32, ep=4)
+    device = replace(H100, memory=least(small, start) - 1)
+    fit = nearest_fit(small, start, device)
+    assert (fit.devices, fit.ep, fit.mp) == (32, 32, 1)
 
 
-def test_the_first_thing_that_does_not_fit():
+def test_the_first_part_that_does_not_fit():
     sizes = {"weights": 10, "gradients": 20, "optimizer": 30, "buffers": 5, "activations": 40}
-    found = Memory(phase="backward", resident=1 * 2**30, available=80 * 2**30, **gibs(sizes))
-    assert misfit(found) == (
+    needed = Memory(phase="backward", resident=1 * 2**30, available=80 * 2**30, **gibs(sizes))
+    assert misfit(needed) == (
         "activations: 40.0 GiB, but 14.0 of 80.0 GiB are left after resident, weights, gradients, optimizer, buffers"
     )
-    assert misfit(replace(found, available=25 * 2**30)).startswith("gradients: 20.0 GiB, but 14.0 of 25.0 GiB are left")
-    assert misfit(replace(found, resident=0, available=2**30)) == "weights: 10.0 GiB, but 1.0 of 1.0 GiB are left"
-    assert misfit(replace(found, available=106 * 2**30)) == ""
+    less = replace(needed, available=25 * 2**30)
+    assert misfit(less).startswith("gradients: 20.0 GiB, but 14.0 of 25.0 GiB are left")
+    assert misfit(replace(needed, resident=0, available=2**30)) == "weights: 10.0 GiB, but 1.0 of 1.0 GiB are left"
+    assert misfit(replace(needed, available=106 * 2**30)) == ""
 
 
 def gibs(sizes):
@@ -139,7 +145,7 @@ def test_experts_are_cut_over_as_many_as_divide_both(small, processes, ep):
 
 
 @pytest.mark.parametrize(
-    ("chosen", "said"),
+    ("candidate", "message"),
     [
         (spread(100, ep=4), r"devices=100; choose devices=64 or 128$"),
         (spread(512, ep=128), r"devices=512; choose devices=128$"),
@@ -147,10 +153,10 @@ def test_experts_are_cut_over_as_many_as_divide_both(small, processes, ep):
         (spread(64, ep=64, mp=3), r"mp=3 does not divide devices=64; choose mp=2 or 4$"),
     ],
 )
-def test_devices_that_do_not_divide(small, chosen, said):
-    with pytest.raises(ValueError, match=said):
-        check(small, chosen)
+def test_devices_that_do_not_divide(small, candidate, message):
+    with pytest.raises(ValueError, match=message):
+        check(small, candidate)
 
 
 def test_nearest_legal_numbers():
-    assert [nearest(each, [1, 2, 4]) for each in (0, 1, 3, 9)] == ["1", "2", "2 or 4", "4"]
+    assert [nearest(number, [1, 2, 4]) for number in (0, 1, 3, 9)] == ["1", "2", "2 or 4", "4"]

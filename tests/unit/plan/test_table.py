@@ -1,4 +1,4 @@
-"""Text of plans: numbers as a reader wants them, and the same as in the plan."""
+"""The text of plans has the numbers of the plan, in the form that a reader wants."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from pipeline.plan.devices import load_device
 from pipeline.plan.memory import memory
 from pipeline.plan.plan import make_plan, workload_of
 from pipeline.plan.plot import Bar, plot
-from pipeline.plan.search import Found
+from pipeline.plan.search import Candidate
 from pipeline.plan.spread import DEFAULT, PRESETS, RECOMPUTE, STAGES, Spread
 from pipeline.plan.table import aligned, days, dollars, gib, plan_text, published_text, time, words
 
@@ -17,49 +17,49 @@ A100 = replace(load_device("a100"), memory=40e9)
 
 
 @pytest.fixture(scope="module")
-def found():
+def candidate():
     workload = workload_of(load_config(["recipes=gshard/moe_128e_36l"]))
     spread = Spread(name=DEFAULT, table=PRESETS[DEFAULT], devices=32, ep=32, mp=1, zero_stage=2, recompute="none")
-    return Found(workload=workload, spread=spread, plan=make_plan(workload, spread.setup, A100), own=True)
+    return Candidate(workload=workload, spread=spread, plan=make_plan(workload, spread.setup, A100), own_groups=True)
 
 
-def rows_of(found):
-    return [line.split() for line in plan_text(found).splitlines()]
+def rows_of(candidate):
+    return [line.split() for line in plan_text(candidate).splitlines()]
 
 
-def test_the_step_is_all_there_and_its_parts_add_up(found):
-    lines = plan_text(found).split("step of ")[-1].splitlines()
-    step = found.plan.step
+def test_the_step_is_all_there_and_its_parts_add_up(candidate):
+    lines = plan_text(candidate).split("step of ")[-1].splitlines()
+    step = candidate.plan.step
     parts = {" ".join(line.split()[:-4]): line.split()[-4:] for line in lines[1 : 1 + len(step.parts)]}
     assert list(parts) == [words(part) for part in step.parts]
     assert sum(float(share) for _, _, share, _ in parts.values()) == pytest.approx(100, abs=0.1 * len(parts))
 
 
-def test_memory_by_stage_and_recomputation(found):
-    rows = {row[1]: row[4:] for row in rows_of(found) if row[:1] == ["ZeRO"]}
+def test_memory_by_stage_and_recomputation(candidate):
+    rows = {row[1]: row[4:] for row in rows_of(candidate) if row[:1] == ["ZeRO"]}
     cells = {
         (stage, recompute): memory(
-            found.workload, replace(found.spread, zero_stage=stage, recompute=recompute).setup, A100
+            candidate.workload, replace(candidate.spread, zero_stage=stage, recompute=recompute).setup, A100
         )
         for stage in STAGES
         for recompute in RECOMPUTE
     }
-    assert {each.fits for each in cells.values()} == {True, False}
+    assert {cell.fits for cell in cells.values()} == {True, False}
     for stage in STAGES:
-        expected = [gib(cells[stage, each].total) + " !" * (not cells[stage, each].fits) for each in RECOMPUTE]
+        expected = [gib(cells[stage, name].total) + " !" * (not cells[stage, name].fits) for name in RECOMPUTE]
         assert " ".join(rows[str(stage)]).replace(">", "") == " ".join(expected)
     assert rows["2"][0].startswith(">")
     assert not any(">" in text for text in [*rows["1"], *rows["2"][1:]])
-    (kept,) = [row[1:] for row in rows_of(found) if row[:1] == ["activations"]]
-    assert float(kept[0]) >= float(gib(found.plan.memory.activations))
+    (kept,) = [row[1:] for row in rows_of(candidate) if row[:1] == ["activations"]]
+    assert float(kept[0]) >= float(gib(candidate.plan.memory.activations))
     assert float(kept[3]) == min(map(float, kept)) < float(kept[0])
 
 
-def test_every_collective_has_its_bytes_by_link(found):
-    (section,) = [part for part in plan_text(found).split("\n\n") if part.startswith("collectives of a step")]
+def test_every_collective_has_its_bytes_by_link(candidate):
+    (section,) = [part for part in plan_text(candidate).split("\n\n") if part.startswith("collectives of a step")]
     rows = [line.split() for line in section.splitlines()[1:]]
-    assert [row[0] for row in rows] == [each.collective.part for each in found.plan.collectives]
-    (dispatch,) = [each for each in found.plan.collectives if each.collective.part == "dispatch"]
+    assert [row[0] for row in rows] == [transfer.collective.part for transfer in candidate.plan.collectives]
+    (dispatch,) = [transfer for transfer in candidate.plan.collectives if transfer.collective.part == "dispatch"]
     (row,) = [row for row in rows if row[0] == "dispatch"]
     assert row[3:8] == ["32", *(text for text in cells(dispatch))]
 
@@ -69,17 +69,17 @@ def cells(transfer):
     return [f"{transfer.collective.count:,}", *map(gib, sizes)]
 
 
-def test_the_figure_has_a_bar_for_everything(found):
-    bars = [Bar.of("one", found.plan), Bar.of("two", found.plan)]
+def test_the_figure_has_a_bar_for_everything(candidate):
+    bars = [Bar.of("one", candidate.plan), Bar.of("two", candidate.plan)]
     left, right = plot(bars, "title").axes
     widths = [sum(bars.patches[1].get_width() for bars in axes.containers) for axes in (left, right)]
-    assert widths[0] == pytest.approx(found.plan.step.seconds)
-    assert widths[1] == pytest.approx(found.plan.memory.total / 2**30)
-    assert right.get_xlim()[1] > found.plan.device.memory / 2**30
+    assert widths[0] == pytest.approx(candidate.plan.step.seconds)
+    assert widths[1] == pytest.approx(candidate.plan.memory.total / 2**30)
+    assert right.get_xlim()[1] > candidate.plan.device.memory / 2**30
 
 
 @pytest.mark.parametrize(
-    ("shown", "text"),
+    ("cell", "text"),
     [
         (time(1.234), "1.23 s"),
         (time(0.01234), "12.3 ms"),
@@ -96,5 +96,5 @@ def test_the_figure_has_a_bar_for_everything(found):
         (aligned([("a", "b"), ("long", "1")]), "a     b\nlong  1"),
     ],
 )
-def test_numbers(shown, text):
-    assert shown == text
+def test_numbers(cell, text):
+    assert cell == text
