@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
         "verify": verify_topologies,
     }
     if target not in targets:
-        from pipeline.schema import suggestion
+        from pipeline.spelling import suggestion
 
         print(f"error: target {target} does not exist{suggestion(target, targets)}", file=sys.stderr)
         return 2

@@ -6,7 +6,8 @@ from typing import Any
 
 from pipeline.batch.config import BatchConfig
 from pipeline.model.config import ModelConfig
-from pipeline.schema import build, suggestion
+from pipeline.schema import build
+from pipeline.spelling import suggestion
 from pipeline.train.config import TrainConfig
 from pipeline.vocab.config import VocabConfig
 

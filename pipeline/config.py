@@ -13,12 +13,13 @@ from typing import Any
 from eval.scores import METRICS
 from pipeline.baseline_config import BaselinesConfig, complete
 from pipeline.batch.config import BatchConfig
-from pipeline.corpus.config import CorpusConfig
+from pipeline.corpus.config import CorpusConfig, corpus_defaults
 from pipeline.decode.config import DecodeConfig
 from pipeline.model.config import ModelConfig
 from pipeline.parallel.config import RuntimeConfig, layout_of
 from pipeline.parallel.legality import cautions, check_sizes
-from pipeline.schema import build, suggestion
+from pipeline.schema import build
+from pipeline.spelling import suggestion
 from pipeline.train.config import TrainConfig
 from pipeline.vocab.config import VocabConfig
 
@@ -117,11 +118,13 @@ def load_config(overrides: Sequence[str], root: Path = ROOT) -> RunConfig:
 def compose_tree(primary: str, overrides: Sequence[str], root: Path = ROOT) -> dict[str, Any]:
     """`configs/<primary>.yaml` with overrides, as plain values. Raises ValueError with what to change."""
     from hydra import compose, initialize_config_dir
+    from hydra.core.config_store import ConfigStore
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     OmegaConf.register_new_resolver("share", _share, replace=True)
+    ConfigStore.instance().store(group="corpus", name=_ANY_CORPUS, node=corpus_defaults())
     try:
         with (
             contextlib.redirect_stderr(io.StringIO()),

@@ -102,7 +102,7 @@ def clean(config: CorpusConfig, store: Store, corpus: Corpus, pair: LangPair, da
     artifacts = {f"table {number}": artifact for number, (_, artifact) in enumerate(found)}
 
     def run(out: Path) -> None:
-        from pipeline.corpus.clean import clean
+        from pipeline.corpus.cleaning.clean import clean
 
         clean(
             config,
@@ -280,7 +280,7 @@ def _index(
     chosen_tables = [(table, artifact) for table, artifact in tables if table.split in splits]
 
     def run(out: Path) -> None:
-        from pipeline.corpus.held_out import index_held_out
+        from pipeline.corpus.cleaning.held_out import index_held_out
 
         index_held_out([(table.path, table.codes) for table, _ in chosen_tables], rule.shingle_words, out)
 

@@ -1,12 +1,15 @@
 """Dataclasses from nested mappings, with errors that name the key and the remedy."""
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from datetime import date
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from pipeline.spelling import suggestion
+
 T = TypeVar("T")
+_QUOTING = '; quote it ("no" is Norwegian, no is a boolean)'
 
 
 def build(kind: type[T], values: Mapping[str, Any], path: str = "") -> T:
@@ -20,7 +23,7 @@ def build(kind: type[T], values: Mapping[str, Any], path: str = "") -> T:
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     for key in values:
         if key not in known:
-            raise ValueError(f"{_join(path, key)} does not exist{suggestion(key, known)}")
+            raise ValueError(f"{_join(path, key)} does not exist{suggestion(str(key), known)}")
     arguments = {}
     for name, field in known.items():
         if name in values:
@@ -28,12 +31,6 @@ def build(kind: type[T], values: Mapping[str, Any], path: str = "") -> T:
         elif field.default is MISSING and field.default_factory is MISSING:
             raise ValueError(f"{_join(path, name)} is not set")
     return kind(**arguments)
-
-
-def suggestion(word: str, known: Any) -> str:
-    """`; did you mean X?` with the nearest known words, or what exists."""
-    near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(known)}"
 
 
 def _convert(hint: Any, value: Any, path: str, *, optional: bool = False) -> Any:
@@ -48,7 +45,7 @@ def _convert(hint: Any, value: Any, path: str, *, optional: bool = False) -> Any
         return [_convert(get_args(hint)[0], item, f"{path}[{index}]") for index, item in enumerate(value)]
     if get_origin(hint) is dict:
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-            raise ValueError(f"{path}={value!r} must be a mapping with names as keys")
+            raise ValueError(f"{path}={value!r} must be a mapping with names as keys{_QUOTING}")
         return {key: _convert(get_args(hint)[1], item, _join(path, key)) for key, item in value.items()}
     if get_origin(hint) in (Union, UnionType):
         return _convert_union(get_args(hint), value, path)
@@ -59,7 +56,9 @@ def _convert(hint: Any, value: Any, path: str, *, optional: bool = False) -> Any
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint in (int, float, str, bool) and (type(value) is not hint):
-        raise ValueError(f"{path}={value!r} must be of type {hint.__name__}, not {type(value).__name__}")
+        raise ValueError(
+            f"{path}={value!r} must be of type {hint.__name__}, not {type(value).__name__}{_quoting([hint], value)}"
+        )
     return value
 
 
@@ -87,7 +86,12 @@ def _convert_plain(members: list[Any], value: Any, path: str) -> Any:
         if isinstance(value, get_origin(member) or member):
             return _convert(member, value, path)
     names = " or ".join((get_origin(member) or member).__name__ for member in members)
-    raise ValueError(f"{path}={value!r} must be of type {names}, not {type(value).__name__}")
+    raise ValueError(f"{path}={value!r} must be of type {names}, not {type(value).__name__}{_quoting(members, value)}")
+
+
+def _quoting(members: list[Any], value: Any) -> str:
+    """Return the advice to quote a value that YAML does not read as the text that it should be."""
+    return _QUOTING if str in members and isinstance(value, bool | int | float | date) else ""
 
 
 def _join(path: str, key: str) -> str:

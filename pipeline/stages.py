@@ -68,7 +68,7 @@ def data_run(config: RunConfig, listener: Listener | None = None) -> Path:
     _say_if_idle(store)
     logger.info("data: %s", _shown(directory / "data.html"))
     if config.corpus.keep_removed:
-        from pipeline.corpus.clean import REMOVED
+        from pipeline.corpus.cleaning.clean import REMOVED
 
         for pair, artifact in cleaned.items():
             logger.info("removed rows of %s: %s", pair.name, _shown(artifact.path / REMOVED))

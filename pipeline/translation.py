@@ -1,6 +1,5 @@
 """Translating lines with a finished run: what `make backtranslate` does in bulk."""
 
-import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +16,8 @@ from pipeline.decode.text import Long
 from pipeline.decode.workers import TranslatorSpec
 from pipeline.parallel.cluster import launch_job
 from pipeline.parallel.config import RuntimeConfig
-from pipeline.schema import build, suggestion
+from pipeline.schema import build
+from pipeline.spelling import suggestion
 from pipeline.stage import Artifact, Store
 
 RECORD = "run.json"
@@ -199,6 +199,5 @@ def record_path(run: str, runs: Path) -> Path:
         if (directory / RECORD).is_file():
             return directory / RECORD
     finished = sorted(path.parent.name for path in runs.glob(f"*/{RECORD}"))
-    near = difflib.get_close_matches(run, finished, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"finished are {', '.join(finished) or 'none'}"
-    raise ValueError(f"run={run}: {runs / run} holds no {RECORD}, so there is no finished run; {hint}")
+    hint = suggestion(run, finished, listing="finished are")
+    raise ValueError(f"run={run}: {runs / run} holds no {RECORD}, so there is no finished run{hint}")

@@ -1,10 +1,11 @@
-"""Corpora through the product's own stages, for tests."""
+"""Corpora that are prepared and cleaned by the stages of the product, for tests."""
 
 from pathlib import Path
 from typing import Any
 
 from pipeline.corpora import Corpus, clean, prepare_corpus
 from pipeline.corpus.bitext import read_bitext
+from pipeline.corpus.cleaning.clean import clean as clean_rows
 from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.fetched import FetchedTable
 from pipeline.corpus.tables import read_batches
@@ -15,25 +16,46 @@ Rows = list[tuple[str, str]]
 
 
 def prepare(source: Path, pairs: str, store: Path, **config: Any) -> Corpus:
-    """Fetch a corpus for some pairs, separated by spaces."""
+    """Fetch a corpus for some pairs. pairs: their names with spaces between them."""
     return prepare_corpus(CorpusConfig(path=str(source), **config), pairs.split(), Store(store), DataConfig())
 
 
 def clean_pair(source: Path, pair: str, store: Path, *, rules: Rules | None = None, **config: Any) -> Artifact:
-    """Cleaned rows of one pair of a corpus."""
+    """Clean one pair of a corpus, and return the artifact."""
     corpus_config = CorpusConfig(path=str(source), rules=rules or Rules(), **config)
     artifacts = Store(store)
     corpus = prepare_corpus(corpus_config, [pair], artifacts, DataConfig())
     return clean(corpus_config, artifacts, corpus, corpus.pairs[0], DataConfig())
 
 
+def clean_in_shards(config: CorpusConfig, corpus: Corpus, shard_rows: int, out: Path) -> tuple[int, dict[str, bytes]]:
+    """Clean the first pair of a corpus in shards, the last one first. Return the number of shards, and the files."""
+    numbers = []
+
+    def run(function: Any, shards: Any) -> Any:
+        numbers.append(len(shards))
+        return [function(shard) for shard in reversed(shards)][::-1]
+
+    out.mkdir()
+    clean_rows(
+        config,
+        corpus.pairs[0],
+        tables=[table for table, _ in corpus.tables],
+        held_out=corpus.held_out.path if corpus.held_out and config.rules.held_out else None,
+        out=out,
+        shard_rows=shard_rows,
+        run_shards=run,
+    )
+    return numbers[0], {path.name: path.read_bytes() for path in out.iterdir()}
+
+
 def bitext_rows(directory: Path, split: str) -> Rows:
-    """All rows (source, target) of a split of a cleaned pair."""
+    """Return all rows (source, target) of a split of a cleaned pair."""
     bitext = read_bitext(directory, split)
     return list(zip(bitext["src"], bitext["tgt"], strict=True))
 
 
 def table_rows(table: FetchedTable, *columns: str) -> list[tuple[str | None, ...]]:
-    """Cells of some columns of a fetched table."""
+    """Return the cells of some columns of a fetched table."""
     batches = read_batches(table.path, columns)
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]

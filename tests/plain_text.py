@@ -1,15 +1,15 @@
-"""What pipeline.corpus.codepoints computes of many texts at once, text by text in plain Python."""
+"""The definitions that pipeline.corpus.cleaning.codepoints computes for many texts, for one text in plain Python."""
 
 import re
 import unicodedata
 
-# Unicode white space, control characters, and the byte order mark. Zero-width characters stay: Khmer puts one
-# between words, and joiners change the letters of Hindi.
+# Unicode white space, control characters, and the byte order mark. Zero-width characters stay, because Khmer separates
+# words by them, and joiners change the letters of Hindi.
 _SPACES = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff]+")
 
 
 class _Essence(dict[int, int | None]):
-    """Translation table that drops punctuation, spaces and invisible characters; it fills as it is used."""
+    """A translation table that removes punctuation, spaces and invisible characters. It grows as it is used."""
 
     def __missing__(self, char: int) -> int | None:
         kept = None if unicodedata.category(chr(char))[0] in "PZC" else char
@@ -18,7 +18,7 @@ class _Essence(dict[int, int | None]):
 
 
 class _Letters(dict[int, int | None]):
-    """Translation table that drops everything but letters and combining marks (vowel signs are marks)."""
+    """A translation table that removes everything but letters and combining marks (vowel signs are marks)."""
 
     def __missing__(self, char: int) -> int | None:
         kept = char if unicodedata.category(chr(char))[0] in "LM" else None
@@ -30,16 +30,16 @@ _ESSENCE, _LETTERS = _Essence(), _Letters()
 
 
 def normalize_text(text: str) -> str:
-    """Text in NFC, every run of white space and control characters one space, none at either end."""
+    """Return the text in NFC, with one space for each run of spaces and control characters, and none at its ends."""
     return _SPACES.sub(" ", unicodedata.normalize("NFC", text)).strip()
 
 
 def letter_share(text: str) -> float:
-    """Share of letters and combining marks among the characters that are not spaces, from 0 to 1."""
+    """Return the share of letters and combining marks among the characters that are not spaces, from 0 to 1."""
     visible = len(text) - text.count(" ")
     return len(text.translate(_LETTERS)) / visible if visible else 0.0
 
 
 def essence(text: str) -> str:
-    """Text in NFKC and case-folded, without punctuation, spaces and control characters; may be empty."""
+    """Return the case-folded NFKC text without punctuation, spaces and control characters. It may be empty."""
     return unicodedata.normalize("NFKC", text).casefold().translate(_ESSENCE)

@@ -16,11 +16,11 @@ from bench.data.plan import AGAINST, OURS, PEER, PEER_BARE, SAME, Scale
 from pipeline.config import ROOT
 from pipeline.corpora import Corpus
 from pipeline.corpus.bitext import iter_bitext
-from pipeline.corpus.clean import clean
-from pipeline.corpus.codepoints import Texts
+from pipeline.corpus.cleaning.clean import clean
+from pipeline.corpus.cleaning.codepoints import Texts
+from pipeline.corpus.cleaning.scripts import scripts_of
 from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.languages import LangPair
-from pipeline.corpus.scripts import scripts_of
 
 PEER_PYTHON = ROOT / ".venv-opusfilter" / "bin" / "python"
 DEFAULT = Rules(language=None, near_duplicates=None)

@@ -9,7 +9,7 @@ from typing import Any
 from bench.data.corpus import Text, fetched
 from bench.data.plan import OURS, SENTENCEPIECE, Scale
 from pipeline.corpus.bitext import iter_bitext
-from pipeline.corpus.clean import clean
+from pipeline.corpus.cleaning.clean import clean
 from pipeline.corpus.funnel import funnel
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.encode import Shard, encode_shard

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.batch.mixture_config import MixtureConfig, PairGroup, SourceRule
-from pipeline.schema import suggestion
+from pipeline.spelling import suggestion
 
 Floats = npt.NDArray[np.float64]
 Sources = Sequence[tuple[str, int]]  # names and rows, one after the other; a name may come again

@@ -1,11 +1,16 @@
-"""Configuration of a corpus: where it is, which training rows are kept, what is held out."""
+"""Configuration of a corpus: its directory, the rules that remove training rows, and the sets that are held out."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 
 @dataclass(kw_only=True, frozen=True)
 class LanguageRule:
-    """A side is in another language than it should be: with at least this probability, and letters enough to judge."""
+    """Remove a row if a side is in the wrong language.
+
+    min_probability: least probability of other languages.
+    min_letters: least number of letters of a side that is judged.
+    """
 
     min_probability: float = 0.5
     min_letters: int = 10
@@ -21,8 +26,10 @@ class LanguageRule:
 
 @dataclass(kw_only=True, frozen=True)
 class HeldOutRule:
-    """A row shares with any dev or test text, of any pair, a whole sentence or a run of so many words (0: sentences
-    alone)."""
+    """Remove a row if it shares a sentence or a run of words with a dev or test text of any pair.
+
+    shingle_words: words of such a run; 0 compares sentences alone.
+    """
 
     shingle_words: int = 8
 
@@ -33,10 +40,11 @@ class HeldOutRule:
 
 @dataclass(kw_only=True, frozen=True)
 class NearDuplicateRule:
-    """A row is like an earlier one: the estimated Jaccard similarity of their sets of shingles is at least threshold.
+    """Remove a row if it is nearly the same as an earlier one.
 
-    num_hashes: of a signature; the estimate has a standard deviation of at most 0.5 / sqrt(num_hashes).
-    shingle_words: words of a shingle, where two letters of a script without spaces count as a word.
+    threshold: least Jaccard similarity of the two sets of shingles, as estimated.
+    num_hashes: hashes of a signature. The estimate has a standard deviation of at most 0.5 / sqrt(num_hashes).
+    shingle_words: words of a shingle. Two letters of a script without spaces count as a word.
     """
 
     threshold: float = 0.8
@@ -60,13 +68,19 @@ class NearDuplicateRule:
 
 @dataclass(kw_only=True, frozen=True)
 class Rules:
-    """Which training rows are removed; null or false switches a rule off. They apply in this order.
+    """Rules that remove training rows, in the order in which they apply. Null or false switches a rule off.
 
-    max_chars: longest side. max_length_ratio: longer over shorter side, characters; Chinese against English is 3 to 5.
-    identical: both sides are one text. min_letters: letters and combining marks over visible characters, either side.
-    min_digit_overlap: digits 1 to 9 that both sides have, over those of the side with more. max_end_difference: of the
-    numbers of sentence ends. min_script: letters in a script of the language over all letters. duplicates: a row like
-    an earlier one in both sides.
+    max_chars: most characters of a side.
+    max_length_ratio: most characters of the longer side for one of the shorter; Chinese to English has 3 to 5.
+    identical: remove rows whose sides are the same text.
+    min_letters: least share of letters and combining marks among the visible characters of a side.
+    min_digit_overlap: least share of the digits 1 to 9 that both sides have, of those of the side with more.
+    max_end_difference: greatest difference of the numbers of sentence ends of the sides.
+    min_script: least share of letters in a script of the language, of all letters.
+    held_out: remove rows that share text with a dev or test set.
+    language: remove rows in the wrong language.
+    duplicates: remove rows of which both sides repeat an earlier row.
+    near_duplicates: remove rows that are nearly the same as an earlier one.
     """
 
     max_chars: int | None = 1000
@@ -99,10 +113,11 @@ class Rules:
 
 @dataclass(kw_only=True, frozen=True)
 class SplitConfig:
-    """Documents that become dev and test of languages that have none.
+    """Dev and test sets that are split off the training rows, for pairs that have none.
 
-    dev, test: rows wanted, reached by whole documents; max_share: of the rows, most that dev and test may take each.
-    block: rows that count as a document where the corpus does not say which it is.
+    dev, test: about so many rows; whole documents are taken.
+    max_share: most of the rows that each of the two may take, as a share.
+    block: rows that count as a document, if the corpus has no names of documents.
     """
 
     dev: int = 200
@@ -123,9 +138,15 @@ class SplitConfig:
 
 @dataclass(kw_only=True, frozen=True)
 class CorpusConfig:
-    """path: directory of the files, absolute or relative to the root of the repository. manifest: what describes them,
-    by default manifest.yaml beside them or, without one, their names. add: directories of further corpora, whose
-    sources are trained on too; their dev and test sets are held out. keep_removed: write what the rules remove."""
+    """The configuration of a corpus.
+
+    path: directory of the files, absolute or relative to the root of the repository.
+    manifest: path of the manifest; by default manifest.yaml in the directory, or else the names of the files.
+    add: directories of further corpora, for more training rows; their dev and test sets are held out.
+    split: sizes of dev and test sets that are split off.
+    rules: rules that remove training rows.
+    keep_removed: whether to write the rows that the rules remove.
+    """
 
     path: str
     manifest: str = ""
@@ -140,3 +161,8 @@ class CorpusConfig:
                 "corpus.path is empty; give the directory of the files: CORPUS=path/to/dir, or CORPUS_PATH=path/to/dir "
                 "beside the name of a corpus (data/README.md)"
             )
+
+
+def corpus_defaults() -> dict[str, Any]:
+    """Return the settings from which every corpus starts, without a path, as plain values: `corpus=rules` in Hydra."""
+    return {key: value for key, value in asdict(CorpusConfig(path=".")).items() if key != "path"}

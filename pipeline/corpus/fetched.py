@@ -1,4 +1,4 @@
-"""The tables that fetch leaves: what each holds and where it comes from; light to import."""
+"""Descriptions of the tables that fetch writes: languages, rows, source and licence of each; light to import."""
 
 import json
 from collections.abc import Sequence
@@ -6,14 +6,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-DOCUMENT = "document"  # column that says which document a row is from
+DOCUMENT = "document"  # column with the name of the document of a row
 TABLES = "tables.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FetchedTable:
-    """Rows of one split from one source. columns: BCP-47 codes, and `document` where known. filled: rows by code whose
-    text is not empty. tag: marker put before each source sentence."""
+    """A table with the rows of one split from one source.
+
+    columns: BCP-47 codes, and `document` if it is known.
+    filled: by code, the number of rows whose text is not empty.
+    tag: marker that is put before each source sentence.
+    commit: commit of a hub's data set.
+    """
 
     path: Path
     split: str
@@ -24,14 +29,14 @@ class FetchedTable:
     tag: str
     licence: str
     citation: str
-    commit: str = ""  # of a hub's data set
+    commit: str = ""
 
     @property
     def codes(self) -> tuple[str, ...]:
         return tuple(column for column in self.columns if column != DOCUMENT)
 
     def about(self) -> dict[str, str]:
-        """What a record says of the source."""
+        """Return the description of the source for a record."""
         return {
             "name": self.source,
             "tag": self.tag,
@@ -42,13 +47,13 @@ class FetchedTable:
 
 
 def write_tables(tables: Sequence[FetchedTable], out: Path) -> None:
-    """Write what is known of some tables in `out` beside them."""
+    """Write the descriptions of some tables in `out` to `tables.json` there."""
     content = [{**asdict(table), "path": table.path.name} for table in tables]
     (out / TABLES).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def read_tables(directory: Path) -> list[FetchedTable]:
-    """The tables that a stage left in `directory`."""
+    """Return the tables that a stage wrote to `directory`."""
     content: list[dict[str, Any]] = json.loads((directory / TABLES).read_text(encoding="utf-8"))
     return [
         FetchedTable(**{**item, "path": directory / item["path"], "columns": tuple(item["columns"])})

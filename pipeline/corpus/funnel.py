@@ -1,4 +1,4 @@
-"""What cleaning says of a pair: `funnel.json`; light to import."""
+"""The record of the cleaning of a pair, `funnel.json`; light to import."""
 
 import json
 from pathlib import Path
@@ -8,8 +8,13 @@ FUNNEL = "funnel.json"
 
 
 def funnel(directory: Path) -> dict[str, Any]:
-    """Content of `funnel.json`: pair; per split read, changed by normalisation, removed by rule and kept; examples by
-    rule; sources, each with name, tag, licence, citation, read, kept and examples, in the order of the training rows;
-    not_judged: why a rule does not apply to a side."""
+    """Return the content of `funnel.json`.
+
+    pair: name of the pair.
+    train, dev, test: numbers of rows: read, changed (by normalisation), removed (by rule) and kept.
+    examples: removed training rows, by rule.
+    sources: sources in the order of their training rows, each with name, tag, licence, citation, read, kept, examples.
+    not_judged: reasons why a rule does not apply to a side.
+    """
     content: dict[str, Any] = json.loads((directory / FUNNEL).read_text(encoding="utf-8"))
     return content

@@ -1,4 +1,4 @@
-"""Manifest of a corpus that has none, from the names of its files and directories."""
+"""The manifest of a corpus without one, inferred from the names of its files and directories."""
 
 import os
 import re
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.corpus.formats import FORMATS
 from pipeline.corpus.languages import LONGEST_PAIR, LangPair, normalize_code, split_pair
 from pipeline.corpus.manifest import MANIFEST, UNNAMED, FileEntry, Manifest
 
@@ -15,11 +16,11 @@ _IGNORED = re.compile(
 )
 _SPLITS = {"train": "train", "dev": "dev", "valid": "dev", "validation": "dev", "test": "test", "devtest": "devtest"}
 _HELD_OUT = re.compile(r"(news)?(test|tst|dev|valid|eval)[-_]?[0-9]*")  # newstest2014, dev2010
-_TABLES = ("tsv", "tmx", "jsonl", "parquet")
+_TABLES = tuple(name for name, format_ in FORMATS.items() if format_.suffix)
 _COMPRESSIONS = (".gz", ".xz", ".zst")
 _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}(-[0-9a-f]{16})?$")  # train-00000-of-00002.parquet
-_USUAL_CASE = re.compile(r"[a-z]{2,3}([-_][A-Z][a-z]{3})?([-_]([A-Z]{2}|[0-9]{3}))?(@[a-z]+)?")  # of a code
-_DEPTH = 3  # directories below that of the corpus
+_USUAL_CASE = re.compile(r"[a-z]{2,3}([-_][A-Z][a-z]{3})?([-_]([A-Z]{2}|[0-9]{3}))?(@[a-z]+)?")  # form of a code
+_DEPTH = 3  # levels of directories in a corpus
 _ADVICE = (
     f"name files [<source>.][<split>.]<src>-<tgt>.<{'|'.join(_TABLES)}>, the two of a pair "
     "[<source>.][<split>.]<src>-<tgt>.<code>, or a table of many languages <split>.tsv, split train|dev|test, or add "
@@ -29,20 +30,25 @@ _ADVICE = (
 
 @dataclass(frozen=True, kw_only=True)
 class _Name:
-    """What the path of a file says. stem: all but the last part; kind: the last part, a format or a language."""
+    """The facts that the path of a file names.
+
+    stem: the path without its last part.
+    kind: the last part, a format or a language.
+    pair: the pair as it is written.
+    """
 
     path: str
     stem: str
     kind: str
     split: str | None
-    pair: str | None  # as it is written
+    pair: str | None
     source: str
 
 
 def infer_manifest(directory: Path) -> Manifest:
-    """Manifest of the files in a directory, named as data/README.md says.
+    """Return the manifest of the files in a directory, whose names follow data/README.md.
 
-    Raises ValueError for a name that says too little or two things, for one side of a pair alone, and for no files.
+    Raises ValueError for a name that is unclear, for one side of a pair alone, and for a directory without files.
     """
     paths = list(_files(directory))
     if not paths:
@@ -60,7 +66,7 @@ def infer_manifest(directory: Path) -> Manifest:
 
 
 def _files(directory: Path) -> Iterator[str]:
-    """Paths below the corpus, sorted, without those that hold no rows."""
+    """Yield the paths of a corpus, sorted, without files that hold no rows."""
     for root, directories, files in os.walk(directory, followlinks=True):
         directories[:] = sorted(name for name in directories if not name.startswith("."))
         below = Path(root).relative_to(directory)
@@ -72,15 +78,16 @@ def _files(directory: Path) -> Iterator[str]:
 
 
 def _check_twins(directory: Path, paths: Sequence[str]) -> None:
-    found: dict[str, str] = {}
+    """Raise ValueError if a file exists with two compressions."""
+    firsts: dict[str, str] = {}
     for path in paths:
-        other = found.setdefault(_without(path, _COMPRESSIONS), path)
-        if other != path:
-            raise ValueError(f"{directory / path} is {other} again, compressed otherwise; remove one of them")
+        first = firsts.setdefault(_without(path, _COMPRESSIONS), path)
+        if first != path:
+            raise ValueError(f"{directory / path} is {first} again, compressed otherwise; remove one of them")
 
 
 def _name(directory: Path, path: str) -> _Name:
-    """Parts of a path between dots and slashes, sorted by what they say."""
+    """Read split, pair and source from the parts of a path between dots and slashes."""
     plain = _without(path, _COMPRESSIONS)
     stem, _, kind = _without(plain, (".txt",)).rpartition(".")
     parts = [_SHARD.sub("", part) for part in re.split(r"[./]", stem) if part]
@@ -88,9 +95,9 @@ def _name(directory: Path, path: str) -> _Name:
     if len(splits) > 1:
         raise ValueError(f"{directory / path} has a name that says {' and '.join(sorted(splits))}; keep one of them")
     pairs = [part for part in parts if _readings(part)]
-    rest = [part for part in parts if part.lower() not in _SPLITS and part not in pairs[-1:]]
+    source = [part for part in parts if part.lower() not in _SPLITS and part not in pairs[-1:]]
     if not splits:
-        for part in rest:
+        for part in source:
             if _HELD_OUT.fullmatch(part.lower()):
                 raise ValueError(
                     f"{directory / path} may be a test set, by {part!r}, but its name says no split; put it in a "
@@ -102,7 +109,7 @@ def _name(directory: Path, path: str) -> _Name:
         kind=kind,
         split=splits.pop() if splits else None,
         pair=pairs[-1] if pairs else None,
-        source=_source(rest),
+        source=_source(source),
     )
 
 
@@ -120,7 +127,7 @@ def _table(directory: Path, name: _Name, has_test: bool) -> FileEntry:
 
 
 def _aligned(directory: Path, group: Sequence[_Name], has_test: bool) -> FileEntry:
-    """Entry of the files that differ in their last part alone."""
+    """Return the entry of files that differ in their last part alone."""
     first = group[0]
     if first.pair is None:
         if len(group) != 2 or not all(_code(name.kind) for name in group):
@@ -132,8 +139,8 @@ def _aligned(directory: Path, group: Sequence[_Name], has_test: bool) -> FileEnt
                 raise ValueError(_says_nothing(directory, name))
         ordered = [side for side in (group, group[::-1]) if "-".join(name.kind for name in side) == first.pair]
         if not ordered:
-            there = ", ".join(name.path for name in group)
-            raise ValueError(f"{directory}: {there} has no counterpart; add the other side of {first.pair}")
+            paths = ", ".join(name.path for name in group)
+            raise ValueError(f"{directory}: {paths} has no counterpart; add the other side of {first.pair}")
         src, tgt = ordered[0]
     return FileEntry(
         split=_split(first, has_test),
@@ -145,14 +152,14 @@ def _aligned(directory: Path, group: Sequence[_Name], has_test: bool) -> FileEnt
 
 
 def _split(name: _Name, has_test: bool) -> str:
-    """Split of a file; devtest is the test set, unless there is one beside it."""
+    """Return the split of a file. A devtest is the test set, or the dev set of a corpus with a test set."""
     if name.split == "devtest":
         return "dev" if has_test else "test"
     return name.split or "train"
 
 
 def _pair(directory: Path, name: _Name) -> LangPair | None:
-    """Pair that a name means; where it has several readings, the one whose codes are in their usual case."""
+    """Return the pair of a name. Of several readings, the one whose codes have their usual case is taken."""
     if name.pair is None:
         return None
     readings = _readings(name.pair)
@@ -171,7 +178,7 @@ def _pair(directory: Path, name: _Name) -> LangPair | None:
 
 
 def _readings(text: str) -> set[LangPair]:
-    """Every pair that a part of a name may mean."""
+    """Return every pair that a part of a name may mean."""
     if len(text) > LONGEST_PAIR:
         return set()
     codes = ((_code(src), _code(tgt)) for src, tgt in split_pair(text))
@@ -182,7 +189,7 @@ def _code(text: str) -> str | None:
     try:
         return normalize_code(text)
     except ValueError:
-        return None  # no language; the caller says what the name lacks
+        return None  # no language; the caller raises an error with the whole name
 
 
 def _source(parts: Sequence[str]) -> str:

@@ -1,11 +1,12 @@
 """Language codes (BCP-47) and ordered pairs of them."""
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-LONGEST_CODE = 64  # characters; BCP-47 asks for no more than 35 (RFC 5646, section 4.4.1)
+from pipeline.spelling import nearest_names
+
+LONGEST_CODE = 64  # characters; BCP-47 needs at most 35 (RFC 5646, section 4.4.1)
 LONGEST_PAIR = 2 * LONGEST_CODE + 1
 
 # BCP-47 (RFC 5646): language, script, region, variants; no extlang, extensions or private use.
@@ -13,7 +14,7 @@ _BCP47 = re.compile(
     r"(?P<language>[a-z]{2,3})(-(?P<script>[a-z]{4}))?(-(?P<region>[a-z]{2}|[0-9]{3}))?"
     r"(?P<variants>(-([a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*)"
 )
-# What packages call a language (glibc, gettext, withdrawn ISO 639 codes), lower-cased and with hyphens.
+# Names of languages in packages (glibc, gettext, withdrawn ISO 639 codes), in lower case and with hyphens.
 _ALIASES = {
     "zh-cn": "zh-Hans",
     "zh-sg": "zh-Hans-SG",
@@ -34,7 +35,7 @@ _MODIFIERS = {
 
 @dataclass(frozen=True, order=True)
 class LangPair:
-    """Translation direction from `src` to `tgt`, both BCP-47 codes."""
+    """A translation direction from `src` to `tgt`, both BCP-47 codes."""
 
     src: str
     tgt: str
@@ -54,7 +55,7 @@ class LangPair:
 
 
 def normalize_code(code: str) -> str:
-    """BCP-47 form of a code, in its usual case; names used by packages are translated (zh_CN is zh-Hans).
+    """Return the BCP-47 form of a code in its usual case. Names of packages are translated: zh_CN is zh-Hans.
 
     Raises ValueError if the code is not well-formed, or has more than LONGEST_CODE characters.
     """
@@ -79,12 +80,12 @@ def normalize_code(code: str) -> str:
 
 
 def _malformed(code: str) -> str:
-    shown = code if len(code) <= 40 else f"{code[:40]}…"  # it may be a whole line of text
-    return f"language code {shown!r} is not of BCP-47 form; write it as de, pt-BR or zh-Hans"
+    excerpt = code if len(code) <= 40 else f"{code[:40]}…"  # it may be a whole line of text
+    return f"language code {excerpt!r} is not of BCP-47 form; write it as de, pt-BR or zh-Hans"
 
 
 def split_pair(text: str) -> list[tuple[str, str]]:
-    """Every way to cut `text` into a source and a target: at its colon, or at each of its hyphens.
+    """Return every way to cut `text` into source and target: at its colon, or else at each of its hyphens.
 
     Raises ValueError if the text has more than LONGEST_PAIR characters.
     """
@@ -101,23 +102,24 @@ def split_pair(text: str) -> list[tuple[str, str]]:
 
 
 def parse_pair(text: str, codes: Iterable[str], default_target: str | None = None) -> LangPair:
-    """Pair that `text` names, as src-tgt or src:tgt (never ambiguous), among the given codes.
+    """Return the pair that `text` names, as src-tgt or src:tgt (never ambiguous), among the given codes.
 
-    Codes that match exactly win over codes that match after normalisation. default_target: for the advice of
-    errors only.
+    Codes that match exactly win over codes that match after normalisation.
+
+    default_target: used in the advice of error messages alone.
     Raises ValueError if a code is unknown, the text has two readings or is too long, or both sides are one language.
     """
     text = text.strip()
-    known = sorted(set(codes))
+    corpus_codes = sorted(set(codes))
     candidates = split_pair(text)
     if not candidates:
-        raise ValueError(_no_pair(text, known, default_target))
-    readings = {(s, t) for s, t in candidates if s in known and t in known}
+        raise ValueError(_no_pair(text, corpus_codes, default_target))
+    readings = {(s, t) for s, t in candidates if s in corpus_codes and t in corpus_codes}
     if not readings:
-        resolved = ((_resolve(s, known), _resolve(t, known)) for s, t in candidates)
+        resolved = ((_resolve(s, corpus_codes), _resolve(t, corpus_codes)) for s, t in candidates)
         readings = {(s, t) for s, t in resolved if s and t}
     if not readings:
-        raise ValueError(_unknown_code(text, candidates, known))
+        raise ValueError(_unknown_code(text, candidates, corpus_codes))
     if len(readings) > 1:
         listed = " or ".join(f"{s}:{t}" for s, t in sorted(readings))
         raise ValueError(f"pair {text!r} is ambiguous; write the one you mean, {listed}")
@@ -127,57 +129,57 @@ def parse_pair(text: str, codes: Iterable[str], default_target: str | None = Non
 def parse_pairs(
     pairs: str | Sequence[str], codes: Iterable[str], default_target: str | None = None
 ) -> tuple[LangPair, ...]:
-    """Pairs of a list, or of a text that separates them by spaces or commas, in the order given.
+    """Return the pairs of a list, or of a text with spaces or commas between them, in the order given.
 
     Raises ValueError as `parse_pair` does, and if a pair is named twice or none is named.
     """
-    known = sorted(set(codes))
+    corpus_codes = sorted(set(codes))
     texts = re.split(r"[\s,]+", pairs.strip()) if isinstance(pairs, str) else list(pairs)
     texts = [text for text in texts if text]
     if not texts:
-        raise ValueError(f"no language pair is given; name some, as src-tgt, of {', '.join(known)}")
+        raise ValueError(f"no language pair is given; name some, as src-tgt, of {', '.join(corpus_codes)}")
     parsed: dict[LangPair, str] = {}
     for text in texts:
-        pair = parse_pair(text, known, default_target)
+        pair = parse_pair(text, corpus_codes, default_target)
         if pair in parsed:
             raise ValueError(f"pair {pair} is named twice ({parsed[pair]!r} and {text!r}); remove one")
         parsed[pair] = text
     return tuple(parsed)
 
 
-def _resolve(text: str, known: Sequence[str]) -> str | None:
-    """Code of the corpus that `text` means, if any."""
+def _resolve(text: str, corpus_codes: Sequence[str]) -> str | None:
+    """Return the code of the corpus that `text` means, None if it has none."""
     try:
         code = normalize_code(text)
     except ValueError:
-        return None  # a cut in the wrong place; the caller reports a text that has no reading
-    return code if code in known else None
+        return None  # the pair was cut in the wrong place; the caller reports a text without any reading
+    return code if code in corpus_codes else None
 
 
-def _nearest(text: str, known: Sequence[str]) -> str | None:
-    """Code of the corpus most like `text`: one that it begins, or else the most similar one."""
-    longer = [code for code in known if text and code.lower().startswith(text.lower() + "-")]
-    return next(iter(longer or difflib.get_close_matches(text, known, n=1, cutoff=0.5)), None)
+def _nearest(text: str, corpus_codes: Sequence[str]) -> str | None:
+    """Return the code of the corpus that begins with `text`, or else the most similar one."""
+    longer = [code for code in corpus_codes if text and code.lower().startswith(text.lower() + "-")]
+    return next(iter(longer or nearest_names(text, corpus_codes)), None)
 
 
-def _no_pair(text: str, known: Sequence[str], default_target: str | None) -> str:
-    code = _resolve(text, known) or _nearest(text, known)
-    target = default_target or ("en" if "en" in known else None)
+def _no_pair(text: str, corpus_codes: Sequence[str], default_target: str | None) -> str:
+    code = _resolve(text, corpus_codes) or _nearest(text, corpus_codes)
+    target = default_target or ("en" if "en" in corpus_codes else None)
     advice = f"did you mean {code}-{target}?" if code and target and code != target else "write it as src-tgt"
-    return f"{text!r} is one language, or none, and no pair; {advice} (the corpus has {', '.join(known)})"
+    return f"{text!r} is one language, or none, and no pair; {advice} (the corpus has {', '.join(corpus_codes)})"
 
 
-def _unknown_code(text: str, candidates: Sequence[tuple[str, str]], known: Sequence[str]) -> str:
-    """Message that blames as little of `text` as it can: by the cut with the best known sides."""
+def _unknown_code(text: str, candidates: Sequence[tuple[str, str]], corpus_codes: Sequence[str]) -> str:
+    """Return a message that blames as little of `text` as possible, by the cut whose sides are known best."""
 
     def closeness(cut: tuple[str, str]) -> int:
-        return sum(2 if _resolve(side, known) else 1 if _nearest(side, known) else 0 for side in cut)
+        return sum(2 if _resolve(side, corpus_codes) else 1 if _nearest(side, corpus_codes) else 0 for side in cut)
 
     best = max(candidates, key=closeness)
-    unknown = [side for side in best if not _resolve(side, known)]
-    nearest = [_resolve(side, known) or _nearest(side, known) for side in best]
+    unknown = [side for side in best if not _resolve(side, corpus_codes)]
+    nearest = [_resolve(side, corpus_codes) or _nearest(side, corpus_codes) for side in best]
     blame = " and ".join(repr(side) for side in unknown)
     hint = ""
     if nearest[0] and nearest[1] and nearest[0] != nearest[1]:
         hint = f"; did you mean {nearest[0]}-{nearest[1]}?"
-    return f"pair {text!r}: the corpus has no {blame}{hint} (it has {', '.join(known)})"
+    return f"pair {text!r}: the corpus has no {blame}{hint} (it has {', '.join(corpus_codes)})"

@@ -1,6 +1,5 @@
-"""Manifest of a corpus: what its files are, where they come from, and under which licence."""
+"""The manifest of a corpus: its files, where they come from, and their licence."""
 
-import difflib
 import logging
 import re
 from collections.abc import Mapping
@@ -9,26 +8,24 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline.corpus.fetched import DOCUMENT
-from pipeline.corpus.formats import NEEDS, check_entry
+from pipeline.corpus.formats import FORMATS, check_entry, check_format
 from pipeline.corpus.languages import LangPair, normalize_code, split_pair
+from pipeline.corpus.manifest_fields import FileFields, ManifestFields
 from pipeline.corpus.yaml_text import load_yaml
+from pipeline.schema import build
+from pipeline.spelling import did_you_mean
 
 SPLITS = ("train", "dev", "test")
 MANIFEST = "manifest.yaml"
 NOTICE = "NOTICE"
 
 _log = logging.getLogger(__name__)
-_TEXT_FIELDS = ("name", "title", "licence", "citation", "default_target")
 _ENTRY_TEXTS = ("tag", "licence", "citation", "archive", "dataset", "config", "part", "revision")
-_ENTRY_FIELDS = (
-    *("split", "format", "path", "source", "target", "pair", "columns", "name", "sha256", "rows", "streaming"),
-    *_ENTRY_TEXTS,
-)
-UNNAMED = re.compile(r"[^A-Za-z0-9._-]+")  # what no name of a source has
+UNNAMED = re.compile(r"[^A-Za-z0-9._-]+")  # characters that a name of a source must not have
 _TAG = re.compile(r"[a-z0-9]+")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://")
 _SCHEMES = ("https", "http", "file")
-PLACEHOLDER = re.compile(r"\{(src|tgt|pair|sorted|first|second)(?::([a-z0-9-]+))?\}")  # of sources/templates.py
+PLACEHOLDER = re.compile(r"\{(src|tgt|pair|sorted|first|second)(?::([a-z0-9-]+))?\}")  # filled by sources/templates.py
 _COLUMNS_ADVICE = 'write them as {german: "de", english: "en"}, or by number from 0 for a tsv'
 
 
@@ -36,20 +33,29 @@ _COLUMNS_ADVICE = 'write them as {german: "de", english: "en"}, or by number fro
 class FileEntry:
     """One file of a corpus, the two aligned files of a pair, or a part of a data set elsewhere.
 
-    paths: relative to the directory of the corpus, or URLs; source first. columns: field of the file, by name or by
-    number from 0 -> BCP-47 code or `document`, for formats that do not say so themselves. source: the name (`name` in
-    YAML) by which mixing and curriculum know these rows. tag: marker put before each of their source sentences, such
-    as bt. archive: what holds the paths, if anything.
-    dataset, config, part, revision: of a hub data set (part is its name of the split); dataset is also an mtdata id.
+    The fields are in the key of the stage that fetches the entry, so their names must not change.
+
+    format: a name in `pipeline.corpus.formats.FORMATS`.
+    paths: relative to the directory of the corpus, or URLs; source first.
+    pair: languages of the files, if the files do not name them.
+    columns: BCP-47 code, or `document`, by the name of a field or its number from 0.
+    sha256: one checksum for each path, or none.
+    rows: number of rows, without the header.
+    source: name of these rows in mixing, curriculum and reports; `name` in YAML.
+    tag: marker that is put before each of their source sentences, such as bt.
+    archive: path or URL of the archive that holds the paths, if any.
+    dataset: name of a hub's data set, or an mtdata id.
+    config, part, revision: configuration, split and revision of a hub's data set.
+    streaming: whether a hub's files are deleted once they are read.
     """
 
     split: str
-    format: str  # a name in pipeline.corpus.readers.FORMATS
+    format: str
     paths: tuple[str, ...] = ()
-    pair: LangPair | None = None  # what the files hold, where they do not say so themselves
+    pair: LangPair | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
-    sha256: tuple[str, ...] = ()  # one a path, or none
-    rows: int | None = None  # without the header
+    sha256: tuple[str, ...] = ()
+    rows: int | None = None
     source: str = ""
     tag: str = ""
     licence: str = ""
@@ -64,8 +70,7 @@ class FileEntry:
     def __post_init__(self) -> None:
         where = f"files: {self.label}"
         if self.split not in SPLITS:
-            nearest = difflib.get_close_matches(self.split, SPLITS, n=1)
-            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            hint = did_you_mean(self.split, SPLITS)
             raise ValueError(f"{where}: split {self.split!r} is none of {', '.join(SPLITS)}{hint}")
         for path in (*self.paths, self.archive, self.dataset):
             _check_path(where, path)
@@ -78,19 +83,22 @@ class FileEntry:
 
     @property
     def label(self) -> str:
-        """What to call the entry in a message."""
+        """The name of the entry in messages."""
         return ", ".join(self.paths) or self.dataset or "an entry"
 
     @property
     def template(self) -> bool:
-        """Whether the entry stands for several, one a pair, by placeholders such as {src}."""
+        """True if the entry has placeholders such as {src}, so that it stands for one entry for each pair."""
         texts = (*self.paths, *self.columns, *self.columns.values(), self.archive, self.dataset, self.config, self.part)
         return any(PLACEHOLDER.search(text) for text in texts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Description of a corpus, as written in manifest.yaml or inferred from the names of its files."""
+    """The description of a corpus, read from manifest.yaml or inferred from the names of its files.
+
+    codes: BCP-47 code by the name of a column, if the two differ.
+    """
 
     name: str
     files: tuple[FileEntry, ...]
@@ -98,7 +106,7 @@ class Manifest:
     licence: str = ""
     citation: str = ""
     default_target: str | None = None
-    codes: Mapping[str, str] = field(default_factory=dict)  # column name -> BCP-47, where they differ
+    codes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sources(self) -> set[str]:
@@ -106,11 +114,11 @@ class Manifest:
 
 
 def read_manifest(directory: Path, path: Path | None = None, *, setting: str = "corpus.path") -> Manifest:
-    """Manifest of the corpus in `directory`, inferred from the names of its files where it has none.
+    """Read the manifest of the corpus in `directory`, or infer it from the names of its files.
 
-    path: where the manifest is, by default in the directory, which may be missing if all files are elsewhere.
-    setting: what named the directory, for messages.
-    Raises ValueError if the directory is missing, the manifest is wrong or the names say nothing.
+    path: path of the manifest, by default in the directory. With a path, the directory may be missing.
+    setting: configuration key of the directory, for messages.
+    Raises ValueError if the directory is missing, the manifest is wrong, or the names of the files are unclear.
     """
     if path is None and not directory.is_dir():
         raise ValueError(f"{setting}={directory} is not a directory; give one that holds a corpus")
@@ -132,99 +140,90 @@ def read_manifest(directory: Path, path: Path | None = None, *, setting: str = "
 
 
 def is_url(path: str) -> bool:
-    """Whether a path of an entry is elsewhere."""
+    """Return whether a path of an entry is a URL."""
     return _URL.match(path) is not None
 
 
 def to_bcp47(code: str, renames: Mapping[str, str]) -> str:
-    """BCP-47 code of a column: as the manifest says, or by normalisation. Raises ValueError if malformed."""
+    """Return the BCP-47 code of a column, from the manifest or by normalisation. Raises ValueError if malformed."""
     return renames[code] if code in renames else normalize_code(code)
 
 
 def _manifest_from(content: Any) -> Manifest:
     if not isinstance(content, dict):
         raise ValueError("is no mapping; see data/README.md for an example")
-    _check_keys(content, (*_TEXT_FIELDS, "codes", "files"), "manifest")
-    texts = {key: _text(content[key], key) for key in _TEXT_FIELDS if content.get(key) is not None}
-    if "name" not in texts:
-        raise ValueError("field name is missing; give the corpus a short name")
-    if not texts["name"] or UNNAMED.search(texts["name"]):
-        raise ValueError(
-            f"name {texts['name']!r} is no name; use letters, digits, dots, - and _, and title for the rest"
-        )
-    renames: dict[str, str] = {}
-    for column, code in _mapping(content.get("codes") or {}, "codes").items():
-        renames[_text(column, "codes")] = normalize_code(_text(code, f"codes.{column}"))
     files = content.get("files")
-    if not isinstance(files, list) or not files:
-        raise ValueError("field files is missing or empty; list the files of every split")
-    if "default_target" in texts:
-        texts["default_target"] = to_bcp47(texts["default_target"], renames)
-    entries = tuple(_entry_from(_mapping(item, "files"), renames) for item in files)
+    if isinstance(files, list):
+        files = [_without_nulls(file) if isinstance(file, dict) else file for file in files]
+    fields = build(ManifestFields, _without_nulls({**content, "files": files}))
+    if not fields.name or UNNAMED.search(fields.name):
+        raise ValueError(f"name {fields.name!r} is no name; use letters, digits, dots, - and _, and title for the rest")
+    if not fields.files:
+        raise ValueError("files is empty; list the files of every split")
+    renames = {column: normalize_code(code) for column, code in fields.codes.items()}
     return Manifest(
-        name=texts["name"],
-        title=texts.get("title", ""),
-        licence=texts.get("licence", ""),
-        citation=texts.get("citation", ""),
-        default_target=texts.get("default_target"),
+        name=fields.name,
+        title=fields.title,
+        licence=fields.licence,
+        citation=fields.citation,
+        default_target=to_bcp47(fields.default_target, renames) if fields.default_target else None,
         codes=renames,
-        files=entries,
+        files=tuple(_entry_from(item, renames) for item in fields.files),
     )
 
 
-def _entry_from(item: Mapping[Any, Any], renames: Mapping[str, str]) -> FileEntry:
-    _check_keys(item, _ENTRY_FIELDS, "files")
-    for key in ("split", "format"):
-        if key not in item:
-            raise ValueError(f"files: an entry has no {key} ({dict(item)}); add it, as in data/README.md")
-    name = _text(item["format"], "files.format")
-    rows = item.get("rows")
-    if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 0):
-        raise ValueError(f"files: rows={rows!r} is no count; give a number or leave it out")
-    streaming = item.get("streaming", False)
-    if not isinstance(streaming, bool):
-        raise ValueError(f"files: streaming={streaming!r} is neither true nor false; choose one")
-    checksums = [] if item.get("sha256") is None else item["sha256"]
+def _without_nulls(fields: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the fields that have a value: null is the same as a field that is left out."""
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _entry_from(item: FileFields, renames: Mapping[str, str]) -> FileEntry:
+    check_format(item.format)
+    if item.rows is not None and item.rows < 0:
+        raise ValueError(f"files: rows={item.rows} is no count; give a number or leave it out")
     entry = FileEntry(
-        split=_text(item["split"], "files.split"),
-        format=name,
-        paths=_paths(item, name),
-        pair=_pair(_text(item["pair"], "files.pair"), renames) if "pair" in item else None,
-        columns=_columns(item["columns"], name, renames) if "columns" in item else {},
-        sha256=tuple(text.lower() for text in _texts(checksums, "files.sha256")),
-        rows=rows,
-        source=_text(item["name"], "files.name") if "name" in item else "",
-        streaming=streaming,
-        **{key: _text(item[key], f"files.{key}") for key in _ENTRY_TEXTS if key in item},
+        split=item.split,
+        format=item.format,
+        paths=_paths(item),
+        pair=_pair(item.pair, renames) if item.pair else None,
+        columns={} if item.columns is None else _columns(item, renames),
+        sha256=tuple(text.lower() for text in _listed(item.sha256)),
+        rows=item.rows,
+        source=item.name,
+        streaming=item.streaming,
+        **{key: getattr(item, key) for key in _ENTRY_TEXTS},
     )
     check_entry(entry)
     return entry
 
 
-def _paths(item: Mapping[Any, Any], name: str) -> tuple[str, ...]:
-    """Files of an entry: `path`, one or a list, or `source` and `target`."""
-    sides = [key for key in ("source", "target") if key in item]
-    if "path" in item:
+def _paths(item: FileFields) -> tuple[str, ...]:
+    """Return the files of an entry: `path`, one or a list, or `source` and `target`."""
+    sides = {key: getattr(item, key) for key in ("source", "target") if getattr(item, key)}
+    if item.path:
         if sides:
             raise ValueError(
-                f"files: {item['path']!r}: path and {sides[0]} do not go together; write path: [source, target], and "
-                "name for what to call these rows"
+                f"files: {item.path!r}: path and {next(iter(sides))} do not go together; write path: [source, target], "
+                "and name for what to call these rows"
             )
-        return _texts(item["path"], "files.path")
-    needs = NEEDS.get(name)
-    if needs is None and not sides:
-        return ()
-    for key in ("source", "target") if needs is None or needs.num_paths == 2 else ("path",):
-        if key not in item:
-            raise ValueError(f"files: an entry has no {key} ({dict(item)}); add it, as in data/README.md")
-    return tuple(_text(item[key], f"files.{key}") for key in ("source", "target"))
+        return _listed(item.path)
+    fields = {0: tuple(sides), 1: ("path",), 2: ("source", "target")}[FORMATS[item.format].needs.num_paths]
+    for key in fields:
+        if key not in sides:
+            raise ValueError(f"files: an entry of format {item.format} has no {key}; add it, as in data/README.md")
+    return tuple(sides.values())
 
 
-def _columns(value: Any, name: str, renames: Mapping[str, str]) -> dict[str, str]:
-    """Field -> code or `document`, of a mapping or of a list, where null is a field that is not read."""
-    fields = value
+def _listed(value: str | list[str]) -> tuple[str, ...]:
+    """Return one text, or the texts of a list, as a tuple."""
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _columns(item: FileFields, renames: Mapping[str, str]) -> dict[str, str]:
+    """Return the code, or `document`, by field. In a list, null is a field that is not read."""
+    value = fields = item.columns
     if isinstance(value, list):
-        numbered = name in NEEDS and NEEDS[name].numbered
+        numbered = FORMATS[item.format].needs.numbered
         fields = {
             index if numbered else _text(code, "files.columns"): code
             for index, code in enumerate(value)
@@ -244,7 +243,7 @@ def _columns(value: Any, name: str, renames: Mapping[str, str]) -> dict[str, str
 
 
 def _pair(text: str, renames: Mapping[str, str]) -> LangPair:
-    """Pair written in a manifest; the codes are not known yet, so that a cut is judged by its form."""
+    """Return the pair of an entry. The codes of the corpus are not known here, so the form of the codes decides."""
     readings = set()
     for source, target in split_pair(text):
         try:
@@ -259,29 +258,10 @@ def _pair(text: str, renames: Mapping[str, str]) -> LangPair:
     return readings.pop()
 
 
-def _check_keys(content: Mapping[Any, Any], known: tuple[str, ...], what: str) -> None:
-    for key in content:
-        if key not in known:
-            nearest = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            raise ValueError(f"{what}: unknown field {key!r}{hint} (the fields are {', '.join(known)})")
-
-
-def _mapping(value: Any, key: str) -> Mapping[Any, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{key}: {value!r} is no mapping; see data/README.md for an example")
-    return value
-
-
 def _text(value: Any, key: str) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f'{key}: {value!r} is no text; quote it ("no" is Norwegian, no is a boolean)')
     return value
-
-
-def _texts(value: Any, key: str) -> tuple[str, ...]:
-    """One text or a list of them."""
-    return tuple(_text(item, key) for item in (value if isinstance(value, list) else [value]))
 
 
 def _check_path(where: str, path: str) -> None:

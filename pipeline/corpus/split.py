@@ -1,4 +1,4 @@
-"""Dev and test sets out of training text, by whole documents, for languages that have none."""
+"""Dev and test sets that are split off training rows, by whole documents, for pairs that have none."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline.corpus.characters import mix
-from pipeline.corpus.codepoints import Bools, Hashes, Texts
+from pipeline.corpus.cleaning.characters import mix
+from pipeline.corpus.cleaning.codepoints import Bools, Hashes, Texts
 from pipeline.corpus.config import SplitConfig
 from pipeline.corpus.fetched import DOCUMENT, FetchedTable, write_tables
 from pipeline.corpus.tables import Table, read_batches, write_table
@@ -18,38 +18,41 @@ _log = logging.getLogger(__name__)
 
 
 def split_table(table: FetchedTable, config: SplitConfig, missing: Mapping[str, bool], out: Path) -> None:
-    """Write `train.parquet` and what is missing of `dev.parquet` and `test.parquet` to `out`, with `tables.json`.
+    """Write `train.parquet`, the missing sets of `dev.parquet` and `test.parquet`, and `tables.json` to `out`.
 
-    Documents are taken in an order that depends on the seed and on their names (or, without names, on their place)
-    alone, as long as they fit what is still wanted. Raises ValueError if no document is small enough.
+    Documents are taken in an order that depends on the seed and on their names alone (without names: their positions).
+    A document goes to the first set that still has room for all of its rows.
+
+    missing: by split, whether the pairs of the table lack it.
+    Raises ValueError if no document is small enough for a set.
     """
     documents = np.concatenate([np.zeros(0, np.uint64), *_documents(table, config)])
-    wanted = {name: min(getattr(config, name), int(config.max_share * table.rows)) for name in missing if missing[name]}
-    chosen = _choose(documents, wanted, config.seed)
+    sizes = {name: min(getattr(config, name), int(config.max_share * table.rows)) for name in missing if missing[name]}
+    chosen = _choose(documents, sizes, config.seed)
     for name, documents_of_split in chosen.items():
         if not len(documents_of_split):
-            named = DOCUMENT in table.columns or wanted[name] == 0
-            remedy = "raise corpus.split.max_share" if named else f"set corpus.split.block={wanted[name]}"
+            named = DOCUMENT in table.columns or sizes[name] == 0
+            remedy = "raise corpus.split.max_share" if named else f"set corpus.split.block={sizes[name]}"
             raise ValueError(
                 f"source {table.source} ({', '.join(table.codes)}) has no {name} set, and none of its documents is as "
-                f"small as the {wanted[name]} rows of it that may be taken; add a {name} set to the corpus, or {remedy}"
+                f"small as the {sizes[name]} rows of it that may be taken; add a {name} set to the corpus, or {remedy}"
             )
-    taken = {name: np.isin(documents, picked) for name, picked in chosen.items()}
-    masks = {"train": ~np.logical_or.reduce(list(taken.values())), **taken}
+    held_out = {name: np.isin(documents, picked) for name, picked in chosen.items()}
+    masks = {"train": ~np.logical_or.reduce(list(held_out.values())), **held_out}
     tables = []
     for name, mask in masks.items():
         path = out / f"{name}.parquet"
         info = write_table(Table(columns=table.columns, batches=_chosen_rows(table, mask)), path)
         tables.append(replace(table, path=path, split=name, rows=info.rows, filled=info.filled))
     write_tables(tables, out)
-    sizes = ", ".join(f"{part.split} {part.rows}" for part in tables)
+    counts = ", ".join(f"{part.split} {part.rows}" for part in tables)
     by = "documents" if DOCUMENT in table.columns else f"blocks of {config.block} rows"
-    codes, none = ", ".join(table.codes), " and ".join(wanted)
-    _log.info("source %s (%s) has no %s set; split off by %s: %s", table.source, codes, none, by, sizes)
+    codes, none = ", ".join(table.codes), " and ".join(sizes)
+    _log.info("source %s (%s) has no %s set; split off by %s: %s", table.source, codes, none, by, counts)
 
 
 def _documents(table: FetchedTable, config: SplitConfig) -> Iterator[Hashes]:
-    """Hash of the document of each row."""
+    """Yield the hash of the document of each row."""
     if DOCUMENT in table.columns:
         for batch in read_batches(table.path, (DOCUMENT,)):
             yield Texts.normalized(batch.column(0).fill_null("")).hashes
@@ -59,13 +62,13 @@ def _documents(table: FetchedTable, config: SplitConfig) -> Iterator[Hashes]:
         yield mix(np.full(rows, start // config.block + 1, dtype=np.uint64))
 
 
-def _choose(documents: Hashes, wanted: Mapping[str, int], seed: int) -> dict[str, Hashes]:
-    """Documents of each split, no more rows than wanted."""
+def _choose(documents: Hashes, sizes: Mapping[str, int], seed: int) -> dict[str, Hashes]:
+    """Return the documents of each split, with at most as many rows as its size."""
     names, counts = np.unique(documents, return_counts=True)
     order = np.argsort(mix(names + np.uint64(seed)), kind="stable")
-    chosen: dict[str, list[int]] = {split: [] for split in wanted}
-    left = dict(wanted)
-    for index in map(int, order):  # no list of them all: nearly every row may be a document
+    chosen: dict[str, list[int]] = {split: [] for split in sizes}
+    left = dict(sizes)
+    for index in map(int, order):  # not as a list, because every row may be a document
         split = next((name for name, rows in left.items() if counts[index] <= rows), None)
         if split is not None:
             chosen[split].append(index)
@@ -76,7 +79,7 @@ def _choose(documents: Hashes, wanted: Mapping[str, int], seed: int) -> dict[str
 
 
 def _chosen_rows(table: FetchedTable, mask: Bools) -> Iterator[pa.RecordBatch]:
-    at = 0
+    start = 0
     for batch in read_batches(table.path, table.columns):
-        yield batch.filter(pa.array(mask[at : at + batch.num_rows]))
-        at += batch.num_rows
+        yield batch.filter(pa.array(mask[start : start + batch.num_rows]))
+        start += batch.num_rows

@@ -1,4 +1,4 @@
-"""Rows of a corpus in columns: what every reader gives, and the Parquet files in which fetch keeps them."""
+"""Rows of a corpus in columns: the tables that readers return, and the Parquet files that fetch writes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,17 +16,18 @@ from pipeline.stage import stop_if_asked
 __all__ = ["BATCH_ROWS", "DOCUMENT", "Table", "TableInfo", "group_rows", "read_batches", "small_batches", "write_table"]
 
 BATCH_ROWS = 10_000  # most rows of a batch
-_SMALL_ROWS, _SMALL_BYTES = 4000, 1 << 20  # what is worked on at once: temporary arrays stay in the cache
-_GROUP_ROWS = 50_000  # of a Parquet row group, the unit of reading and of sharding
+_SMALL_ROWS, _SMALL_BYTES = 4000, 1 << 20  # rows that are cleaned at once, so that temporary arrays fit the cache
+_GROUP_ROWS = 50_000  # most rows of a Parquet row group, the unit of reading and of sharding
 _GROUP_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows of one entry of a manifest, read as they are asked for.
+    """The rows of one entry of a manifest, which are read as the batches are taken.
 
-    columns: BCP-47 codes, and `document` where known. batches: string columns of these names, at most BATCH_ROWS rows;
-    null means that there is no translation (a sparse multi-way table), an empty text that a side is missing.
+    columns: BCP-47 codes, and `document` if it is known.
+    batches: batches of at most BATCH_ROWS rows with string columns of these names. A null means that a language has no
+        translation (in a sparse multi-way table), an empty text that a side is missing.
     """
 
     columns: tuple[str, ...]
@@ -39,16 +40,16 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class TableInfo:
-    """What a written table holds. filled: rows by code whose text is not empty."""
+    """The size of a written table. filled: by code, the number of rows whose text is not empty."""
 
     rows: int
     filled: dict[str, int]
 
 
 def write_table(table: Table, path: Path) -> TableInfo:
-    """Write Parquet, zstd, in row groups of bounded rows and bytes; memory is bounded by one group.
+    """Write a table as Parquet with zstd, in row groups of bounded size, with one group in memory at a time.
 
-    The bytes of the file depend on the rows alone, not on how the reader cut them into batches.
+    The bytes of the file depend on the rows, not on the batches of the reader.
     """
     schema = pa.schema([(column, pa.string()) for column in table.columns])
     rows, filled = 0, dict.fromkeys(table.codes, 0)
@@ -63,7 +64,7 @@ def write_table(table: Table, path: Path) -> TableInfo:
 
 
 def read_batches(path: Path, columns: Sequence[str], groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
-    """Batches of some columns, in order, one row group in memory at a time. groups: those to read, by default all."""
+    """Yield batches of some columns, with one row group in memory at a time. groups: those to read, by default all."""
     with pq.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
         for group in range(file.num_row_groups) if groups is None else groups:
             stop_if_asked(f"reading {path}")
@@ -72,13 +73,13 @@ def read_batches(path: Path, columns: Sequence[str], groups: Sequence[int] | Non
 
 
 def group_rows(path: Path) -> list[int]:
-    """Rows of every row group of a table."""
+    """Return the number of rows of every row group of a table."""
     metadata = pq.read_metadata(path)
     return [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
 
 
 def small_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The same rows in parts small enough to work on at once."""
+    """Yield the rows in parts that are small enough to clean at once."""
     start, ends = 0, _row_ends(batch)
     while start < batch.num_rows:
         stop = _fitting(ends, start, _SMALL_ROWS, _SMALL_BYTES)
@@ -88,32 +89,32 @@ def small_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The same rows, cut after _GROUP_ROWS rows or, sooner, after _GROUP_BYTES of text."""
-    held: list[pa.RecordBatch] = []
+    """Yield the rows in groups of at most _GROUP_ROWS rows and _GROUP_BYTES bytes of text."""
+    parts: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         start, ends = 0, _row_ends(batch)
         while start < batch.num_rows:
             stop = _fitting(ends, start, _GROUP_ROWS - rows, _GROUP_BYTES - size)
             stop = max(stop, start if rows else start + 1)
-            held.append(batch.slice(start, stop - start))
+            parts.append(batch.slice(start, stop - start))
             rows, size = rows + stop - start, size + int(ends[stop] - ends[start])
             if stop < batch.num_rows or rows == _GROUP_ROWS:
-                yield pa.Table.from_batches(held).combine_chunks()
-                held, rows, size = [], 0, 0
+                yield pa.Table.from_batches(parts).combine_chunks()
+                parts, rows, size = [], 0, 0
             start = stop
-    if held:
-        yield pa.Table.from_batches(held).combine_chunks()
+    if parts:
+        yield pa.Table.from_batches(parts).combine_chunks()
 
 
 def _fitting(ends: Any, start: int, rows: int, size: int) -> int:
-    """End of the rows from start that fit so many rows and bytes."""
+    """Return the end of the rows from `start` that fit into a number of rows and bytes."""
     fits = int(ends.searchsorted(ends[start] + size, side="right")) - 1
     return min(len(ends) - 1, start + rows, fits)
 
 
 def _row_ends(batch: pa.RecordBatch) -> Any:
-    """Bytes of text before each row and, last, of all: int64 [rows + 1]."""
+    """Return the bytes of text before each row, and of all rows: int64 [rows + 1]."""
     ends = np.zeros(batch.num_rows + 1, dtype=np.int64)
     for column in batch.columns:
         ends[1:] += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)

@@ -1,19 +1,20 @@
-"""YAML that a stranger may have written: manifests of corpora, and the cards of data sets."""
+"""A reader of YAML from strangers, such as manifests of corpora and cards of data sets."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import yaml
 
-_MAX_DEPTH = 50  # of lists and mappings within one another
-_MAX_ALIASED = 1 << 20  # characters and values that all aliases stand for
+_MAX_DEPTH = 50  # levels of lists and mappings
+_MAX_ALIASED = 1 << 20  # most characters and values that all aliases stand for
 
 
 def load_yaml(text: str, loader: Any = yaml.SafeLoader) -> Any:
-    """Content of a YAML text. loader: of the library; with its BaseLoader every scalar is text.
+    """Return the content of a YAML text.
 
-    Raises ValueError for what is no YAML, for lists and mappings nested too deep, and for aliases that stand for more
-    than a megabyte: a few hundred bytes of aliases of aliases can stand for gigabytes.
+    loader: a loader of the library; with BaseLoader every scalar is text.
+    Raises ValueError for text that is no YAML, for lists and mappings nested too deep, and for aliases that stand for
+    more than a megabyte. A few hundred bytes of aliases of aliases can stand for gigabytes.
     """
     try:
         _check(yaml.parse(text, Loader=loader))
@@ -23,9 +24,9 @@ def load_yaml(text: str, loader: Any = yaml.SafeLoader) -> Any:
 
 
 def _check(events: Iterable[Any]) -> None:
-    """Judge a text by its events, which take no more memory than they are long."""
-    sizes: dict[str | None, int] = {}  # by anchor, once it is known
-    outer: list[tuple[str | None, int]] = []  # anchor of every list and mapping around an event, and where it begins
+    """Raise ValueError for a dangerous text, from its events, whose memory is bounded by the length of the text."""
+    sizes: dict[str | None, int] = {}  # size by anchor, of anchors that have ended
+    outer: list[tuple[str | None, int]] = []  # anchor and start of every list and mapping around an event
     total = aliased = 0
     for event in events:
         size = 0
@@ -42,11 +43,11 @@ def _check(events: Iterable[Any]) -> None:
             anchor, start = outer.pop()
             sizes[anchor] = total - start
         total += size
-        where = event.start_mark.line + 1
+        line = event.start_mark.line + 1
         if len(outer) > _MAX_DEPTH:
-            raise ValueError(f"line {where}: nested deeper than {_MAX_DEPTH} lists and mappings; make it flat")
+            raise ValueError(f"line {line}: nested deeper than {_MAX_DEPTH} lists and mappings; make it flat")
         if aliased > _MAX_ALIASED:
             raise ValueError(
-                f"line {where}: alias *{event.anchor} stands for itself, for nothing, or for more than a megabyte; "
+                f"line {line}: alias *{event.anchor} stands for itself, for nothing, or for more than a megabyte; "
                 "write out what it stands for"
             )

@@ -26,7 +26,7 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
 
 def joiner(code: str) -> str:
     """What stands between two sentences of a language."""
-    from pipeline.corpus.scripts import scripts_of
+    from pipeline.corpus.cleaning.scripts import scripts_of
 
     scripts = scripts_of(code)
     return "" if _NO_SPACES.intersection(scripts) and _SPACED not in scripts else " "

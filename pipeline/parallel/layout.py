@@ -5,12 +5,11 @@ G groups, S tokens of a group, E experts, C capacity, M model, H hidden (of feed
 D head dim, V vocabulary. Free of torch so that it loads fast.
 """
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pipeline.schema import suggestion
+from pipeline.spelling import nearest_names, suggestion
 
 AXES = ("data", "expert", "model")
 GSHARD: Mapping[str, tuple[str, ...]] = {"G": ("data", "expert"), "E": ("expert",)}
@@ -142,7 +141,7 @@ def _no_letter(name: str) -> str:
     if name in WHOLE:
         return f"no layout cuts {name} ({WHOLE[name]}); there are {', '.join(CUTTABLE)}"
     known = {**{letter.lower(): letter for letter in CUTTABLE}, **{word: letter for letter, word in CUTTABLE.items()}}
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    near = nearest_names(name.lower(), known, most=1)
     there_are = ", ".join(f"{letter} ({word})" for letter, word in CUTTABLE.items())
     return "there is no such letter; " + (
         f"did you mean {known[near[0]]} ({CUTTABLE[known[near[0]]]})?" if near else f"there are {there_are}"

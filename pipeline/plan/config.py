@@ -12,7 +12,8 @@ from pipeline.model.config import Recompute
 from pipeline.plan.devices import load_device
 from pipeline.plan.spread import DEFAULT
 from pipeline.plan.workload import Device
-from pipeline.schema import build, suggestion
+from pipeline.schema import build
+from pipeline.spelling import suggestion
 
 PAPER = "paper"
 DEFAULT_DEVICE, PAPER_DEVICE = "h100", "tpu_v3"

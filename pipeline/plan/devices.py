@@ -4,7 +4,8 @@ from pathlib import Path
 
 from pipeline.config import ROOT
 from pipeline.plan.workload import Device
-from pipeline.schema import build, suggestion
+from pipeline.schema import build
+from pipeline.spelling import suggestion
 
 DEVICES = ROOT / "configs" / "device"
 

@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.corpus.languages import LONGEST_CODE
 from pipeline.decode.config import COLDEST
-from pipeline.schema import suggestion
 from pipeline.serve.config import LimitsConfig
 from pipeline.serve.problem import Problem, shown
+from pipeline.spelling import suggestion
 
 _EXAMPLE = '{"pair": "de-en", "text": "Guten Tag."}'
 _OTHER_MARKS = 20  # brackets and commas of a request that are neither in a text nor between lines: 17 at most

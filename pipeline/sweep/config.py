@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from pipeline.config import compose_tree
-from pipeline.schema import build, suggestion
+from pipeline.schema import build
+from pipeline.spelling import suggestion
 
 Comparison = Literal["active", "parameters"]
 LAUNCHERS = ("basic", "joblib", "submitit_local", "submitit_slurm")

@@ -1,6 +1,5 @@
 """`make status`: where a run stands, or every point of a sweep."""
 
-import difflib
 import sys
 import time
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from pipeline.config import ROOT, compose_tree
 from pipeline.output import say
 from pipeline.parallel.config import RuntimeConfig
 from pipeline.schema import build
+from pipeline.spelling import suggestion
 from pipeline.status import STATUS
 from pipeline.sweep.table import SWEEP, WIDTH, Point, Standings, draw, live_table, load_points
 
@@ -59,6 +59,6 @@ def find_points(run: str, runs: Path) -> list[Point]:
     begun = sorted(
         {path.relative_to(runs).parts[0] for path in (*runs.glob(f"*/{STATUS}"), *runs.glob(f"*/*/{STATUS}"))}
     )
-    near = difflib.get_close_matches(run, begun, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(begun) or 'none'}"
-    raise ValueError(f"run={run}: {runs / run} holds no {STATUS} and no {SWEEP}, so nothing was begun; {hint}")
+    raise ValueError(
+        f"run={run}: {runs / run} holds no {STATUS} and no {SWEEP}, so nothing was begun{suggestion(run, begun)}"
+    )

@@ -5,15 +5,23 @@ from dataclasses import dataclass
 
 @dataclass(kw_only=True, frozen=True)
 class VocabConfig:
-    """Sizes of the SentencePiece models and the text they are trained on."""
+    """Sizes of the SentencePiece models, and the text on which they are trained.
 
-    shared: bool  # one model for both sides; the sizes must then be equal
-    source_size: int  # pieces, special symbols and tags included
+    shared: one model for both sides; the two sizes must then be equal.
+    source_size, target_size: pieces of a model, special symbols and tags included.
+    sample_lines: most rows of the training text, of all pairs together.
+    sample_chars: most characters of the training text. Training needs 20 to 45 bytes of memory for each.
+    temperature: a pair of n rows gets a share of the sample in proportion to n ** (1 / temperature).
+    character_coverage: share of characters that become pieces; the others are spelled in bytes.
+    """
+
+    shared: bool
+    source_size: int
     target_size: int
-    sample_lines: int = 200_000  # most rows that a model is trained on, all pairs together
-    sample_chars: int = 24_000_000  # most characters of that text; training needs 20 to 45 bytes of memory for each
-    temperature: float = 2.0  # a pair of n rows gets a share of the sample as n ** (1 / temperature)
-    character_coverage: float = 0.9995  # share of characters that become pieces; the rest is spelled in bytes
+    sample_lines: int = 200_000
+    sample_chars: int = 24_000_000
+    temperature: float = 2.0
+    character_coverage: float = 0.9995
     seed: int = 1
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Fourth stage: the rows of a pair as token ids, in shards that may be encoded anywhere."""
+"""The fourth stage: encode the rows of a pair as token ids, in shards that any process can encode."""
 
 import json
 import logging
@@ -27,23 +27,25 @@ from pipeline.vocab.tokenizer import Vocabulary
 __all__ = ["ENCODED", "EncodedSplit", "Shard", "encode", "encode_shard", "encoded_counts", "merge_shards"]
 
 ENCODED = "encode.json"
-_LEAST_TOKENS = 3  # tag, one piece, EOS
+_LEAST_TOKENS = 3  # a tag, a piece and EOS
 _COUNTED = ("rows", "source_tokens", "target_tokens", "dropped", "truncated", "source_unk", "target_unk")
 _CHUNK_ROWS = 8192
 _CHUNK_BYTES = 16 << 20
-_SHARDS = "shards"  # directory of what is not merged yet
+_SHARDS = "shards"  # directory of the shards until they are merged
 
 _log = logging.getLogger(__name__)
 
-Counts = dict[str, list[int]]  # by name, one a source
+Counts = dict[str, list[int]]  # by name, one number for each source
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Rows `start` to `stop` of one split of a cleaned pair, which `encode_shard` encodes into `out`.
+    """The rows `start` to `stop` of one split of a cleaned pair, which `encode_shard` encodes into `out`.
 
-    ends: row of the split at which each source ends. tags: the tag of each source, often empty.
-    threads: -1 is one a core.
+    limits: most tokens of source and target.
+    ends: row of the split at which each source ends.
+    tags: tag of each source, often empty.
+    threads: threads of SentencePiece; -1 is one for each core.
     """
 
     vocabulary: Path
@@ -52,7 +54,7 @@ class Shard:
     split: str
     start: int
     stop: int
-    limits: tuple[int, ...]  # tokens of source and target
+    limits: tuple[int, ...]
     ends: tuple[int, ...]
     tags: tuple[str, ...]
     out: Path
@@ -76,10 +78,13 @@ def encode(
 ) -> None:
     """Write the token ids of every split of a cleaned pair, and `encode.json` with the counts, to `out`.
 
-    Limits count tags and EOS. Training rows beyond one are left out; dev and test rows are cut, EOS kept, so that
-    their loss can be taken. Training sources with a tag have it after the language. Ids are uint16 if both
-    vocabularies are below 65,536, else uint32. shard_rows: of each shard of train, by default all; changes nothing in
-    the result. run: calls the function on every shard, wherever that is.
+    Training sources with a tag have it after the tag of the language. Ids are uint16 if both vocabularies have fewer
+    than 65,536 pieces, else uint32.
+
+    max_source_tokens, max_target_tokens: limits, which include tags and EOS. Longer training rows are left out. Longer
+        dev and test rows are cut before EOS, so that they have a loss.
+    shard_rows: training rows of a shard, by default all. It does not affect the result.
+    run: calls a function on every shard.
     Raises ValueError if no training row is left.
     """
     limits = {"max_source_tokens": max_source_tokens, "max_target_tokens": max_target_tokens}
@@ -88,12 +93,12 @@ def encode(
             raise ValueError(
                 f"{side}={limit} of batch.shapes leaves no room for a tag, a piece and EOS; choose 3 or more"
             )
-    if (out / ENCODED).exists():  # all was done but, it may be, the removal of the shards
+    if (out / ENCODED).exists():  # only the shards may be left to remove
         _remove_shards(out)
         return
     sources, shards = _plan(vocabulary, bitext, pair, tuple(limits.values()), out, shard_rows, threads)
     counts = _run(shards, run, out)
-    totals = {split: {name: sum(values) for name, values in each.items()} for split, each in counts.items()}
+    totals = {split: {name: sum(values) for name, values in by_source.items()} for split, by_source in counts.items()}
     _check(pair, totals["train"], limits)
     content = {
         "pair": pair.name,
@@ -113,7 +118,7 @@ def encode(
 
 
 def encode_shard(shard: Shard) -> Counts:
-    """Write the arrays of the shard; what became of its rows, by source."""
+    """Write the arrays of a shard, and return counts of its rows and tokens by source."""
     vocabulary = Vocabulary.load(shard.vocabulary)
     language, tags = vocabulary.tag(shard.pair.tgt), [vocabulary.source_tag(tag) for tag in shard.tags]
     dtype = np.dtype(np.uint16 if max(vocabulary.source_size, vocabulary.target_size) < 1 << 16 else np.uint32)
@@ -141,16 +146,16 @@ def encode_shard(shard: Shard) -> Counts:
             for side, rows in (("source", source), ("target", target)):
                 _add(counts[f"{side}_tokens"], owner, rows.lengths)
                 unknown = rows.tokens == UNK
-                if unknown.any():  # byte_fallback spells what has no piece, so it is rare
+                if unknown.any():  # rare, because byte_fallback spells characters without a piece
                     _add(counts[f"{side}_unk"], np.repeat(owner, rows.lengths)[unknown])
     assert row == shard.stop, f"{shard.bitext} has no {shard.stop} rows of {shard.split}"
     return {name: values.tolist() for name, values in counts.items()}
 
 
 def merge_shards(directories: Sequence[Path], counts: Sequence[Counts], split: str, out: Path) -> Counts:
-    """Write the arrays of a split from those of its shards, in order, to `out`; their counts, added up.
+    """Join the arrays of a split's shards, in order, in `out`, and return the sums of their counts.
 
-    Associative: what is merged may be a shard of a larger merge. A single shard that lies in `out` stays as it is.
+    The result of a merge may be a shard of a larger merge. A single shard that lies in `out` stays as it is.
     """
     if list(directories) != [out]:
         dtype = EncodedSplit.open(directories[0], split).source_tokens.dtype
@@ -158,17 +163,20 @@ def merge_shards(directories: Sequence[Path], counts: Sequence[Counts], split: s
             for directory in directories:
                 writer.append(directory, split)
     names = counts[0]
-    return {name: [sum(values) for values in zip(*(each[name] for each in counts), strict=True)] for name in names}
+    return {
+        name: [sum(values) for values in zip(*(shard_counts[name] for shard_counts in counts), strict=True)]
+        for name in names
+    }
 
 
 def encoded_counts(directory: Path) -> dict[str, Any]:
-    """Content of `encode.json`: pair, dtype, limits, counts per split, and the training rows of each source."""
+    """Return the content of `encode.json`: pair, dtype, limits, counts by split, and training rows of each source."""
     content: dict[str, Any] = json.loads((directory / ENCODED).read_text(encoding="utf-8"))
     return content
 
 
 def _encode_once(shard: Shard) -> Counts:
-    """A shard with a directory of its own is not encoded again once that is done."""
+    """Encode a shard, but return the counts of an earlier call for a shard with a directory of its own."""
     if shard.out.parent.name != _SHARDS:
         return encode_shard(shard)
     counts: Counts = run_once(shard.out, lambda out: encode_shard(replace(shard, out=out)))
@@ -184,7 +192,7 @@ def _plan(
     shard_rows: int | None,
     threads: int,
 ) -> tuple[list[dict[str, Any]], list[Shard]]:
-    """Sources of the training rows, and the shards of all splits."""
+    """Return the sources of the training rows, and the shards of all splits."""
     cleaned = funnel(bitext)
     assert cleaned["pair"] == pair.name, f"{bitext} holds {cleaned['pair']}, not {pair}"
     sources: list[dict[str, Any]] = cleaned["sources"]
@@ -210,11 +218,11 @@ def _plan(
 
 
 def _run(shards: Sequence[Shard], run: Run, out: Path) -> dict[str, Counts]:
-    """Encode all shards and merge them by split."""
-    done = list(zip(shards, run(_encode_once, shards), strict=True))
+    """Encode all shards, and merge them by split."""
+    encoded = list(zip(shards, run(_encode_once, shards), strict=True))
     merged = {}
     for split in dict.fromkeys(shard.split for shard in shards):
-        parts = [(shard.out, counts) for shard, counts in done if shard.split == split]
+        parts = [(shard.out, counts) for shard, counts in encoded if shard.split == split]
         merged[split] = merge_shards([path for path, _ in parts], [counts for _, counts in parts], split, out)
     return merged
 
@@ -234,21 +242,21 @@ def _cut_up(whole: Shard, rows: int) -> Iterator[Shard]:
 
 
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
-    """The same rows in tables of _CHUNK_ROWS rows or _CHUNK_BYTES of text, or a little more; the last may be small."""
-    held: list[pa.RecordBatch] = []
+    """Yield the rows in tables of about _CHUNK_ROWS rows or _CHUNK_BYTES bytes of text; the last may be smaller."""
+    waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        held.append(batch)
+        waiting.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
-            yield pa.Table.from_batches(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield pa.Table.from_batches(held)
+            yield pa.Table.from_batches(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
 
 
 def _add(totals: NDArray[np.int64], owner: NDArray[np.intp], values: NDArray[np.int64] | None = None) -> None:
-    """Add to the total of each row's source its value, or one. Sums of a batch are exact in bincount's float64."""
+    """Add each row's value, or 1, to the total of its source. bincount's float64 is exact for the sums of a batch."""
     totals += np.bincount(owner, weights=values, minlength=len(totals)).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Encoded rows of a pair: memory-mapped arrays of token ids and of where each row begins."""
+"""Encoded rows of a pair: memory-mapped arrays of token ids, and of the position where each row begins."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,22 +21,24 @@ Tokens = NDArray[np.uint16] | NDArray[np.uint32]
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedSplit:
-    """Rows of one split of one pair; every array is memory-mapped."""
+    """The rows of one split of one pair, memory-mapped. Offsets have one entry more than there are rows."""
 
     source_tokens: Tokens
-    source_offsets: NDArray[np.int64]  # rows + 1
+    source_offsets: NDArray[np.int64]
     target_tokens: Tokens
-    target_offsets: NDArray[np.int64]  # rows + 1
+    target_offsets: NDArray[np.int64]
 
     @classmethod
     def open(cls, directory: Path, split: str) -> "EncodedSplit":
-        """Split that `encode` left in `directory`."""
+        """Open a split that `encode` wrote to `directory`."""
         if split not in SPLITS:
             raise ValueError(f"split {split!r} is none of {', '.join(SPLITS)}; choose one of them")
         arrays = [
-            np.load(directory / f"{split}.{side}.{what}.npy", mmap_mode="r").view(np.ndarray)  # quicker to slice
+            np.load(directory / f"{split}.{side}.{array}.npy", mmap_mode="r").view(
+                np.ndarray
+            )  # an ndarray is faster to slice
             for side in _SIDES
-            for what in ("tokens", "offsets")
+            for array in ("tokens", "offsets")
         ]
         return cls(
             source_tokens=arrays[0],
@@ -49,32 +51,32 @@ class EncodedSplit:
         return len(self.source_offsets) - 1
 
     def source(self, row: int) -> Tokens:
-        """Tag, pieces and EOS of a source; a view."""
+        """Return the tag, pieces and EOS of a source, as a view."""
         return self.source_tokens[self.source_offsets[row] : self.source_offsets[row + 1]]
 
     def target(self, row: int) -> Tokens:
-        """Pieces and EOS of a target; a view."""
+        """Return the pieces and EOS of a target, as a view."""
         return self.target_tokens[self.target_offsets[row] : self.target_offsets[row + 1]]
 
     @property
     def source_lengths(self) -> NDArray[np.int32]:
-        """Tokens of every source, tag and EOS included."""
+        """The number of tokens of every source, with tag and EOS."""
         return _lengths(self.source_offsets)
 
     @property
     def target_lengths(self) -> NDArray[np.int32]:
-        """Tokens of every target, EOS included."""
+        """The number of tokens of every target, with EOS."""
         return _lengths(self.target_offsets)
 
 
 def _lengths(offsets: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Of rows, without a copy of the offsets."""
+    """Return the lengths of rows, without a copy of the offsets."""
     lengths = np.empty(len(offsets) - 1, dtype=np.int32)
     return np.subtract(offsets[1:], offsets[:-1], out=lengths, casting="unsafe")
 
 
 class SplitWriter:
-    """Appends rows of ids to the four arrays of a split in `directory`."""
+    """A writer of rows to the four arrays of a split in `directory`."""
 
     def __init__(self, directory: Path, split: str, dtype: np.dtype[Any]) -> None:
         self._sides = [_RaggedWriter(directory, f"{split}.{side}", dtype) for side in _SIDES]
@@ -84,7 +86,7 @@ class SplitWriter:
             side.write(rows)
 
     def append(self, directory: Path, split: str) -> None:
-        """All rows of another split of the same dtype, copied in blocks."""
+        """Copy all rows of another split of the same dtype, in blocks."""
         for side, name in zip(self._sides, _SIDES, strict=True):
             side.append(directory, f"{split}.{name}")
 
@@ -99,7 +101,7 @@ class SplitWriter:
 
 
 class _RaggedWriter:
-    """Tokens of all rows in `<name>.tokens.npy` and where rows begin, and the last ends, in `<name>.offsets.npy`."""
+    """A writer of the tokens of rows to `<name>.tokens.npy`, and of their bounds to `<name>.offsets.npy`."""
 
     def __init__(self, directory: Path, name: str, dtype: np.dtype[Any]) -> None:
         self._end = 0
@@ -117,7 +119,7 @@ class _RaggedWriter:
         for tokens in _blocks(directory / f"{name}.tokens.npy"):
             self._tokens.append(tokens)
             self._end += len(tokens)
-        skip = 1  # where the first row begins is where the last one of ours ended
+        skip = 1  # the first offset equals the end of the last row, which is written
         for offsets in _blocks(directory / f"{name}.offsets.npy"):
             self._offsets.append(first + offsets[skip:])
             skip = 0
@@ -128,7 +130,7 @@ class _RaggedWriter:
 
 
 def _blocks(path: Path) -> Iterator[NDArray[Any]]:
-    """An array of one dimension in pieces; read, not mapped: mapped pages would count as memory."""
+    """Yield an array of one dimension in pieces. It is read, not mapped, because mapped pages count as memory."""
     with path.open("rb") as file:
         assert npy.read_magic(file) == (1, 0), path
         shape, _, dtype = npy.read_array_header_1_0(file)
@@ -141,7 +143,7 @@ def _blocks(path: Path) -> Iterator[NDArray[Any]]:
 
 
 class _GrowingArray:
-    """One-dimensional .npy file whose length is known when it is closed (NumPy leaves room in the header)."""
+    """A one-dimensional .npy file whose length is written when it is closed (NumPy leaves room in the header)."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
         self._length = 0

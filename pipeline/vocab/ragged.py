@@ -1,4 +1,4 @@
-"""Rows of token ids as one array and their lengths, and what is done to them without a Python loop over rows."""
+"""Rows of token ids as one array with their lengths, and operations on them without a Python loop over rows."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -13,7 +13,7 @@ _RAW = "_EncodeAsBufferBatch"
 
 
 class Ragged(NamedTuple):
-    """tokens: of all rows, one row after the other. lengths: of every row."""
+    """Rows of different lengths. tokens: tokens of all rows, one row after the other. lengths: length of every row."""
 
     tokens: NDArray[Any]
     lengths: NDArray[np.int64]
@@ -24,13 +24,13 @@ class Ragged(NamedTuple):
         return cls(np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum())), lengths)
 
     def select(self, keep: NDArray[np.bool_]) -> "Ragged":
-        """The rows where `keep` is true."""
+        """Return the rows where `keep` is true."""
         if keep.all():
             return self
         return Ragged(self.tokens[np.repeat(keep, self.lengths)], self.lengths[keep])
 
     def prefixed(self, first: int, second: NDArray[np.int32]) -> "Ragged":
-        """Every row with `first` before it and then its entry of `second`, unless that is negative."""
+        """Return every row after `first` and its entry of `second`, if that is not negative."""
         has_second = second >= 0
         lengths = self.lengths + 1 + has_second
         tokens = np.empty(len(self.tokens) + len(lengths) + int(has_second.sum()), dtype=self.tokens.dtype)
@@ -43,7 +43,7 @@ class Ragged(NamedTuple):
         return Ragged(tokens, lengths)
 
     def cut(self, limit: int) -> "Ragged":
-        """Rows of more than `limit` tokens end there, with EOS."""
+        """Return the rows with at most `limit` tokens. Rows that are cut end in EOS."""
         long = self.lengths > limit
         if not long.any():
             return self
@@ -55,10 +55,12 @@ class Ragged(NamedTuple):
 
 
 def encode_texts(model: Any, texts: list[bytes], threads: int) -> Ragged:
-    """Pieces of each UTF-8 text and EOS, by a SentencePieceProcessor. threads: -1 is one a core.
+    """Return the pieces of each UTF-8 text and EOS, by a SentencePieceProcessor.
 
-    SentencePiece's own arrays are taken as they are, through a method without a public name: its public ways make
-    a Python object of every id or every row, which takes a fifth of the time of encoding.
+    A private method of SentencePiece gives its arrays as they are. Its public methods make a Python object of every id
+    or row, which takes a fifth of the time of encoding.
+
+    threads: -1 is one for each core.
     """
     raw = getattr(model._processor, _RAW, None) if hasattr(model, "_processor") else None
     if raw is None:  # another version of SentencePiece

@@ -1,4 +1,4 @@
-"""Sample of the training rows, by temperature, that vocabularies are trained on."""
+"""The sample of training rows, by temperature, on which vocabularies are trained."""
 
 import hashlib
 import logging
@@ -15,19 +15,20 @@ from numpy.typing import NDArray
 from pipeline.corpus.bitext import iter_bitext
 from pipeline.corpus.languages import LangPair
 
-LONGEST_TEXT = 1 << 18  # characters; in UTF-8 at most the bytes that SentencePiece is told to take
+LONGEST_TEXT = 1 << 18  # characters; in UTF-8 at most the bytes of SentencePiece's max_sentence_length
 _READ_ROWS = 1000
 
 _log = logging.getLogger(__name__)
 
 
 def allocate_lines(num_rows: Mapping[LangPair, int], budget: int, temperature: float) -> dict[LangPair, int]:
-    """Rows to take of each pair: shares as n ** (1 / temperature), at most n, min(budget, all rows) in sum.
+    """Return the number of rows to take of each pair, which sum to min(budget, all rows).
 
-    What a small pair lacks of its share goes to the others, in proportion to their shares.
+    A pair of n rows has a share in proportion to n ** (1 / temperature), and at most n rows. If a pair has fewer rows
+    than its share, the others get the difference in proportion to their shares.
     """
     weights = {pair: Fraction(n ** (1.0 / temperature)) for pair, n in num_rows.items() if n > 0}
-    taken = dict.fromkeys(num_rows, 0)
+    lines = dict.fromkeys(num_rows, 0)
     left = budget
     while weights:
         total = sum(weights.values())
@@ -35,15 +36,15 @@ def allocate_lines(num_rows: Mapping[LangPair, int], budget: int, temperature: f
         if not full:
             break
         for pair in full:
-            taken[pair] = num_rows[pair]
+            lines[pair] = num_rows[pair]
             left -= num_rows[pair]
             del weights[pair]
     exact = {pair: left * weight / sum(weights.values()) for pair, weight in weights.items()}
-    taken.update({pair: int(share) for pair, share in exact.items()})
+    lines.update({pair: int(share) for pair, share in exact.items()})
     spare = left - sum(int(share) for share in exact.values()) if exact else 0
     for pair in sorted(exact, key=lambda p: (int(exact[p]) - exact[p], p))[:spare]:  # largest remainder first
-        taken[pair] += 1
-    return taken
+        lines[pair] += 1
+    return lines
 
 
 def sample_rows(num_rows: int, num_taken: int, pair: LangPair, seed: int) -> NDArray[np.int64]:
@@ -58,16 +59,16 @@ def sample_rows(num_rows: int, num_taken: int, pair: LangPair, seed: int) -> NDA
 
 
 class Sample:
-    """Sampled training rows of cleaned pairs, at most `most_chars` characters of them; streams from the files."""
+    """Sampled training rows of cleaned pairs, which are read from the files as they are used."""
 
     def __init__(self, bitexts: Mapping[LangPair, Path], rows: Mapping[LangPair, NDArray[np.int64]]) -> None:
         self._bitexts = bitexts
         self._rows = rows
 
     def limited(self, sides: Sequence[str], most_chars: int, seed: int) -> "Sample":
-        """Without texts longer than LONGEST_TEXT and, beyond `most_chars` of all sides, without rows at random.
+        """Return the sample without texts longer than LONGEST_TEXT, with at most `most_chars` characters of all sides.
 
-        The random ones are the same share of every pair, so shares stay as they were allocated.
+        Beyond that, rows are left out at random: the same share of every pair, so that the pairs keep their shares.
         """
         chars = {pair: self._chars(pair, sides) for pair in self._rows}
         longest = np.concatenate([longest for _, longest in chars.values()])
@@ -91,20 +92,20 @@ class Sample:
         return Sample(self._bitexts, {pair: rows[mask] for (pair, rows), mask in parts})
 
     def texts(self, sides: Sequence[str]) -> Iterator[str]:
-        """Texts pair by pair; of several sides, _READ_ROWS rows of each in turn."""
+        """Yield the texts pair by pair, and within a pair _READ_ROWS rows of each side in turn."""
         for pair in self._rows:
-            held: list[pa.RecordBatch] = []
+            waiting: list[pa.RecordBatch] = []
             for batch in self._batches(pair):
-                held.append(batch)
-                while sum(each.num_rows for each in held) >= _READ_ROWS:
-                    table = pa.Table.from_batches(held)
+                waiting.append(batch)
+                while sum(part.num_rows for part in waiting) >= _READ_ROWS:
+                    table = pa.Table.from_batches(waiting)
                     yield from _texts(table.slice(0, _READ_ROWS), sides)
-                    held = table.slice(_READ_ROWS).to_batches()
-            if held:
-                yield from _texts(pa.Table.from_batches(held), sides)
+                    waiting = table.slice(_READ_ROWS).to_batches()
+            if waiting:
+                yield from _texts(pa.Table.from_batches(waiting), sides)
 
     def _batches(self, pair: LangPair) -> Iterator[pa.RecordBatch]:
-        """The sampled rows of a pair."""
+        """Yield the sampled rows of a pair."""
         rows, first = self._rows[pair], 0
         for batch in iter_bitext(self._bitexts[pair], "train"):
             since, until = np.searchsorted(rows, (first, first + batch.num_rows))
@@ -113,7 +114,7 @@ class Sample:
             first += batch.num_rows
 
     def _chars(self, pair: LangPair, sides: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Characters of every row: of all sides, and of the longest."""
+        """Return the characters of every row: of all sides, and of the longest side."""
         totals, longest = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for batch in self._batches(pair):
             lengths = [pc.utf8_length(batch[side]).to_numpy().astype(np.int64) for side in sides]

@@ -18,26 +18,28 @@ from pipeline.vocab.vocabulary import VOCABULARY, Vocabulary, vocabulary_sha256
 
 __all__ = ["BOS", "EOS", "PAD", "UNK", "VOCABULARY", "Vocabulary", "train_vocabulary", "vocabulary_sha256"]
 
-_NUM_THREADS = 2  # part of the result: sums are merged by thread
+_NUM_THREADS = 2  # affects the result, because sums are merged by thread
 _TOO_SMALL = re.compile(r"smaller than required_chars\. (\d+) vs (\d+)")
 
 _log = logging.getLogger(__name__)
 
 
 def train_vocabulary(config: VocabConfig, bitexts: Mapping[LangPair, Path], out: Path) -> None:
-    """Train the models on a sample of the training rows of all pairs; write them and `vocab.json` to `out`.
+    """Train the models on a sample of the training rows of all pairs, and write them and `vocab.json` to `out`.
 
-    bitexts: directory of the cleaned rows of each pair. The ids of `<s> <pad> </s> <unk>` are 0 to 3; the tags of all
-    target languages, sorted by code, follow from 4 in the source (or shared) model, then the tags of sources, sorted.
-    A model whose text has not enough pieces is smaller than asked for, which is logged, as are rows that are left out
-    because they are too much text. Raises ValueError if a size is too small for the characters of its text.
+    The ids of `<s> <pad> </s> <unk>` are 0 to 3. From 4 on, the source (or shared) model has the tags of all target
+    languages, sorted by code, and then the tags of sources, sorted. A model is smaller than its size if its text has
+    too few pieces. A smaller model is logged, and so are rows that are left out because the text is too long.
+
+    bitexts: directory of the cleaned rows of each pair.
+    Raises ValueError if a size is too small for the characters of its text.
     """
     if not bitexts:
         raise ValueError("a vocabulary needs the text of a pair; give one or more pairs")
     pairs = sorted(bitexts)
     funnels = {pair: funnel(bitexts[pair]) for pair in pairs}
     codes = sorted({pair.tgt for pair in pairs})
-    marks = sorted({source["tag"] for each in funnels.values() for source in each["sources"]} - {""})
+    marks = sorted({source["tag"] for funnel_ in funnels.values() for source in funnel_["sources"]} - {""})
     symbols = [*map(tag_of, codes), *map(source_tag_of, marks)]
     num_rows = {pair: funnels[pair]["train"]["kept"] for pair in pairs}
     lines = allocate_lines(num_rows, config.sample_lines, config.temperature)
@@ -47,9 +49,9 @@ def train_vocabulary(config: VocabConfig, bitexts: Mapping[LangPair, Path], out:
         limited = sample.limited(sides, config.sample_chars, config.seed)
         return _train(config, limited.texts(sides), size, name, symbols, rule)
 
-    # A target must come back from its ids as it was written, or BLEU is taken of a text nobody wrote:
-    # identity, as it is in NFC already. A source only has to be understood, and nmt_nfkc saves pieces by
-    # folding full-width forms. A shared model has one rule, which must then be that of the target.
+    # A target must be decoded exactly as it was written, or BLEU compares a changed text. So its rule is identity;
+    # it is in NFC already. For a source nmt_nfkc saves pieces, because it folds full-width forms. A shared model has
+    # one rule, which must be that of the target.
     if config.shared:
         models = {"shared": model("shared", ("src", "tgt"), config.source_size, symbols, "identity")}
     else:
@@ -76,7 +78,7 @@ def train_vocabulary(config: VocabConfig, bitexts: Mapping[LangPair, Path], out:
 
 
 def _train(config: VocabConfig, texts: Iterator[str], size: int, name: str, symbols: Sequence[str], rule: str) -> bytes:
-    """Bytes of one SentencePiece model."""
+    """Train one SentencePiece model, and return its bytes."""
     model = io.BytesIO()
     field = "source_size and target_size" if name == "shared" else f"{name}_size"
     try:
@@ -89,13 +91,13 @@ def _train(config: VocabConfig, texts: Iterator[str], size: int, name: str, symb
             byte_fallback=True,
             character_coverage=config.character_coverage,
             normalization_rule_name=rule,
-            # Control symbols, because no text can contain them: "<2de>" in a text is five characters.
+            # Control symbols, because a text cannot contain them: "<2de>" in a text is five characters.
             control_symbols=list(symbols),
             bos_id=BOS,
             pad_id=PAD,
             eos_id=EOS,
             unk_id=UNK,
-            max_sentence_length=1 << 20,  # bytes; a longer line would be skipped in silence
+            max_sentence_length=1 << 20,  # bytes; SentencePiece skips longer lines without a message
             num_threads=_NUM_THREADS,
             minloglevel=2,
         )

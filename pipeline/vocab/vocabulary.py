@@ -16,19 +16,26 @@ VOCABULARY = "vocab.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """Source and target SentencePiece models (the same one if shared) and the ids of the tags. directory, sha256: where
-    it was loaded from, and of what is there, as `vocabulary_sha256` gives it."""
+    """Source and target SentencePiece models, and the ids of the tags.
+
+    source_model, target_model: SentencePiece processors, the same one if shared.
+    tags: id in the source model by BCP-47 code.
+    source_tags: id by the tag of a training source, such as bt.
+    directory: directory from which it was loaded.
+    sha256: checksum of the models there, from `vocabulary_sha256`.
+    """
 
     source_model: Any
     target_model: Any
-    tags: Mapping[str, int]  # BCP-47 code -> id in the source model
+    tags: Mapping[str, int]
     shared: bool
-    source_tags: Mapping[str, int] = field(default_factory=dict)  # tag of a training source, such as bt -> id
+    source_tags: Mapping[str, int] = field(default_factory=dict)
     directory: Path = Path()
     sha256: str = ""
 
     @classmethod
     def load(cls, directory: Path) -> "Vocabulary":
+        """Load the vocabulary that `train_vocabulary` wrote."""
         content = json.loads((directory / VOCABULARY).read_text(encoding="utf-8"))
         names = ["shared"] * 2 if content["shared"] else ["source", "target"]
         models = [sentencepiece.SentencePieceProcessor(model_file=str(directory / f"{name}.model")) for name in names]
@@ -51,43 +58,43 @@ class Vocabulary:
         return int(self.target_model.get_piece_size())
 
     def tag(self, tgt: str) -> int:
-        """Id of the symbol that asks for a language. Raises ValueError if there is none."""
+        """Return the id of the symbol that requests a language. Raises ValueError if there is none."""
         if tgt not in self.tags:
             raise ValueError(f"target language {tgt!r} has no tag; the vocabulary has {', '.join(self.tags)}")
         return self.tags[tgt]
 
     def source_tag(self, tag: str) -> int:
-        """Id of the tag of a training source, -1 for none. Raises ValueError if the vocabulary does not have it."""
+        """Return the id of the tag of a training source, -1 for no tag. Raises ValueError for an unknown tag."""
         if tag and tag not in self.source_tags:
-            known = ", ".join(self.source_tags) or "none"
+            names = ", ".join(self.source_tags) or "none"
             raise ValueError(
-                f"tag {tag!r} of a source is not in the vocabulary, which has {known}; "
+                f"tag {tag!r} of a source is not in the vocabulary, which has {names}; "
                 "train the vocabulary on the pairs that have this source"
             )
         return self.source_tags[tag] if tag else -1
 
     def encode_source(self, texts: Sequence[str], tgt: str) -> list[list[int]]:
-        """Ids of each text as [tag of `tgt`] + pieces + [EOS]. Raises ValueError if no tag asks for `tgt`."""
+        """Return the ids of each text: tag of `tgt`, pieces, EOS. Raises ValueError if `tgt` has no tag."""
         tag = self.tag(tgt)
         return [[tag, *ids, EOS] for ids in self.source_model.encode(list(texts))]
 
     def source_tokens(self, texts: Sequence[str]) -> list[int]:
-        """How many ids `encode_source` gives each text."""
+        """Return the number of ids that `encode_source` gives each text."""
         return [len(ids) + 2 for ids in self.source_model.encode(list(texts))]
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text as pieces + [EOS]."""
+        """Return the ids of each text: pieces, EOS."""
         return [[*ids, EOS] for ids in self.target_model.encode(list(texts))]
 
     def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Text of each sequence up to its first EOS; special symbols and tags are left out."""
+        """Return the text of each sequence up to its first EOS, without special symbols and tags."""
         special = {BOS, PAD, UNK, *((*self.tags.values(), *self.source_tags.values()) if self.shared else ())}
         texts: list[str] = self.target_model.decode([_pieces(sequence, special) for sequence in ids])
         return texts
 
 
 def vocabulary_sha256(directory: Path) -> str:
-    """Of its SentencePiece models; which vocabulary a checkpoint was trained with."""
+    """Return the SHA-256 of the models of a vocabulary, by which a checkpoint identifies its vocabulary."""
     digest = hashlib.sha256()
     for model in sorted(directory.glob("*.model")):
         digest.update(model.read_bytes())
@@ -95,7 +102,7 @@ def vocabulary_sha256(directory: Path) -> str:
 
 
 def _pieces(sequence: Sequence[int], special: set[int]) -> list[int]:
-    """Ids before the first EOS that stand for text."""
+    """Return the ids before the first EOS that stand for text."""
     pieces: list[int] = []
     for index in sequence:
         if index == EOS:

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.corpus.codepoints import Folded, Texts
+from pipeline.corpus.cleaning.codepoints import Folded, Texts
+from pipeline.corpus.cleaning.min_hash import band_keys, band_shape, shingle_sets, signatures, similarity
 from pipeline.corpus.config import NearDuplicateRule
-from pipeline.corpus.min_hash import band_keys, band_shape, shingle_sets, signatures, similarity
 
 SHINGLES = 60
 

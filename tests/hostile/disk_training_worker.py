@@ -1,4 +1,4 @@
-"""A process of a training job on a disk that is full from before the second step until the save of the third failed."""
+"""A process of a training job. Its disk is full from the second step until the save of the third has failed."""
 
 from concurrent.futures import wait
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""A process that reduces all the time, while process 0 fills the disk that its job file is on.
+"""A process that reduces all the time, while process 0 fills the disk of its job file.
 
-job.json has heartbeat and seconds, after which it ends, and `fails`, the rank that then ends by an error (-1: none).
+job.json has heartbeat, the limit of the heartbeat; seconds, after which it ends; and fails, the rank that then ends by
+an error (-1: none).
 """
 
 import os
@@ -19,7 +20,7 @@ BLOCK = 4096
 
 
 def fill(file):
-    """Write until the disk takes nothing more."""
+    """Write until the disk is full."""
     with suppress(OSError), file.open("wb", buffering=0) as stream:
         while True:
             stream.write(b"0" * BLOCK)
@@ -46,7 +47,7 @@ def work(values, stop):
     if rank == 0:
         fill(Path(sys.argv[1]).with_name("filler"))
         while Path(address.removeprefix("file://")).stat().st_size % BLOCK < BLOCK - 300:
-            worlds[0].store.set("padding", "")  # up to the end of the store's last block, if it is on that disk
+            worlds[0].store.set("padding", "")  # fill the last block of the store, if it is on that disk
     dist.barrier()
     end = torch.tensor(time.time() + values["seconds"], dtype=torch.float64)
     dist.broadcast(end, src=0)

@@ -1,4 +1,4 @@
-"""Artifacts and checkpoints that are not what was written: named before anything reads them, and remade on request."""
+"""Damaged artifacts and checkpoints are named before anything reads them, and made again on request."""
 
 import json
 import logging
@@ -37,7 +37,7 @@ def stage(name, run, **inputs):
 
 
 def flip(file):
-    """One bit in the middle; the size stays."""
+    """Change one bit in the middle of a file, so that its size stays."""
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
@@ -63,7 +63,7 @@ def test_a_flipped_bit_is_named_before_a_stage_reads_it_and_the_remedy_works(tmp
     assert read == ["a test set"]
 
 
-def test_records_of_how_a_stage_went_may_change(tmp_path):
+def test_logs_of_a_stage_may_change(tmp_path):
     source = Store(tmp_path).get(stage("clean", write("a")))
     flip(source.path / "log" / "seconds")
     verify(source)
@@ -71,17 +71,17 @@ def test_records_of_how_a_stage_went_may_change(tmp_path):
 
 
 def test_every_artifact_is_hashed_once(tmp_path, monkeypatch):
-    """By the process that made it, when it is published; by another one, before the first stage that reads it."""
+    """The process that makes it hashes it when it is published; another one, before the first stage that reads it."""
     hashed = []
     real = artifacts.file_sha256
     monkeypatch.setattr(artifacts, "file_sha256", lambda path: (hashed.append(path.name), real(path))[1])
     first = Store(tmp_path)
     first.get(stage("one", write("1"), source=first.get(stage("source", write("a")))))
-    assert hashed.count("data.txt") == 2  # those that it made
+    assert hashed.count("data.txt") == 2  # the files that it made
     hashed.clear()
     second = Store(tmp_path)
     source = second.get(stage("source", write("a")))
-    assert hashed == []  # nothing has read it
+    assert hashed == []  # no stage has read it
     second.get(stage("two", write("2"), source=source))
     second.get(stage("three", write("3"), source=source))
     assert hashed.count("data.txt") == 1 + 2
@@ -98,7 +98,7 @@ def other_content(manifest):
 
 
 @pytest.mark.parametrize(
-    ("damage", "what"),
+    ("damage", "fault"),
     [
         (Path.unlink, "is missing"),
         (cut_off, "cannot be read"),
@@ -109,19 +109,19 @@ def other_content(manifest):
     ],
     ids=["deleted", "cut off", "no text", "no object", "empty", "other content"],
 )
-def test_a_damaged_manifest_is_named_before_its_stage_runs_again(tmp_path, damage, what):
-    """Work of hours could not be published where a directory without a manifest is in its way."""
-    made = Store(tmp_path).get(stage("train", write("a")))
-    damage(made.path / MANIFEST)
+def test_a_damaged_manifest_is_named_before_its_stage_runs_again(tmp_path, damage, fault):
+    """The new result of hours could not be published, because the damaged directory has its name."""
+    artifact = Store(tmp_path).get(stage("train", write("a")))
+    damage(artifact.path / MANIFEST)
     ran = []
-    message = rf"artifact train/{made.key} is damaged: {MANIFEST} {what}.*; delete {made.path} and run again"
-    for ask in (
+    message = rf"artifact train/{artifact.key} is damaged: {MANIFEST} {fault}.*; delete {artifact.path} and run again"
+    for request in (
         lambda: Store(tmp_path).get(stage("train", ran.append)),
-        lambda: Store(tmp_path).find("train", made.key),
-        lambda: Store(tmp_path).get(stage("translate", ran.append, model=made)),
+        lambda: Store(tmp_path).find("train", artifact.key),
+        lambda: Store(tmp_path).get(stage("translate", ran.append, model=artifact)),
     ):
         with pytest.raises(ValueError, match=message):
-            ask()
+            request()
     assert ran == []
 
 
@@ -146,18 +146,18 @@ def test_a_flipped_digit_in_the_state_of_a_checkpoint_is_damage(tmp_path, caplog
 
 
 @pytest.mark.parametrize("text", ["", "[]", "12", '{"format": 1, "sha256": "'])
-def test_what_is_no_state_is_damage_too(tmp_path, text):
+def test_another_text_in_place_of_the_state_is_damage(tmp_path, text):
     (tmp_path / "state.json").write_text(text)
     with pytest.raises(ValueError, match=r"is damaged: state.json cannot be read"):
         read_state(tmp_path)
 
 
-def test_the_state_of_an_older_version_has_no_checksum_and_is_taken(tmp_path):
+def test_the_state_of_an_older_version_without_a_checksum_is_read(tmp_path):
     (tmp_path / "state.json").write_text(json.dumps(STATE))
     assert read_state(tmp_path) == STATE
 
 
-def test_what_a_clock_decided_is_no_part_of_the_content_but_its_damage_is_noticed(tmp_path):
+def test_times_are_no_part_of_the_content_but_their_damage_is_noticed(tmp_path):
     def run(seconds, step):
         def write(out: Path) -> None:
             (out / "checkpoints").mkdir()
@@ -166,11 +166,11 @@ def test_what_a_clock_decided_is_no_part_of_the_content_but_its_damage_is_notice
 
         return write
 
-    def made(name, seconds, step):
-        once = Stage(name="train", version=1, config=name, run=run(seconds, step), clocks=CLOCKS)
-        return Store(tmp_path).get(once)
+    def train(name, seconds, step):
+        training = Stage(name="train", version=1, config=name, run=run(seconds, step), clocks=CLOCKS)
+        return Store(tmp_path).get(training)
 
-    one, slower, longer = made("one", 1.5, 7), made("slower", 2.5, 7), made("longer", 1.5, 8)
+    one, slower, longer = train("one", 1.5, 7), train("slower", 2.5, 7), train("longer", 1.5, 8)
     assert one.content == slower.content
     assert one.content != longer.content
     flip(one.path / "checkpoints" / "state.json")
@@ -179,7 +179,7 @@ def test_what_a_clock_decided_is_no_part_of_the_content_but_its_damage_is_notice
 
 
 def test_two_equal_trainings_have_the_same_content(prepared, tmp_path, monkeypatch):
-    """So that a model that was lost and trained again, bit for bit, leaves all that was made from it valid."""
+    """A lost model that is trained again, bit for bit, then leaves all later artifacts valid."""
     monkeypatch.chdir(Path(__file__).resolve().parents[2])
     contents = set()
     for name in ("one", "two"):
@@ -188,13 +188,13 @@ def test_two_equal_trainings_have_the_same_content(prepared, tmp_path, monkeypat
         launch("pipeline.train", asdict(job), directory=job.log, processes=1, threads=1, title=name)
         contents.add(publish(out, tmp_path / name, {"stage": "train"}, CLOCKS))
     one, two = (next((tmp_path / name).rglob("state.json")).read_text() for name in ("one", "two"))
-    assert one != two  # their clocks
+    assert one != two  # their times differ
     assert len(contents) == 1
 
 
 @pytest.fixture
 def synced(monkeypatch):
-    """Inodes that were brought to the disk; and a rename checks that it publishes nothing else."""
+    """The inodes that were synced to the disk. A rename checks that it publishes no others."""
     inodes, published = set(), []
     real_sync, real_rename = os.fsync, Path.rename
 
@@ -204,7 +204,7 @@ def synced(monkeypatch):
 
     def rename(path, target):
         if path.suffix == ".partial":
-            lost = [each for each in (path, *path.rglob("*")) if each.stat().st_ino not in inodes]
+            lost = [file for file in (path, *path.rglob("*")) if file.stat().st_ino not in inodes]
             assert lost == []
             published.append(Path(target))
             inodes.discard(path.parent.stat().st_ino)
@@ -215,7 +215,7 @@ def synced(monkeypatch):
     yield inodes
     assert published
     for path in published:
-        assert path.parent.stat().st_ino in inodes, "the rename itself"
+        assert path.parent.stat().st_ino in inodes, "the rename is not synced"
 
 
 def test_a_power_cut_after_an_artifact_was_published_loses_nothing(tmp_path, synced):
@@ -230,7 +230,7 @@ def test_a_power_cut_after_a_checkpoint_was_published_loses_nothing(tmp_path, sy
         dist.destroy_process_group()
 
 
-def test_a_file_system_that_cannot_bring_directories_to_the_disk_is_no_error(tmp_path, monkeypatch):
+def test_a_file_system_that_cannot_sync_directories_is_no_error(tmp_path, monkeypatch):
     def refuse(descriptor):
         raise OSError(22, "Invalid argument")
 

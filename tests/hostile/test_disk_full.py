@@ -1,4 +1,4 @@
-"""A disk that is full while processes work on it: they continue, and what fails is named though no file can take it."""
+"""Processes on a full disk continue, and an error is shown although no file can store it."""
 
 import json
 import subprocess
@@ -34,26 +34,26 @@ def work_on(disk, **values):
 
 
 def is_full(disk):
-    said = subprocess.run(["df", "--output=avail", disk], capture_output=True, text=True, check=True).stdout
-    return said.split()[1] == "0"
+    output = subprocess.run(["df", "--output=avail", disk], capture_output=True, text=True, check=True).stdout
+    return output.split()[1] == "0"
 
 
 @pytest.mark.quiet
 def test_processes_on_a_full_disk_know_that_all_are_alive(disk):
-    """For six limits of the heartbeat, of which a file there would take the beats of one."""
+    """They run for six limits of the heartbeat; a file on the disk could store the beats of one."""
     work_on(disk, seconds=6)
     assert is_full(disk)
 
 
 @pytest.mark.quiet
-def test_the_error_of_a_process_that_cannot_write_it_is_the_one_that_is_shown(disk):
+def test_an_error_that_a_process_cannot_write_is_shown(disk):
     with pytest.raises(JobFailed, match=r"^full: process 1 of 2 failed: an error of its own$"):
         work_on(disk, seconds=1, fails=1)
     assert is_full(disk)
     assert not (disk / "log" / "rank-1.error").exists()
 
 
-def test_a_full_disk_costs_training_a_checkpoint_and_no_message_promises_one_that_never_was(prepared, disk, capfd):
+def test_a_full_disk_costs_training_a_checkpoint_and_the_warning_says_that_none_exists(prepared, disk, capfd):
     job = make_job(prepared, disk, processes=2, ep=2, max_steps=6, validate_every=3)
     launch(
         "tests.hostile.disk_training_worker", asdict(job), directory=job.log, processes=2, threads=1, title=job.title
@@ -62,9 +62,9 @@ def test_a_full_disk_costs_training_a_checkpoint_and_no_message_promises_one_tha
     assert [record["step"] for record in outcome.records("train")] == [1, 2, 3, 4, 5, 6]
     assert [record["checkpoint"] for record in outcome.records("checkpoint_failed")] == ["step-00000003"]
     assert outcome.checkpoint().name == "step-00000006"
-    said = capfd.readouterr().err
-    assert "warning: checkpoint step-00000003 was not written, and there is none before it: " in said
-    assert "No space left on device" in said
+    errors = capfd.readouterr().err
+    assert "warning: checkpoint step-00000003 was not written, and there is none before it: " in errors
+    assert "No space left on device" in errors
 
 
 HEARTBEAT = """
@@ -94,18 +94,18 @@ time.sleep(30)
 """
 
 
-def test_a_store_that_can_take_no_beat_says_of_nobody_that_it_is_lost(tmp_path):
-    """Three limits on a full disk; then there is room again, and a process that is silent is noticed as ever."""
+def test_a_store_that_cannot_write_beats_reports_no_lost_process(tmp_path):
+    """The disk is full for three limits. Then it has space again, and a silent process is reported as usual."""
     command = [sys.executable, "-c", HEARTBEAT, str(tmp_path / "store")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    alive, lost = done.stdout.splitlines()
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    alive, lost = result.stdout.splitlines()
     assert alive == "alive"
     assert lost.startswith("process 1 of 2 has been silent for ")
-    assert done.returncode == 1
+    assert result.returncode == 1
 
 
 def test_reports_are_read_in_the_order_in_which_processes_failed(tmp_path):
-    """The first cause is the first, whatever the clocks of files say."""
+    """The first failure is the first report, independent of the times of files."""
     memory = tmp_path / "reports"
     memory.write_text("".join(json.dumps(line) + "\n" for line in ([1, "first"], [0, "then\nthis"])))
     (tmp_path / "rank-0.error").write_text("then this")
@@ -114,7 +114,7 @@ def test_reports_are_read_in_the_order_in_which_processes_failed(tmp_path):
     assert read_reports(tmp_path, memory) == [(0, "then this")]
 
 
-def test_where_there_are_no_files_in_memory_a_file_lies_where_it_is_told(tmp_path, monkeypatch):
+def test_without_files_in_memory_the_given_path_is_used(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     with memory_file(tmp_path / "store") as file:
         assert (file.path, file.descriptors) == (tmp_path / "store", ())

@@ -1,4 +1,4 @@
-"""`runs/<name>` while publishers are killed and race each other: what a user put there stays."""
+"""Publishers of `runs/<name>` are killed and race each other; the files of the user stay."""
 
 import shutil
 import threading
@@ -11,7 +11,7 @@ from pipeline.stage import Artifact
 
 
 class Killed(BaseException):
-    """As a SIGKILL, after which nothing of the process runs any more."""
+    """An end of the process like SIGKILL, after which no handler runs."""
 
 
 def report(place, key):
@@ -24,7 +24,7 @@ def report(place, key):
 
 
 def check(run, key):
-    """The results of one report, all of them."""
+    """Assert that all results of one report are published."""
     assert (run / ".artifact").read_text().split("\n")[0] == key
     for name in ("report.html", "scores.csv", "translations/de-en.jsonl"):
         assert (run / name).read_text() == f"{name} of {key}"
@@ -45,7 +45,7 @@ def check_notes(run):
 
 @pytest.fixture
 def killed(monkeypatch):
-    """Runs a function that is killed in place of its n-th rename."""
+    """A function that calls another one and kills it in place of its n-th rename."""
 
     def run(number, function, *arguments):
         real, count = Path.rename, 0
@@ -65,15 +65,15 @@ def killed(monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("begun_again", [False, True], ids=["at once", "after a command wrote its status"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["at once", "after a command wrote its status"])
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_a_kill_at_any_rename_deletes_nothing_of_the_user(tmp_path, killed, number, begun_again):
+def test_a_kill_at_any_rename_deletes_no_file_of_the_user(tmp_path, killed, number, restarted):
     run = tmp_path / "runs" / "demo"
     publish_run(report(tmp_path, "one"), run)
     add_notes(run)
     second = report(tmp_path, "two")
     killed(number, publish_run, second, run)
-    if begun_again:
+    if restarted:
         run.mkdir(exist_ok=True)
         (run / "status.json").write_text("{}")
     publish_run(second, run)
@@ -81,13 +81,13 @@ def test_a_kill_at_any_rename_deletes_nothing_of_the_user(tmp_path, killed, numb
     check_notes(run)
 
 
-@pytest.mark.parametrize("begun_again", [False, True], ids=["at once", "after a command wrote its status"])
-def test_the_results_that_were_there_come_back_where_no_new_ones_are_published(tmp_path, killed, begun_again):
+@pytest.mark.parametrize("restarted", [False, True], ids=["at once", "after a command wrote its status"])
+def test_old_results_come_back_if_no_new_ones_are_published(tmp_path, killed, restarted):
     run = tmp_path / "runs" / "demo"
     publish_run(report(tmp_path, "one"), run)
     add_notes(run)
     killed(2, publish_run, report(tmp_path, "two"), run)
-    if begun_again:
+    if restarted:
         run.mkdir(exist_ok=True)
         (run / "status.json").write_text("{}")
     page = tmp_path / "page"
@@ -99,7 +99,7 @@ def test_the_results_that_were_there_come_back_where_no_new_ones_are_published(t
 
 
 def test_two_publishers_of_one_run_take_turns(tmp_path):
-    """Twenty races; a fifth of them failed without a lock."""
+    """They race twenty times. Without a lock, a fifth of the races failed."""
     reports = [report(tmp_path, "one"), report(tmp_path, "two")]
     run = tmp_path / "runs" / "demo"
     failures = []
@@ -109,13 +109,13 @@ def test_two_publishers_of_one_run_take_turns(tmp_path):
         add_notes(run)
         barrier = threading.Barrier(2)
 
-        seen = []
+        pages = []
 
-        def publish(artifact, barrier=barrier, seen=seen):
+        def publish(artifact, barrier=barrier, pages=pages):
             barrier.wait()
             try:
-                publish_run(artifact, run, finish=lambda run: seen.append((run / "report.html").read_text()))
-            except Exception as error:  # noqa: BLE001 - told below
+                publish_run(artifact, run, finish=lambda run: pages.append((run / "report.html").read_text()))
+            except Exception as error:  # noqa: BLE001 - asserted below
                 failures.append(error)
 
         threads = [threading.Thread(target=publish, args=(artifact,)) for artifact in reports]
@@ -124,6 +124,6 @@ def test_two_publishers_of_one_run_take_turns(tmp_path):
         for thread in threads:
             thread.join()
         assert failures == []
-        assert set(seen) == {"report.html of one", "report.html of two"}  # its own each
+        assert set(pages) == {"report.html of one", "report.html of two"}  # each publisher sees its own
         check(run, (run / ".artifact").read_text().split("\n")[0])
         check_notes(run)

@@ -1,4 +1,4 @@
-"""Programs that lie where others may have put them are not run: in received artifacts, in shared directories."""
+"""Programs in received artifacts and in shared directories, where others may have put them, are not run."""
 
 import os
 import pickle
@@ -15,7 +15,7 @@ from pipeline.tasks import JobConfig
 from pipeline.tasks.jobs import _Jobs
 from tests.conftest import ROOT
 
-# In place of the package, whose index is such a pickle: read where it is, else made.
+# It replaces the package: its index is a pickle, which is read if it exists, else made.
 INDEX = """
 import os, pickle
 from pathlib import Path
@@ -44,7 +44,7 @@ except ValueError as error:
 
 
 class Program:
-    """What runs a command when it is unpickled."""
+    """An object that runs a command when it is unpickled."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -54,7 +54,7 @@ class Program:
 
 
 def ask_mtdata(tmp_path: Path, **environment: str) -> str:
-    """What a command says that reads the index, with artifacts that somebody else has made."""
+    """Read the index, with artifacts from somebody else, and return what the command prints."""
     mark, downloads = tmp_path / "executed", tmp_path / "artifacts" / "downloads"
     (downloads / "mtdata").mkdir(parents=True)
     (downloads / "mtdata" / "mtdata.index.0.5.1.pkl").write_bytes(pickle.dumps(Program(mark)))
@@ -63,7 +63,7 @@ def ask_mtdata(tmp_path: Path, **environment: str) -> str:
     for name, text in (("__init__", ""), ("index", INDEX), ("entry", ENTRY)):
         (package / f"{name}.py").write_text(text)
     surroundings = {name: value for name, value in os.environ.items() if name not in ("MTDATA", "XDG_CACHE_HOME")}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(downloads)],
         env={**surroundings, "PYTHONPATH": f"{package.parent}:{ROOT}", "HOME": str(tmp_path / "home"), **environment},
         cwd=tmp_path,
@@ -72,7 +72,7 @@ def ask_mtdata(tmp_path: Path, **environment: str) -> str:
         check=True,
     )
     assert not mark.exists()
-    return done.stdout
+    return result.stdout
 
 
 @pytest.mark.parametrize("setting", ["HOME", "XDG_CACHE_HOME", "MTDATA"])
@@ -84,42 +84,42 @@ def test_an_index_in_received_artifacts_is_not_read(tmp_path: Path, setting: str
 
 
 def test_an_index_in_a_directory_that_everybody_may_write_to_is_not_read(tmp_path: Path) -> None:
-    theirs = tmp_path / "home" / ".cache" / "babelshard"
-    (theirs / "mtdata").mkdir(parents=True)
-    (theirs / "mtdata" / "mtdata.index.0.5.1.pkl").write_bytes(pickle.dumps(Program(tmp_path / "executed")))
-    theirs.chmod(0o777)
+    shared = tmp_path / "home" / ".cache" / "babelshard"
+    (shared / "mtdata").mkdir(parents=True)
+    (shared / "mtdata" / "mtdata.index.0.5.1.pkl").write_bytes(pickle.dumps(Program(tmp_path / "executed")))
+    shared.chmod(0o777)
     assert "babelshard must be a directory of your own to which not everybody may write" in ask_mtdata(tmp_path)
 
 
-def test_a_private_directory_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = private_directory(tmp_path / "a" / "mine", "PLACE")
-    assert mine.stat().st_mode & 0o777 == 0o700
-    assert private_directory(mine, "PLACE") == mine
-    (tmp_path / "link").symlink_to(mine)
+def test_a_private_directory_belongs_to_the_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    private = private_directory(tmp_path / "a" / "mine", "PLACE")
+    assert private.stat().st_mode & 0o777 == 0o700
+    assert private_directory(private, "PLACE") == private
+    (tmp_path / "link").symlink_to(private)
     with pytest.raises(ValueError, match=r"link must be a directory of your own .* or set PLACE to another directory"):
         private_directory(tmp_path / "link", "PLACE")
-    monkeypatch.setattr(os, "geteuid", lambda: mine.stat().st_uid + 1)
+    monkeypatch.setattr(os, "geteuid", lambda: private.stat().st_uid + 1)
     with pytest.raises(ValueError, match="mine must be a directory of your own"):
-        private_directory(mine, "PLACE")
+        private_directory(private, "PLACE")
 
 
 def test_compiled_code_of_somebody_else_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch keeps it below /tmp, in a directory whose name everybody knows."""
+    """torch keeps compiled code below /tmp, in a directory with a known name."""
     from torch._inductor.runtime import cache_dir_utils
 
-    theirs = tmp_path / "torchinductor_me"
-    theirs.mkdir()
-    theirs.chmod(0o777)
-    monkeypatch.setattr(cache_dir_utils, "default_cache_dir", lambda: str(theirs))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # which torch sets; afterwards it is again what it was
+    shared = tmp_path / "torchinductor_me"
+    shared.mkdir()
+    shared.chmod(0o777)
+    monkeypatch.setattr(cache_dir_utils, "default_cache_dir", lambda: str(shared))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # torch sets it; monkeypatch restores it afterwards
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
-    monkeypatch.setenv("CXX", "sh")  # some program that is there
+    monkeypatch.setenv("CXX", "sh")  # any program that exists
     with pytest.raises(ValueError, match=r"torchinductor_me must be .* or set TORCHINDUCTOR_CACHE_DIR to another"):
         compilation.compile_layers(None)  # type: ignore[arg-type]
 
 
 def test_results_of_jobs_that_were_received_are_not_read(tmp_path: Path) -> None:
-    """submitit's are pickles, under names that follow from the numbers of the queue."""
+    """Results of submitit are pickles, whose names follow from the numbers of the queue."""
     pytest.importorskip("submitit")
     jobs = tmp_path / "jobs"
     jobs.mkdir()
@@ -130,15 +130,14 @@ def test_results_of_jobs_that_were_received_are_not_read(tmp_path: Path) -> None
 
 
 def test_pickles_come_from_own_processes_alone() -> None:
-    """What is received as a file (checkpoints, vocabularies, arrays, manifests) is data: no module that reads files can
-    unpickle."""
+    """No module that reads received files (checkpoints, vocabularies, arrays, manifests) can unpickle."""
     sources = [*(ROOT / "pipeline").rglob("*.py"), *(ROOT / "eval").rglob("*.py")]
     text = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in sources}
     imports = re.compile(r"^\s*(import|from) (pickle|shelve|marshal)", re.MULTILINE)
     unpickling = {name for name, code in text.items() if imports.search(code)}
-    # a call and its result, over a pipe or a job's folder
+    # they exchange calls and results over a pipe or the folder of a job
     assert unpickling == {"pipeline/tasks/__init__.py", "pipeline/tasks/call.py", "pipeline/decode/workers.py"}
     for name, code in text.items():
         assert not re.search(r"torch\.load\(|allow_pickle=True|unsafe_load|yaml\.(Full|Unsafe|)Loader", code), name
-        # which makes text, numbers, lists and mappings alone, by the library's SafeLoader and BaseLoader
+        # yaml_text makes only texts, numbers, lists and mappings, by the SafeLoader and the BaseLoader of the library
         assert name == "pipeline/corpus/yaml_text.py" or "yaml.load(" not in code, name

@@ -1,4 +1,4 @@
-"""A hostfile or an address that somebody else wrote starts no program."""
+"""A hostfile or an address from somebody else starts no program."""
 
 import shlex
 from dataclasses import replace
@@ -15,12 +15,12 @@ def runtime():
 
 
 def test_options_of_ssh_in_a_hostfile_run_nothing(runtime, tmp_path):
-    """ssh would take the name as an option, and run the command on the host that launches."""
+    """ssh would read the name as an option, and run its command on the host that launches."""
     mark, file = tmp_path / "executed", tmp_path / "hostfile"
     file.write_text(f"-oProxyCommand=touch${{IFS}}{mark} slots=1\n")
-    asked = replace(runtime, hostfile=str(file), processes=1, ep=1)
+    settings = replace(runtime, hostfile=str(file), processes=1, ep=1)
     with pytest.raises(ValueError, match=r"hostfile:1: '-oProxyCommand=.*' is not the name of a host: write letters"):
-        launch_on_hosts("pipeline.train", {}, directory=tmp_path / "log", runtime=asked, title="train")
+        launch_on_hosts("pipeline.train", {}, directory=tmp_path / "log", runtime=settings, title="train")
     assert not mark.exists()
 
 
@@ -32,9 +32,9 @@ def test_options_of_ssh_in_a_hostfile_run_nothing(runtime, tmp_path):
         "node-a;touch",
         "$(touch)",
         "`touch`",
-        "exec:node-a",  # to pdsh, the way to reach a host: here as a program on this one
+        "exec:node-a",  # pdsh reads it as a method to reach a host: a program on this host
         "node-a,node-b",
-        "^/etc/passwd",  # to pdsh, a file of names
+        "^/etc/passwd",  # pdsh reads it as a file of names
         "node-[1-9]",
         "'node-a'",
         "a@b@c",
@@ -50,7 +50,7 @@ def test_names_of_hosts_are_plain_words(name, tmp_path):
 
 
 @pytest.mark.parametrize("separator", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
-def test_a_line_that_others_would_cut_elsewhere_is_checked_in_all_its_parts(separator, tmp_path):
+def test_all_parts_of_a_line_are_checked_that_other_programs_would_cut(separator, tmp_path):
     file = tmp_path / "hostfile"
     file.write_text(f"node-a slots=1{separator}-oProxyCommand=touch slots=1\n")
     with pytest.raises(ValueError, match=r"hostfile:2: '-oProxyCommand=touch' is not the name of a host"):
@@ -62,5 +62,5 @@ def test_the_address_of_the_first_host_is_a_plain_word(runtime, address):
     """pdsh writes it into the command line of a shell on every host."""
     with pytest.raises(ValueError, match=r"runtime.master_address=.* is not the name or address of a host"):
         replace(runtime, master_address=address)
-    for good in ("node-a.example.org", "10.77.0.1", "2001:db8::1", "::1"):
-        assert shlex.quote(replace(runtime, master_address=good).master_address) == good
+    for valid in ("node-a.example.org", "10.77.0.1", "2001:db8::1", "::1"):
+        assert shlex.quote(replace(runtime, master_address=valid).master_address) == valid

@@ -1,4 +1,4 @@
-"""Values of make's settings are text: no shell and no make runs what is in them."""
+"""Values of make's settings are text, which no shell and no make runs."""
 
 import re
 import subprocess
@@ -28,7 +28,8 @@ ATTACKS = [
     "\\'; touch MARK; \\'",
     '${HOME} \\" *',
 ]
-# Of each setting: a target that has it, and what the command gets. {text}: a string of Hydra; {list}, {words}: a list.
+# By setting: a target that has it, and the word that the command gets. {text} is a string of Hydra, {list} and {words}
+# are lists.
 PLACES = {
     "RECIPE": ("train", "recipes={value}"),
     "CORPUS": ("train", "corpus={value}"),
@@ -67,13 +68,13 @@ PLACES = {
 
 
 def text(value):
-    """A value in double quotes of Hydra, in which `${` would begin an interpolation."""
+    """Return a value in double quotes for Hydra, where `${` begins an interpolation."""
     return '"' + value.replace('\\"', '\\\\"').replace('"', '\\"').replace("${", "\\${") + '"'
 
 
 @pytest.fixture
 def make(tmp_path):
-    """Run a target with a program in Python's place, which keeps what it was called with."""
+    """A function that runs a target with a program in place of Python, and returns the words of its call."""
     program = tmp_path / "bin" / "python"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\nprintf '%s\\0' \"$@\" > {tmp_path}/words\n")
@@ -82,15 +83,15 @@ def make(tmp_path):
     def run(*words, environment=None):
         command = ["make", "-s", "-f", str(ROOT / "Makefile"), "-o", ".venv/.ready", f"BIN={program.parent}", *words]
         (tmp_path / "place").mkdir(exist_ok=True)
-        done = subprocess.run(command, cwd=tmp_path / "place", env=environment, capture_output=True, text=True)
+        result = subprocess.run(command, cwd=tmp_path / "place", env=environment, capture_output=True, text=True)
         called = (tmp_path / "words").read_text().split("\0")[:-1] if (tmp_path / "words").exists() else []
-        return done, called
+        return result, called
 
     return run
 
 
 def test_every_setting_is_tried():
-    assert {*PLACES, "BENCH"} == SETTINGS  # which installs; below
+    assert {*PLACES, "BENCH"} == SETTINGS  # BENCH installs; it has a test below
 
 
 @pytest.mark.parametrize("setting", PLACES)
@@ -98,8 +99,8 @@ def test_values_are_text(make, tmp_path, setting):
     mark = tmp_path / "executed"
     target, expected = PLACES[setting]
     for value in (attack.replace("MARK", str(mark)) for attack in ATTACKS):
-        done, called = make(target, f"{setting}={value}")
-        assert done.returncode == 0, done.stderr
+        result, called = make(target, f"{setting}={value}")
+        assert result.returncode == 0, result.stderr
         assert not mark.exists(), value
         if expected == "{words}":
             first = called.index({"HYP": "--hyp", "REF": "--ref", "RUNS": "report"}[setting]) + 1
@@ -120,8 +121,8 @@ def test_values_of_the_environment_are_text(make, tmp_path):
 def test_hydra_reads_the_text():
     parser = OverridesParser.create()
     for value in (*ATTACKS, "two words", "a,b", "[x]", "{a: b}", "no", "null", "1e3", "é"):
-        shown = str(parser.parse_override(f"name={text(value)}").value())
-        assert shown.replace("\\${", "${") == value  # OmegaConf takes that backslash away
+        output = str(parser.parse_override(f"name={text(value)}").value())
+        assert output.replace("\\${", "${") == value  # OmegaConf removes that backslash
 
 
 def test_files_are_no_options_and_patterns_still_match(make, tmp_path):
@@ -134,17 +135,17 @@ def test_files_are_no_options_and_patterns_still_match(make, tmp_path):
 
 @pytest.mark.parametrize("setting", sorted(SETTINGS))
 def test_a_line_break_is_an_error(make, tmp_path, setting):
-    done, called = make("help", f"{setting}=x\ntouch {tmp_path}/executed")
-    assert done.returncode == 2
-    assert f"{setting} must be one line" in done.stderr
+    result, called = make("help", f"{setting}=x\ntouch {tmp_path}/executed")
+    assert result.returncode == 2
+    assert f"{setting} must be one line" in result.stderr
     assert not called
     assert not (tmp_path / "executed").exists()
 
 
 def test_a_benchmark_is_a_word(tmp_path):
     command = ["make", "-n", "-o", ".venv/.ready", "bench", f"BENCH=moe; touch {tmp_path}/executed"]
-    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert f"bench/setup.sh 'moe; touch {tmp_path}/executed'\n" in shown
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert f"bench/setup.sh 'moe; touch {tmp_path}/executed'\n" in output
 
 
 def test_a_real_command_names_the_value(tmp_path):
@@ -152,7 +153,7 @@ def test_a_real_command_names_the_value(tmp_path):
     value = f"x'\"; touch {mark}; $(touch {mark}) `touch {mark}` ${{HOME}}"
     settings = [f"BIN={Path(sys.executable).parent}", f"NAME={value}"]
     command = ["make", "-s", "-o", ".venv/.ready", "status", *settings]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert value in done.stderr
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert value in result.stderr
     assert not mark.exists()

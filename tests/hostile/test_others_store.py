@@ -1,4 +1,4 @@
-"""The store in which a job's processes meet: where it listens, and what a stranger who reaches it can do."""
+"""The store in which the processes of a job meet listens at one address, and a stranger cannot end the job."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def free_port() -> int:
         return port
 
 
-def test_it_listens_at_the_address_of_the_job_alone() -> None:
+def test_the_store_listens_only_at_the_address_of_the_job() -> None:
     """127.0.0.2 stands for any other address of this host."""
     port = free_port()
     world = World.meet(init_method=f"tcp://127.0.0.1:{port}", rank=0, size=1, timeout=30)
@@ -57,14 +57,14 @@ def test_it_listens_at_the_address_of_the_job_alone() -> None:
 def test_an_address_of_another_host_or_a_taken_port_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"process 0 cannot listen at 192.0.2.1:29519 on .*set runtime.master_address"):
         World.meet(init_method="tcp://192.0.2.1:29519", rank=0, size=1, timeout=5)
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
         with pytest.raises(ValueError, match=rf"cannot listen at 127.0.0.1:{port} .* runtime.master_port to a free"):
             World.meet(init_method=f"tcp://127.0.0.1:{port}", rank=0, size=1, timeout=5)
 
 
-def test_a_stranger_who_does_not_know_the_key_ends_nobody() -> None:
-    """Who knows how this version names its keys, and reaches the port, writes a verdict that ends all processes."""
+def test_a_stranger_without_the_key_ends_no_process() -> None:
+    """A stranger reaches the port, and writes the verdicts by which this version ends processes."""
     address = f"127.0.0.1:{(port := free_port())}"
     environment = {**os.environ, "BABELSHARD_STORE_KEY": "5" * 32}
     with subprocess.Popen(
@@ -90,15 +90,15 @@ def test_a_stranger_who_does_not_know_the_key_ends_nobody() -> None:
 
 
 def test_the_key_reaches_the_processes_on_no_command_line(tmp_path):
-    """It is in a file that only this user may read, and then in the process' environment."""
+    """The key is in a file that only this user may read, and then in the environment of the process."""
     (tmp_path / "hostfile").write_text("node-a slots=1\n")
-    asked = load_config(["runtime=hostfile", "batch.groups_per_step=16", "runtime.device=cpu"]).runtime
-    asked = replace(asked, hostfile=str(tmp_path / "hostfile"), processes=1, ep=1)
+    settings = load_config(["runtime=hostfile", "batch.groups_per_step=16", "runtime.device=cpu"]).runtime
+    settings = replace(settings, hostfile=str(tmp_path / "hostfile"), processes=1, ep=1)
     (tmp_path / "show.py").write_text(SHOW)
     keys = []
     for _ in range(2):
         job = {"runtime": {"launcher": "hostfile", "threads": 1}}
-        command, _ = prepare("show", job, directory=tmp_path / "log", runtime=asked)
+        command, _ = prepare("show", job, directory=tmp_path / "log", runtime=settings)
         file = tmp_path / "log" / KEY
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         keys.append(file.read_text())

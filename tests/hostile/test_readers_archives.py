@@ -1,4 +1,4 @@
-"""Archives whose headers, or members that nobody asked for, cost more than the files that are wanted."""
+"""Archives whose headers, or unused members, cost more than the requested files."""
 
 import gzip
 import io
@@ -15,7 +15,7 @@ TEXT = b"Guten Tag\n"
 
 
 def member(kind: bytes, content: bytes, name: str = "x") -> bytes:
-    """A header and what it stands for, in whole blocks."""
+    """Return a header and its content, in whole blocks."""
     info = tarfile.TarInfo(name)
     info.type, info.size = kind, len(content)
     return info.tobuf(tarfile.USTAR_FORMAT) + content + bytes(-len(content) % tarfile.BLOCKSIZE)
@@ -30,7 +30,7 @@ def packed(path: Path, parts: Sequence[bytes]) -> Path:
 
 
 def refusal(archive: Path, out: Path) -> tuple[str, int]:
-    """Why an archive is refused, empty if it is not, and how many bytes Python held at once."""
+    """Return the reason why an archive is refused, empty if it is not, and the peak of Python's memory in bytes."""
     tracemalloc.start()
     try:
         extract(archive, ["a.de"], out)
@@ -46,7 +46,7 @@ def refusal(archive: Path, out: Path) -> tuple[str, int]:
     [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK],
 )
 def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path, kind: bytes) -> None:
-    """Once 235 kB cost 4.7 GB."""
+    """An archive of 235 kB once took 4.7 GB of memory."""
     archive = packed(tmp_path / "a.tar.gz", [member(kind, bytes(32 << 20)), FILE, END])
     message, peak = refusal(archive, tmp_path / "out")
     assert message.startswith(f"{archive}: more than 16,384 bytes of headers before a member")
@@ -60,8 +60,8 @@ def test_many_headers_of_one_member_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [b"Z", tarfile.GNUTYPE_SPARSE, tarfile.REGTYPE])
-def test_members_that_nobody_asked_for_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: bytes) -> None:
-    """Once members of an unknown kind were skipped uncounted, 2 GB of them."""
+def test_unused_members_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: bytes) -> None:
+    """Members of an unknown kind were once skipped without counting them, 2 GB in one archive."""
     monkeypatch.setattr("pipeline.corpus.sources.archives._SMALL", 1 << 20)
     archive = packed(tmp_path / "a.tar.gz", [member(kind, bytes(16 << 20)), FILE, END])
     message, peak = refusal(archive, tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Servers that send more than they say, or never say how much."""
+"""Servers that send more than they announce, or announce no size."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -8,10 +8,10 @@ from typing import NamedTuple
 import pytest
 
 from pipeline.corpus.sources.download import Patience, download
-from tests.unit.corpus.serving import QuietHandler, serving
+from tests.unit.corpus.sources.serving import QuietHandler, serving
 
 MIB = 1 << 20
-SENT = 48  # MiB, where a real one would go on
+SENT = 48  # MiB; a hostile server would not stop
 
 
 class Space(NamedTuple):
@@ -22,7 +22,7 @@ class Space(NamedTuple):
 
 @pytest.fixture
 def endless(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A server that says `request.param` of the size, and sends 48 MiB in chunks."""
+    """A server that announces the size `request.param`, and sends 48 MiB in chunks."""
 
     class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
@@ -39,7 +39,7 @@ def endless(request: pytest.FixtureRequest) -> Iterator[str]:
                     self.wfile.write(b"%x\r\n" % MIB + bytes(MIB) + b"\r\n")
                 self.wfile.write(b"0\r\n\r\n")
             except ConnectionError:
-                self.close_connection = True  # the client has had enough
+                self.close_connection = True  # the client has closed the connection
 
     with serving(Handler) as url:
         yield url
@@ -47,7 +47,7 @@ def endless(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Sets how many MiB the disk has free before anything is downloaded."""
+    """A function that sets the free space of the disk before the download, in MiB."""
 
     def set_free(free: int) -> None:
         def usage(_: Path) -> Space:
@@ -72,13 +72,13 @@ def test_a_file_of_unknown_size_leaves_space_and_no_part(
 
 
 @pytest.mark.parametrize("endless", ["1000000"], indirect=True)
-def test_a_server_that_sends_more_than_it_says_is_left(endless: str, tmp_path: Path) -> None:
+def test_a_server_that_sends_more_than_it_announces_is_refused(endless: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"sent [1-4],\d{3},\d{3} bytes of a file of 1,000,000 \(tried 2 times"):
         download(f"{endless}/a", tmp_path / "a", patience=Patience(attempts=2, pause=0.01))
     assert [path.name for path in tmp_path.iterdir()] == ["a.lock"]
 
 
-def test_what_cannot_be_continued_is_not_kept(tmp_path: Path) -> None:
+def test_a_download_that_cannot_be_continued_is_not_kept(tmp_path: Path) -> None:
     class Handler(QuietHandler):
         def do_GET(self) -> None:
             self.send_response(200)

@@ -1,4 +1,4 @@
-"""Data sets of a hub that cost more than they are worth; they have the limits of local files."""
+"""Hostile data sets of a hub, which have the same limits as local files."""
 
 import bz2
 import gzip
@@ -40,7 +40,7 @@ def written(path: Path, content: bytes) -> Path:
 
 
 def rows(directory: Path, columns: Mapping[str, str] = COLUMNS) -> list[dict[str, str | None]]:
-    """What is read of the copy of a data set."""
+    """Return the rows of the copy of a data set."""
     entry = FileEntry(split="train", format="huggingface", dataset="maker/corpus", columns=columns)
     table = open_dataset(entry, directory, directory / "cache", {})
     return [row for batch in table.batches for row in batch.to_pylist()]
@@ -66,8 +66,9 @@ def test_every_kind_of_text_is_read(tmp_path: Path, suffix: str) -> None:
     }
     for kind, content in contents.items():
         file = copied(tmp_path, f"train.{kind}{suffix}", PACK[suffix](content))
-        found = rows(tmp_path, {**COLUMNS, "n": "document"})
-        assert found == [{**row, "document": str(n)} for n, row in enumerate(ROWS, start=1)], kind
+        assert rows(tmp_path, {**COLUMNS, "n": "document"}) == [
+            {**row, "document": str(n)} for n, row in enumerate(ROWS, start=1)
+        ], kind
         file.unlink()
 
 
@@ -77,7 +78,7 @@ def test_arrow_is_read_and_no_compressed_one(tmp_path: Path, stream: bool) -> No
     path = copied(tmp_path, "train.arrow")
     arrow(path, table, stream=stream)
     assert rows(tmp_path) == ROWS
-    for compressed in (table, table.drop_columns(["en", "n"])):  # the second has it in its dictionary alone, or nowhere
+    for compressed in (table, table.drop_columns(["en", "n"])):  # only the dictionary of the second is compressed
         arrow(path, compressed, stream=stream, compression="zstd")
         with pytest.raises(ValueError, match=r"train\.arrow: compressed inside; write it without compression"):
             rows(tmp_path)
@@ -90,7 +91,7 @@ def test_arrow_is_read_and_no_compressed_one(tmp_path: Path, stream: bool) -> No
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "json", "txt"])
 def test_lines_without_end_are_refused(tmp_path: Path, kind: str, suffix: str) -> None:
-    """Once 11 MB took all memory."""
+    """A file of 11 MB once took all memory."""
     content = b'{"de": "' if kind.startswith("json") else b'de,en\n"' if kind == "csv" else b"de\ten\n"
     copied(tmp_path, f"train.{kind}{suffix}", PACK[suffix](content + b"a" * (8 << 20)))
     with pytest.raises(ValueError, match=rf"train\.{kind}{suffix}: line [12]: longer than 1048576 bytes"):
@@ -106,7 +107,7 @@ def test_lines_without_end_are_refused(tmp_path: Path, kind: str, suffix: str) -
 def test_bombs_of_rows_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, head: str, line: str, suffix: str
 ) -> None:
-    """Once 3.7 MB were 31 million rows."""
+    """A file of 3.7 MB once had 31 million rows."""
     monkeypatch.setitem(read_chunks.__kwdefaults__, "free_bytes", 1 << 20)
     copied(tmp_path, f"train.{kind}{suffix}", PACK[suffix]((head + line * (2_000_000 // len(line))).encode()))
     with pytest.raises(ValueError, match=r"expands beyond 200 times its compressed size"):
@@ -156,7 +157,7 @@ def test_long_cells_are_refused(tmp_path: Path, suffix: str) -> None:
         ("train.csv", "", "maker/corpus train: empty, without a single row"),
     ],
 )
-def test_what_cannot_be_read_is_an_error(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_unreadable_files_are_an_error(tmp_path: Path, name: str, content: str, message: str) -> None:
     copied(tmp_path, name, content.encode())
     with pytest.raises(ValueError, match=message):
         rows(tmp_path)
@@ -164,7 +165,7 @@ def test_what_cannot_be_read_is_an_error(tmp_path: Path, name: str, content: str
 
 @pytest.mark.parametrize("name", ["train[1].jsonl", "train*.jsonl", "train?{a,b}.jsonl", "\x1b[2Jtrain.jsonl"])
 def test_names_are_no_patterns(tmp_path: Path, name: str) -> None:
-    """Once a traceback."""
+    """Such a name once ended in a traceback."""
     copied(tmp_path, name, b'{"de": "a", "en": "b"}\n')
     assert rows(tmp_path) == [{"de": "a", "en": "b"}]
     copied(tmp_path, "README.md", f"---\nconfigs:\n- data_files: {json.dumps(name)}\n---\n".encode())
@@ -189,7 +190,7 @@ except ValueError as error:
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("store_schema", [False, True])
 def test_a_long_text_in_a_dictionary_is_not_written_out(tmp_path: Path, nested: bool, store_schema: bool) -> None:
-    """Once a text of 10 MB cost 2.2 GB before it was refused."""
+    """A text of 10 MB once took 2.2 GB before it was refused."""
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 400, pa.int32()), ["x" * (4 << 20)])
     columns = {"de": text, "en": pa.array(["y"] * 400)}
     if nested:
@@ -198,8 +199,8 @@ def test_a_long_text_in_a_dictionary_is_not_written_out(tmp_path: Path, nested: 
     options = {"compression": "zstd", "dictionary_pagesize_limit": 1 << 30}
     pq.write_table(pa.table(columns), path, store_schema=store_schema, **options)
     command = [sys.executable, "-c", _READ, str(path)]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
-    peak, _, message = done.stdout.partition(" ")
+    result = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    peak, _, message = result.stdout.partition(" ")
     assert "record" in message
     assert "is longer than 1048576 bytes" in message
     assert int(peak) < 64 << 20
@@ -207,7 +208,7 @@ def test_a_long_text_in_a_dictionary_is_not_written_out(tmp_path: Path, nested: 
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_texts_of_many_groups_and_dictionaries_are_read(tmp_path: Path, nested: bool) -> None:
-    """Dictionaries that begin anew with each group, and that give way to plain texts within one."""
+    """Every group has its own dictionary, and continues with plain texts when the dictionary is full."""
     texts = {
         code: [None if n % 7 == 0 else f"{code} {n // 3 if n < 3000 else n}" for n in range(9000)] for code in COLUMNS
     }
@@ -216,5 +217,5 @@ def test_texts_of_many_groups_and_dictionaries_are_read(tmp_path: Path, nested: 
         columns = {"translation": pa.StructArray.from_arrays(list(columns.values()), list(columns))}
     path = copied(tmp_path, "train.parquet")
     pq.write_table(pa.table(columns), path, row_group_size=4321, dictionary_pagesize_limit=8000, data_page_size=2000)
-    found = rows(tmp_path, {f"{'translation.' if nested else ''}{code}": code for code in texts})
-    assert found == [{"de": de, "en": en} for de, en in zip(texts["de"], texts["en"], strict=True)]
+    result = rows(tmp_path, {f"{'translation.' if nested else ''}{code}": code for code in texts})
+    assert result == [{"de": de, "en": en} for de, en in zip(texts["de"], texts["en"], strict=True)]

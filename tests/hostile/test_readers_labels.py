@@ -1,4 +1,4 @@
-"""Names of languages and systems that matplotlib would read as formulas."""
+"""Names of languages and systems that matplotlib would read as formulas are drawn as text."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Names of files and answers of servers that a terminal would obey."""
+"""Names of files and answers of servers with control sequences of a terminal are shown as text."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from eval.terminal import printable
 from pipeline.__main__ import _failed
 from pipeline.corpus.inference import infer_manifest
 from pipeline.corpus.sources.download import Patience, download
-from tests.unit.corpus.serving import QuietHandler, serving
+from tests.unit.corpus.sources.serving import QuietHandler, serving
 
 FORGED = "\x1b[2J\x1b]0;owned\x07\r\x9b31m"
 
@@ -48,10 +48,10 @@ def test_log_records_reach_the_terminal_as_text() -> None:
         f"logging.getLogger('a').warning('b\\tc\\n%s', {FORGED!r})"
     )
     root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, cwd=root)
-    assert done.stderr == b"b\tc\n\\x1b[2J\\x1b]0;owned\\x07\\x0d\\x9b31m\n"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, cwd=root)
+    assert result.stderr == b"b\tc\n\\x1b[2J\\x1b]0;owned\\x07\\x0d\\x9b31m\n"
 
 
-def test_other_text_is_as_it_was() -> None:
+def test_other_text_does_not_change() -> None:
     text = "Zeile 1\n\tأهلا – 你好 😀\u200f"
     assert printable(text) == text

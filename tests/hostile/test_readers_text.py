@@ -1,4 +1,4 @@
-"""Text files whose rows are not what they seem."""
+"""Text files with other line ends than they seem to have."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.unit.corpus.readers.written import rows_of
 
 @pytest.mark.parametrize("count", [2, 50_000])
 def test_line_ends_of_old_macs_are_an_error(tmp_path: Path, count: int) -> None:
-    """Once 50,000 rows were one, without a word."""
+    """Such a file of 50,000 rows was once read as one row, without an error."""
     path = tmp_path / "a.tsv"
     for end in ("\r", ""):
         path.write_bytes(("\r".join(["ja\tyes"] * count) + end).encode())
@@ -20,10 +20,10 @@ def test_line_ends_of_old_macs_are_an_error(tmp_path: Path, count: int) -> None:
         rows_of(path, "multiway_tsv")
 
 
-def test_a_few_of_them_within_lines_are_text(tmp_path: Path) -> None:
+def test_a_few_carriage_returns_within_lines_are_text(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_bytes(b"ja\ryes\tno\r\n" + b"a\tb\n" * 300_000 + b"c\rd\r\te")
-    found = rows_of(path, "tsv")
-    assert (found[0], found[-1], len(found)) == (("ja\ryes", "no"), ("c\rd\r", "e"), 300_002)
+    rows = rows_of(path, "tsv")
+    assert (rows[0], rows[-1], len(rows)) == (("ja\ryes", "no"), ("c\rd\r", "e"), 300_002)
     path.write_bytes(b"ja\tyes\r")
     assert rows_of(path, "tsv") == [("ja", "yes")]

@@ -1,4 +1,4 @@
-"""Cards and manifests of strangers: bombs of aliases, deep nesting, patterns that take the square of a text."""
+"""Hostile cards and manifests: bombs of aliases, deep nesting, and texts on which patterns are slow."""
 
 import time
 from collections.abc import Callable
@@ -30,13 +30,13 @@ def manifest(directory: Path, text: str) -> None:
     "read", [lambda path, text: card(path, f"---\n{text}---\n"), manifest], ids=["card", "manifest"]
 )
 def test_bombs_and_deep_nesting_are_refused(tmp_path: Path, read: Callable[[Path, str], object], text: str) -> None:
-    """Once 380 bytes cost 522 MB, and nesting was a traceback."""
+    """A text of 380 bytes once took 522 MB, and nesting ended in a traceback."""
     with pytest.raises(ValueError, match=r"line \d+: (alias \*a\d* stands for|nested deeper than 50)"):
         read(tmp_path, text)
 
 
 @pytest.mark.parametrize("text", ["a: 2026-99-99", f"a: {'1' * 5000}", "a: \x07", "? {a: b}\n: c", "a: !!python/x y"])
-def test_what_yaml_does_not_know_is_an_error(tmp_path: Path, text: str) -> None:
+def test_invalid_yaml_is_an_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(ValueError, match=r"manifest\.yaml: "):
         manifest(tmp_path, text)
 
@@ -52,14 +52,14 @@ def test_aliases_and_merged_mappings_of_a_manifest_are_read() -> None:
     ["@a{\n" * 60_000, "---\n" + "\n" * 250_000, "---\n" + "- \n" * 80_000, f"@{'a' * 250_000}", f"@a{' ' * 250_000}"],
     ids=["entries", "blank lines", "no end of the header", "letters", "spaces"],
 )
-def test_the_time_of_a_card_is_that_of_its_length(tmp_path: Path, text: str) -> None:
-    """Once 16 kB of BibTeX took half a second, and its square."""
+def test_the_time_of_a_card_is_linear_in_its_length(tmp_path: Path, text: str) -> None:
+    """The time was once quadratic: half a second for 16 kB of BibTeX."""
     start = time.process_time()
     assert card(tmp_path, text) == Card()
     assert time.process_time() - start < 2.0
 
 
-def test_a_long_card_is_read_to_a_point(tmp_path: Path) -> None:
+def test_a_long_card_is_read_up_to_a_limit(tmp_path: Path) -> None:
     entry = "@misc{a,\n  title = {A corpus}\n}\n"
     assert card(tmp_path, f"---\nlicense: mit\n---\n{entry}{'x' * (1 << 20)}\n{entry}").citation == entry.strip()
     with pytest.raises(ValueError, match=r"README\.md: its header is no YAML \(it does not end in the first 262144"):
@@ -69,16 +69,16 @@ def test_a_long_card_is_read_to_a_point(tmp_path: Path) -> None:
 def test_only_texts_of_a_card_are_taken(tmp_path: Path) -> None:
     licence = "license: [no, {a: b}, [c], 1.10]\nlicense_name: [x]\nlicense_link: {a: b}\n"
     files = "[{split: [x], path: {a: b}}, {split: test, path: [2020, {a: b}]}, [y]]"
-    found = card(tmp_path, f"---\n{licence}configs: [a, {{config_name: no, data_files: {files}}}]\n---\n")
-    assert found.licence == "no, 1.10 (x)"
-    assert found.configs == {"no": {"*": ("y",), "test": ("2020",)}}
+    content = card(tmp_path, f"---\n{licence}configs: [a, {{config_name: no, data_files: {files}}}]\n---\n")
+    assert content.licence == "no, 1.10 (x)"
+    assert content.configs == {"no": {"*": ("y",), "test": ("2020",)}}
     assert card(tmp_path, "---\nlicense:\nconfigs: null\n---\n") == card(tmp_path, "---\n- x\n---\n") == Card()
 
 
 @pytest.mark.parametrize("name", ["/abs/path", "../x", "a/../../b"])
 @pytest.mark.parametrize("field", ["dataset", "archive", "path"])
 def test_every_path_of_a_manifest_stays_in_the_corpus(tmp_path: Path, field: str, name: str) -> None:
-    """Once `dataset` was not checked."""
+    """The path in `dataset` was once not checked."""
     entry = {"dataset": f"format: huggingface, dataset: {name}", "archive": f"format: tmx, archive: {name}, path: x"}
     item = entry.get(field, f"format: tmx, path: {name}")
     with pytest.raises(ValueError, match="the path leaves the corpus directory"):

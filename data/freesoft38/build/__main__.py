@@ -38,10 +38,13 @@ def main(arguments: Sequence[str]) -> int:
         raise ValueError(f"{options.out} is not empty; name a new directory")
     began = time.monotonic()
     cache = options.cache or options.out.with_name(f"{options.out.name}.downloads")
-    languages = [one for one in all_languages() if not options.languages or one.code in options.languages]
+    languages = [
+        language for language in all_languages() if not options.languages or language.code in options.languages
+    ]
     packages = fetch_packages(pinned_packages(options.packages), cache, options.mirror)
-    described = [] if options.without_descriptions else [one.code for one in languages if one.descriptions == "yes"]
-    indexes = fetch_indexes(described, cache, options.mirror) if described else None
+    described = [language.code for language in languages if language.descriptions == "yes"]
+    with_descriptions = described and not options.without_descriptions
+    indexes = fetch_indexes(described, cache, options.mirror) if with_descriptions else None
     print(f"{sum(map(len, packages.values()))} packages are in {cache}")
     sentences = pinned_tests(options.tests)
     writer = Writer(options.out)

@@ -1,4 +1,4 @@
-"""Makes the corpus out of fetched files: held-out sets first, then what may be trained on."""
+"""Makes the corpus from fetched files: first the held-out sets, then the training rows."""
 
 import csv
 import multiprocessing
@@ -49,7 +49,7 @@ process_sources: dict[str, Source] = {}
 
 
 def make_pool(sources: Mapping[str, Source], jobs: int) -> ProcessPoolExecutor:
-    """Return processes that have the readers, which are inherited: they are large."""
+    """Return processes that have the readers. They inherit them by fork, because the readers are large."""
     fork = multiprocessing.get_context("fork")
     return ProcessPoolExecutor(jobs, mp_context=fork, initializer=process_sources.update, initargs=(sources,))
 
@@ -60,9 +60,9 @@ def read_rows(source: str, code: str) -> list[Row]:
 
 
 def read_training_rows(held_out: HeldOut, code: str, help_rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of a language that may be trained on, source by source, after the help rows, which are read."""
-    others = (row for name, source in process_sources.items() if name != "lohelp" for row in source.rows(code))
-    return list(training_rows(keep_clean(chain(help_rows, others)), code, held_out))
+    """Return the training rows of a language, source by source. help_rows: the rows of lohelp, which come first."""
+    other_rows = (row for name, source in process_sources.items() if name != "lohelp" for row in source.rows(code))
+    return list(training_rows(keep_clean(chain(help_rows, other_rows)), code, held_out))
 
 
 def write_held_out(
@@ -72,7 +72,7 @@ def write_held_out(
     sentences: Sequence[TestSentence],
     writer: Writer,
 ) -> tuple[HeldOut, dict[str, str]]:
-    """Write development and test sets; return their texts, and what the test set of each language is, if it has one."""
+    """Write development and test sets. Return their texts, and kind and size of the test set by language."""
     held_out, tests = HeldOut(), {}
     core = [language.code for language in languages if language.test == "multiway"]
     for split, buckets in (("dev", HELP_DEV), ("test", HELP_TEST)):

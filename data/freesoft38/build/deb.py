@@ -25,10 +25,10 @@ def data_archive(path: Path) -> tuple[str, bytes]:
     raise ValueError(f"{path} has no data.tar; delete it and build again")
 
 
-def read_files(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """Yield name and bytes of the regular files of a package that `wanted` accepts, in the order of the package.
+def read_files(path: Path, accept: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Yield name and bytes of the regular files of a package for which `accept` is true, in the order of the package.
 
-    Links and devices are left out, also wanted ones. A name that leads out of the package is an error.
+    Links and devices are skipped. A name that leads out of the package is an error.
     """
     name, data = data_archive(path)
     if name not in ("data.tar", "data.tar.gz", "data.tar.xz", "data.tar.bz2"):
@@ -38,7 +38,7 @@ def read_files(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str,
             inner = member.name.removeprefix("./")
             if inner.startswith("/") or ".." in inner.split("/"):
                 raise ValueError(f"{path}: the member {member.name} leads out of the package")
-            if not (member.isreg() and wanted(inner)):
+            if not (member.isreg() and accept(inner)):
                 continue
             if member.size > MAX_MEMBER:
                 raise ValueError(f"{path}: the member {member.name} is larger than {MAX_MEMBER} bytes")

@@ -84,13 +84,13 @@ def fetch_packages(packages: Iterable[Package], cache: Path, mirror: str | None)
 
 def fetch_by_apt(packages: Sequence[Package], cache: Path) -> None:
     """Download pinned versions by apt. apt writes the epoch of a version into the file name, mirrors do not."""
-    known = "say --mirror URL of an archive that keeps old versions, or run `apt-get update`"
+    remedy = "say --mirror URL of an archive that keeps old versions, or run `apt-get update`"
     for package in packages:
         try:
             run_apt(["download", f"{package.name}={package.version}"], cache)
         except subprocess.CalledProcessError:
-            raise ValueError(f"apt does not know {package.name}={package.version}; {known}") from None
-        name, version, rest = package.file_name.split("_", 2)
-        with_epoch = cache / f"{name}_{package.version.replace(':', '%3a')}_{rest}"
+            raise ValueError(f"apt does not know {package.name}={package.version}; {remedy}") from None
+        name, version, ending = package.file_name.split("_", 2)
+        with_epoch = cache / f"{name}_{package.version.replace(':', '%3a')}_{ending}"
         if with_epoch.exists() and package.version != version:
             with_epoch.rename(cache / package.file_name)

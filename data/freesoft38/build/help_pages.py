@@ -15,7 +15,7 @@ def page_blocks(page: bytes) -> dict[tuple[str, int], str]:
     Where a sentence names keys or paths by operating system, those of macOS and Unix are left out.
     """
     root = html.fromstring(page, parser=html.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True))
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     blocks = {}
     for element in root.xpath("//*[@id='DisplayArea']//*[@id]"):
         if element.tag not in BLOCKS or "code" in element.get("class", ""):
@@ -23,6 +23,6 @@ def page_blocks(page: bytes) -> dict[tuple[str, int], str]:
         for variant in element.xpath(".//span[@class='MAC' or @class='UNIX']"):
             variant.drop_tree()
         identity = element.get("id")
-        blocks[identity, seen[identity]] = clean(element.text_content())
-        seen[identity] += 1
+        blocks[identity, counts[identity]] = clean(element.text_content())
+        counts[identity] += 1
     return blocks

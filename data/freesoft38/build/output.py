@@ -28,7 +28,7 @@ class Result(NamedTuple):
 
 
 class Writer:
-    """Writes the files of a corpus and remembers what the manifest must say of them."""
+    """A writer of the files of a corpus, which collects their entries for the manifest."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Writer:
         self.entries.append({**entry, "rows": result.rows, "sha256": sha256(self.folder / result.path)})
 
     def write_train(self, language: str, rows: Sequence[Row], test: str) -> None:
-        """Write the training rows of a language. test: what counts.tsv says of its test set."""
+        """Write the training rows of a language. test: kind and size of its test set, for counts.tsv."""
         lines = ([row.foreign, row.english, f"{row.source}:{row.document}"] for row in rows)
         result = self.write(f"train/{language}-en.tsv.xz", lines)
         self.add_entry("train", result, "tsv", [CODES.get(language, language), "en", "document"])
@@ -94,7 +94,7 @@ def write_results(path: Path, results: Iterable[Result]) -> None:
 
 
 def read_results(path: Path) -> list[Result]:
-    """Read what write_results() wrote."""
+    """Read the results that write_results() wrote."""
     with path.open(encoding="utf-8", newline="") as stream:
         return [
             Result(line["path"], int(line["rows"]), line["sha256"]) for line in csv.DictReader(stream, delimiter="\t")
@@ -103,12 +103,12 @@ def read_results(path: Path) -> list[Result]:
 
 def differences(results: Iterable[Result], expected: Iterable[Result]) -> list[str]:
     """Return a line for each file that is not as expected, or missing, or new."""
-    made = {result.path: result for result in results}
+    written = {result.path: result for result in results}
     lines = []
     for result in expected:
-        other = made.pop(result.path, None)
-        if other is None:
+        new = written.pop(result.path, None)
+        if new is None:
             lines.append(f"{result.path}: not made, {result.rows} rows are expected")
-        elif other != result:
-            lines.append(f"{result.path}: {other.rows} rows, {result.rows} are expected")
-    return [*lines, *(f"{path}: {result.rows} rows, none are expected" for path, result in made.items())]
+        elif new != result:
+            lines.append(f"{result.path}: {new.rows} rows, {result.rows} are expected")
+    return [*lines, *(f"{path}: {result.rows} rows, none are expected" for path, result in written.items())]

@@ -51,11 +51,11 @@ def is_clean(foreign: str, english: str) -> bool:
 
 def keep_clean(rows: Iterable[Row]) -> Iterator[Row]:
     """Yield the rows that are clean, each pair of texts once."""
-    seen = set()
+    pairs = set()
     for row in rows:
         pair = row.foreign, row.english
-        if pair not in seen and is_clean(*pair):
-            seen.add(pair)
+        if pair not in pairs and is_clean(*pair):
+            pairs.add(pair)
             yield row
 
 

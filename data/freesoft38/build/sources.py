@@ -159,14 +159,14 @@ class PackageDescriptions:
 
     def rows(self, language: str) -> Iterator[Row]:
         """Yield the rows of a language; a description is taken from the first suite that has it."""
-        seen = set()
+        checksums = set()
         for suite in SUITES:
             for package, checksum, description in self.read(suite, language):
                 english = self.english.get(checksum)
                 blocks = descriptions.paragraphs(description)
-                if checksum in seen or english is None or len(blocks) != len(english):
+                if checksum in checksums or english is None or len(blocks) != len(english):
                     continue
-                seen.add(checksum)
+                checksums.add(checksum)
                 for foreign_block, english_block in zip(blocks, english, strict=True):
                     for foreign, text in align_sentences(foreign_block, english_block):
                         yield Row(clean(foreign), clean(text), "ddtp", f"ddtp:{package}")

@@ -1,4 +1,4 @@
-"""Which rows are development and test sets, and which training rows they rule out."""
+"""Development and test sets, and the training rows that they exclude."""
 
 import csv
 import hashlib
@@ -11,7 +11,7 @@ from .text import normalise, word_runs
 
 HELP_TEST, HELP_DEV = range(12), range(12, 20)
 GNOME_TEST, GNOME_DEV = range(20), range(20, 32)
-# Of a test sentence, in English.
+# English words of a test sentence.
 TEST_WORDS = range(5, 61)
 TRAIN_RUN = 8
 TAIL_TEST, TAIL_DEV, TAIL_MIN_TEST = 400, 200, 100
@@ -52,7 +52,7 @@ def pinned_tests(table: Path) -> list[TestSentence]:
 
 
 def sentence_digest(english: str) -> str:
-    """Return what tests.tsv says of a sentence."""
+    """Return the digest by which tests.tsv names a sentence."""
     return hashlib.sha256(english.encode()).hexdigest()[:16]
 
 
@@ -62,12 +62,12 @@ def multiway_table(rows: Mapping[str, Sequence[Row]], digests: Sequence[str], bu
     rows: kept help rows by language; the order of the columns is theirs. digests: of the sentences, in order.
     buckets: a translation on a page of the split is preferred to one on another page.
     """
-    wanted = set(digests)
+    chosen = set(digests)
     english: dict[str, str] = {}
     translations: list[dict[str, str]] = []
     for language_rows in rows.values():
         candidates = [(sentence_digest(row.english), row) for row in language_rows]
-        candidates = [(digest, row) for digest, row in candidates if digest in wanted]
+        candidates = [(digest, row) for digest, row in candidates if digest in chosen]
         candidates.sort(key=lambda candidate: bucket(candidate[1].document) not in buckets)
         english.update((digest, row.english) for digest, row in candidates)
         translations.append({digest: row.foreign for digest, row in reversed(candidates)})
@@ -108,11 +108,11 @@ class HeldOut:
 
 def training_rows(rows: Iterable[Row], language: str, held_out: HeldOut) -> Iterator[Row]:
     """Yield the rows that may be trained on: no held-out page or text, each normalised pair once."""
-    seen = set()
+    pairs = set()
     for row in rows:
         if is_held_page(row) or held_out.leaks(row, language):
             continue
         pair = normalised_pair(row)
-        if pair not in seen:
-            seen.add(pair)
+        if pair not in pairs:
+            pairs.add(pair)
             yield row

@@ -1,40 +1,27 @@
-"""Readers of the formats that a corpus may have; a format is one function and one line of FORMATS."""
+"""Readers of the formats of files; `pipeline.corpus.formats` lists them."""
 
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline.corpus.formats import check_entry
+from pipeline.corpus.formats import FORMATS, check_entry
 from pipeline.corpus.manifest import FileEntry
-from pipeline.corpus.readers.aligned import read_aligned
-from pipeline.corpus.readers.jsonl import read_jsonl
-from pipeline.corpus.readers.parquet import read_parquet
-from pipeline.corpus.readers.tmx import read_tmx
-from pipeline.corpus.readers.tsv import read_multiway_tsv, read_tsv
 from pipeline.corpus.tables import Table
-
-Reader = Callable[[Sequence[Path], FileEntry, Mapping[str, str]], Table]
-
-FORMATS: dict[str, Reader] = {
-    "multiway_tsv": read_multiway_tsv,
-    "aligned": read_aligned,
-    "tsv": read_tsv,
-    "tmx": read_tmx,
-    "jsonl": read_jsonl,
-    "parquet": read_parquet,
-}
 
 
 def open_table(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
-    """Table of one entry of a manifest, whose files are at `paths` on this machine.
+    """Return the table of one entry of a manifest.
 
-    Raises ValueError for an unknown format, a missing file and whatever the head of the file shows; its batches raise
-    ValueError, naming file and line, for every other fault.
+    paths: the files of the entry on this machine.
+    renames: the manifest's `codes`.
+    Raises ValueError for an unknown format, a missing file and any fault in the head of the file. The batches of the
+    table raise ValueError, with file and line, for every other fault.
     """
     check_entry(entry)
     for path in paths:
         _check_file(path)
-    return FORMATS[entry.format](paths, entry, renames)
+    table: Table = FORMATS[entry.format].load_reader()(paths, entry, renames)
+    return table
 
 
 def _check_file(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Two text files of which each line of the second translates the same line of the first."""
+"""A reader of two text files, where each line of the second translates the same line of the first."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,10 +11,10 @@ from pipeline.corpus.tables import BATCH_ROWS, Table
 
 
 def read_aligned(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
-    """Table of two files. Raises ValueError if they are not of one length."""
+    """Read two files as a table. Its batches raise ValueError if the files differ in length."""
     source, target = paths
     pair = entry.pair
-    assert pair is not None, "held by check_entry"
+    assert pair is not None, "check_entry requires it"
 
     def batches() -> Iterator[pa.RecordBatch]:
         sides = [_Side(source), _Side(target)]
@@ -34,15 +34,15 @@ def read_aligned(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, 
 
 
 class _Side:
-    """Lines of one file, taken in any number."""
+    """The lines of one file, which are taken from its start in any number."""
 
     def __init__(self, path: Path) -> None:
         self.blocks = read_blocks(path)
         self.texts: pa.StringArray = pa.array([], pa.string())
-        self.taken = 0
+        self.num_taken = 0
 
     def available(self) -> int:
-        """Lines that can be taken at once; 0 at the end of the file."""
+        """Return the number of lines that can be taken now, 0 at the end of the file."""
         if not len(self.texts):
             block = next(self.blocks, None)
             if block is not None:
@@ -50,10 +50,10 @@ class _Side:
         return len(self.texts)
 
     def take(self, rows: int) -> pa.StringArray:
-        taken, self.texts = self.texts[:rows], self.texts[rows:]
-        self.taken += rows
-        return taken
+        texts, self.texts = self.texts[:rows], self.texts[rows:]
+        self.num_taken += rows
+        return texts
 
     def count(self) -> int:
-        """Lines of the whole file; reads it to its end."""
-        return self.taken + len(self.texts) + sum(len(block.ends) for block in self.blocks)
+        """Return the number of lines of the whole file, after reading it to its end."""
+        return self.num_taken + len(self.texts) + sum(len(block.ends) for block in self.blocks)

@@ -1,4 +1,4 @@
-"""Which fields of a record, by dotted name, hold which columns."""
+"""The fields of records, by dotted name, that hold the columns of a table."""
 
 from collections.abc import Collection, Mapping
 
@@ -6,27 +6,32 @@ from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import FileEntry, to_bcp47
 
 _SIDES = (("src", "tgt"), ("source", "target"))
-_PREFIXES = ("translation.", "")  # in this order: `id` at the top is a number more often than Indonesian
+_PREFIXES = ("translation.", "")  # in this order, because a field `id` is more often a number than Indonesian
 _LISTED, _LISTED_CHARS = 20, 300
 
 
 def named_fields(
     where: str, entry: FileEntry, renames: Mapping[str, str], available: Collection[str]
 ) -> dict[str, str]:
-    """Field -> column: as `columns` says, or else the codes of the pair, translation.<code>, src and tgt, whichever
-    both are available. where: file and line. Raises ValueError if none are.
+    """Return the column by field: from `columns` of the entry, or else from the names of the fields.
+
+    These names are translation.<code> or <code> for the two codes of the pair, src and tgt, or source and target.
+
+    where: file and line, for messages.
+    available: dotted names of the fields.
+    Raises ValueError if no two names fit.
     """
     if entry.columns:
         return dict(entry.columns)
     pair = entry.pair
-    assert pair is not None, "held by check_entry"
-    found = _by_code(pair, renames, available) or _by_side(pair, available)
-    if found is None:
+    assert pair is not None, "check_entry requires it"
+    fields = _by_code(pair, renames, available) or _by_side(pair, available)
+    if fields is None:
         raise ValueError(
             f"{where}: no fields of {pair} (there is {listed(available)}); say which they are, as "
             f'columns: {{german: "{pair.src}", english: "{pair.tgt}"}}'
         )
-    return found
+    return fields
 
 
 def _by_code(pair: LangPair, renames: Mapping[str, str], available: Collection[str]) -> dict[str, str] | None:
@@ -37,7 +42,7 @@ def _by_code(pair: LangPair, renames: Mapping[str, str], available: Collection[s
                 try:
                     names.setdefault(to_bcp47(name.removeprefix(prefix), renames), name)
                 except ValueError:
-                    continue  # a field of another kind, as a row of metadata
+                    continue  # not a language but another field, such as metadata
         if pair.src in names and pair.tgt in names:
             return {names[pair.src]: pair.src, names[pair.tgt]: pair.tgt}
     return None
@@ -51,6 +56,6 @@ def _by_side(pair: LangPair, available: Collection[str]) -> dict[str, str] | Non
 
 
 def listed(names: Collection[str]) -> str:
-    """The first few of some names, for a message."""
+    """Return the first few of some names, for a message."""
     few = ", ".join(list(names)[:_LISTED]) or "none"
     return f"{few[:_LISTED_CHARS]} …" if len(names) > _LISTED or len(few) > _LISTED_CHARS else few

@@ -1,4 +1,4 @@
-"""JSON lines: one object a line, whose fields, nested ones too, hold the texts."""
+"""A reader of JSON lines: one object on a line, with texts in its fields, which may be nested."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,13 +14,13 @@ from pipeline.corpus.readers.fields import listed, named_fields
 from pipeline.corpus.readers.lines import Block, read_blocks
 from pipeline.corpus.tables import BATCH_ROWS, Table
 
-_DEPTH = 8  # of fields that are listed
+_DEPTH = 8  # levels of nested fields that are listed
 
 
 def read_jsonl(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
-    """Table of JSON objects; `columns` names fields, with dots into nested ones; null means no translation.
+    """Read JSON objects as a table. `columns` names fields, with dots for nested ones; null means no translation.
 
-    Lines of white space are left out; text and numbers may name a document.
+    Lines of white space are skipped. A document may be named by a text or a number.
     """
     (path,) = paths
     blocks = read_blocks(path)
@@ -64,7 +64,7 @@ def _column(records: Sequence[Any], field: str, column: str) -> pa.StringArray:
 
 
 def _check_lines(path: Path, block: Block, fields: Mapping[str, str]) -> None:
-    """Raises ValueError for the first line that is wrong."""
+    """Raise ValueError for the first line with a fault."""
     for number, record in json_records(path, block):
         for field, column in fields.items():
             try:
@@ -86,19 +86,19 @@ def _check_lines(path: Path, block: Block, fields: Mapping[str, str]) -> None:
 
 
 def json_records(path: Path, block: Block) -> Iterator[tuple[int, Any]]:
-    """Number and content of every line that is not blank. Raises ValueError for malformed JSON."""
+    """Yield number and content of every line that is not blank. Raises ValueError for malformed JSON."""
     for number, line in enumerate(block.data.decode().split("\n"), start=block.first):
         if line and not line.isspace():
             try:
                 yield number, json.loads(line)
             except RecursionError as error:
                 raise ValueError(f"{path}: line {number}: JSON nested too deep; flatten it") from error
-            except ValueError as error:  # of JSON, or a number of more digits than Python reads
+            except ValueError as error:  # malformed, or a number with more digits than Python reads
                 raise ValueError(f"{path}: line {number}: malformed JSON ({error}); correct the line") from error
 
 
 def field_value(record: Any, field: str, steps: Sequence[str]) -> Any:
-    """Value of a field, by its name or by the steps of its dotted name. Raises KeyError or TypeError without one."""
+    """Return a field's value, by its name or the steps of its dotted name. Raises KeyError or TypeError if missing."""
     if len(steps) == 1 or field in record:  # a name may hold a dot
         return record[field]
     for step in steps:
@@ -107,12 +107,12 @@ def field_value(record: Any, field: str, steps: Sequence[str]) -> Any:
 
 
 def _missing(path: Path, number: int, field: str, record: Any) -> str:
-    has = f"the fields {listed(list(field_names(record)))}" if isinstance(record, dict) else "no object"
-    return f"{path}: line {number}: no field {field!r}; the line holds {has}; add it, or correct columns"
+    content = f"the fields {listed(list(field_names(record)))}" if isinstance(record, dict) else "no object"
+    return f"{path}: line {number}: no field {field!r}; the line holds {content}; add it, or correct columns"
 
 
 def field_names(record: Any, prefix: str = "", depth: int = _DEPTH) -> Iterator[str]:
-    """Dotted names of the fields of a record, down to some depth."""
+    """Yield the dotted names of the fields of a record, down to some depth."""
     for name, value in record.items() if isinstance(record, dict) else ():
         if isinstance(value, dict) and depth:
             yield from field_names(value, f"{prefix}{name}.", depth - 1)

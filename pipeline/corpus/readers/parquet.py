@@ -1,4 +1,4 @@
-"""Parquet tables, whose columns, inside of structs too, hold the texts."""
+"""A reader of Parquet tables, with texts in columns, also within structs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -22,7 +22,7 @@ _DAMAGE = (pa.ArrowException, OSError, UnicodeError, OverflowError)
 
 
 def read_parquet(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
-    """Table of text columns; `columns` names them, with dots into structs; null means no translation."""
+    """Read text columns as a table. `columns` names them, with dots for structs; null means no translation."""
     (path,) = paths
     types = parquet_fields(path)
     fields = named_fields(str(path), entry, renames, types)
@@ -37,9 +37,9 @@ def read_parquet(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, 
 
 
 def parquet_fields(path: Path) -> dict[str, Any]:
-    """Arrow type of every column that is no struct, by dotted name.
+    """Return the Arrow type of every column that is no struct, by dotted name.
 
-    Raises ValueError for what is no Parquet, and for a file that says itself that it expands beyond MAX_RATIO.
+    Raises ValueError for a file that is no Parquet, and for one whose metadata say that it expands beyond MAX_RATIO.
     """
     if is_compressed(path.name):
         raise ValueError(f"{path}: Parquet is compressed inside; expand the file, and end its name in .parquet")
@@ -53,9 +53,9 @@ def parquet_fields(path: Path) -> dict[str, Any]:
 
 
 def parquet_texts(path: Path, fields: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Batches of some columns as texts, named as the fields.
+    """Yield batches of some columns as texts, under the names of the fields.
 
-    The dictionary of a row group is judged first: a long text there would be written out for every row that repeats it.
+    The dictionary of a row group is checked first, because a long text in it is copied for every row that repeats it.
     Raises ValueError, with the records, for a text of more than MAX_LINE_BYTES, damage, and texts beyond MAX_RATIO.
     """
     record, expanded, size = 1, 0, path.stat().st_size
@@ -76,7 +76,7 @@ def parquet_texts(path: Path, fields: Sequence[str]) -> Iterator[pa.RecordBatch]
 
 
 def flattened(fields: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted name and type of every column of a schema that is no struct."""
+    """Yield dotted name and type of every column of a schema that is no struct."""
     for field in fields:
         if pa.types.is_struct(field.type):
             yield from flattened(field.type, f"{prefix}{field.name}.")
@@ -85,19 +85,19 @@ def flattened(fields: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def is_text(kind: Any) -> bool:
-    """Tell whether the values of an Arrow type are texts, also where a dictionary holds them."""
+    """Return whether the values of an Arrow type are texts, directly or in a dictionary."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def text_column(path: Path, record: int, batch: pa.RecordBatch, field: str) -> pa.Array:
-    """Column of a batch, which begins at a record, as valid UTF-8.
+    """Return a column of a batch as valid UTF-8. record: number of the first record of the batch.
 
-    Raises ValueError for a text of more than MAX_LINE_BYTES, ArrowException for what is not Unicode or cannot be text.
+    Raises ValueError for a text of more than MAX_LINE_BYTES, and ArrowException for values that are no Unicode text.
     """
     column = _column(batch, field)
-    if pa.types.is_string_view(column.type):  # it has no lengths to be asked for
+    if pa.types.is_string_view(column.type):  # Arrow cannot compute lengths of this type
         column = column.cast(pa.string())
     if is_text(column.type):
         _check_length(path, record, field, column)
@@ -107,7 +107,7 @@ def text_column(path: Path, record: int, batch: pa.RecordBatch, field: str) -> p
 
 
 def check_ratio(path: Path, expanded: int, size: int) -> None:
-    """Raises ValueError if so many bytes are too many for a file of this size."""
+    """Raise ValueError if a file of `size` bytes has expanded to too many bytes."""
     if expanded > FREE_BYTES and expanded > MAX_RATIO * size:
         raise ValueError(
             f"{path}: more than {MAX_RATIO} times its size of {size} bytes when it is read, as a decompression bomb; "
@@ -116,7 +116,7 @@ def check_ratio(path: Path, expanded: int, size: int) -> None:
 
 
 def _open(path: Path, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-    """dictionaries: columns of texts that are given as they are encoded."""
+    """Open a file. dictionaries: columns that are read as dictionaries if they are encoded so."""
     return pq.ParquetFile(
         path, memory_map=False, pre_buffer=False, buffer_size=_BUFFER_BYTES, read_dictionary=list(dictionaries)
     )
@@ -130,14 +130,14 @@ def _column(batch: pa.RecordBatch, field: str) -> pa.Array:
 
 
 def _check_dictionaries(path: Path, record: int, file: pq.ParquetFile, group: int, fields: Sequence[str]) -> None:
-    """Raises ValueError for a long text in a dictionary of a row group, which begins at a record."""
+    """Raise ValueError for a long text in a dictionary of a row group. record: its first record."""
     last = record + file.metadata.row_group(group).num_rows - 1
     for batch in islice(file.iter_batches(1, [group], list(fields), use_threads=False), 1):
         for field in fields:
             longest = pc.max(pc.binary_length(_column(batch, field).dictionary)).as_py() or 0
             if longest > MAX_LINE_BYTES:
-                where = f"{path}: records {record} to {last}"
-                raise ValueError(f"{where}: a text of {field!r} is longer than {MAX_LINE_BYTES} bytes; cut it")
+                records = f"{path}: records {record} to {last}"
+                raise ValueError(f"{records}: a text of {field!r} is longer than {MAX_LINE_BYTES} bytes; cut it")
 
 
 def _check_length(path: Path, record: int, field: str, column: pa.Array) -> None:

@@ -1,4 +1,4 @@
-"""Bytes of a file, decompressed as they are asked for, with a bound on what a hostile file may cost."""
+"""Bytes of a file, decompressed as they are read, with a bound on the expansion of a hostile file."""
 
 import bz2
 import gzip
@@ -12,9 +12,9 @@ import pyarrow as pa
 
 CHUNK_BYTES = 1 << 20  # most bytes of a chunk
 MAX_RATIO = 200  # expanded over compressed bytes; text reaches 10, seldom 50
-FREE_BYTES = 256 << 20  # expanded bytes from which on the ratio counts
+FREE_BYTES = 256 << 20  # the ratio is checked beyond so many expanded bytes
 _READ_BYTES = 256 << 10
-_XZ_MEMORY = 256 << 20  # bytes of a decoder; xz -9 takes 65 MiB
+_XZ_MEMORY = 256 << 20  # most bytes of memory of a decoder; xz -9 takes 65 MiB
 _MAGIC = {
     "gzip": b"\x1f\x8b",
     "bzip2": b"BZh",
@@ -27,16 +27,16 @@ _SUFFIXES = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 
 
 class StreamError(Exception):
-    """What is wrong with the bytes of a file, and the remedy; whoever reads it knows the line."""
+    """A fault in the bytes of a file, with its remedy. The reader of the file adds the line."""
 
 
 def is_compressed(name: str) -> bool:
-    """Whether the name of a file says that it is compressed."""
+    """Return whether the name of a file ends in the suffix of a compression."""
     return name.endswith(tuple(_SUFFIXES))
 
 
 def read_chunks(path: Path, *, max_ratio: float = MAX_RATIO, free_bytes: int = FREE_BYTES) -> Iterator[bytes]:
-    """Chunks of a file, never empty, expanded where its suffix is .gz, .bz2, .xz or .zst.
+    """Yield chunks of a file, never empty, decompressed if its suffix is .gz, .bz2, .xz or .zst.
 
     Raises StreamError if the file cannot be read, is not compressed as its name says or is damaged, or if it expands
     beyond `free_bytes` and `max_ratio` times its size.
@@ -58,7 +58,7 @@ def read_chunks(path: Path, *, max_ratio: float = MAX_RATIO, free_bytes: int = F
 
 
 def kind_of(head: bytes) -> str | None:
-    """Kind of a file that is no text, if its first bytes show it."""
+    """Return the kind of a file that is no text, if its first bytes show it."""
     return next((kind for kind, magic in _MAGIC.items() if head.startswith(magic)), None)
 
 
@@ -88,7 +88,7 @@ def _bunzip2(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _unxz(file: BinaryIO) -> Iterator[bytes]:
-    """Every stream of a file; the standard library's own file object has no limit of memory."""
+    """Decompress every stream of a file. LZMAFile would have no limit of memory."""
     data = file.read(_READ_BYTES)
     while data:
         decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)

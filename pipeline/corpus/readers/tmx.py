@@ -1,6 +1,6 @@
-"""TMX, the exchange format of translation memories, read element by element.
+"""A reader of TMX, the exchange format of translation memories, element by element.
 
-lxml parses, told to expand no entity, to fetch nothing and to keep its own limits of depth and text (10 MB).
+lxml parses it with its own limits of depth and text (10 MB). It expands no entities and fetches nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,19 +17,20 @@ from pipeline.corpus.readers.streams import StreamError, read_chunks
 from pipeline.corpus.tables import BATCH_ROWS, Table
 
 _LANG = "{http://www.w3.org/XML/1998/namespace}lang"
-_CODES = frozenset(("bpt", "ept", "it", "ph", "ut"))  # they enclose codes of another format, not text
+_CODES = frozenset(("bpt", "ept", "it", "ph", "ut"))  # elements with codes of another format, not text
 _PIECE_BYTES = 64 << 10
-_GAP_BYTES = 8 << 20  # most bytes without the end of a unit, which are held in memory
+_GAP_BYTES = 8 << 20  # most bytes without the end of a unit, because they stay in memory
 _BATCH_CHARS = 8 << 20
 _CACHED = 1000
 
-Unit = list[str | None]  # a text a language
+Unit = list[str | None]  # one text for each language
 
 
 def read_tmx(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
-    """Table of the units of a memory in the languages of the pair, or of `columns`; null where a unit lacks one.
+    """Read the units of a memory as a table, in the languages of the pair or of `columns`.
 
-    A region may be left out of what the pair says: EN-US serves en. Of several variants in one unit the first counts.
+    A null means that a unit lacks a language. A code of the pair also matches languages with a region: EN-US serves en.
+    Of several variants of a language in one unit, the first counts.
     """
     (path,) = paths
     codes = tuple(entry.columns.values())
@@ -52,28 +53,32 @@ def read_tmx(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]
 
 
 class _Languages:
-    """Which of the wanted codes a language of the file means, and which were found."""
+    """The columns that the languages of a file belong to.
+
+    ranks: by name of a language: its rank (0 for an exact match, 1 without its region) and its column, or None.
+    found: columns that some unit has.
+    """
 
     def __init__(self, codes: Sequence[str], renames: Mapping[str, str]) -> None:
         self.codes, self.renames = codes, renames
-        self.known: dict[str, tuple[int, int] | None] = {}  # name -> rank (0 is exact) and column
+        self.ranks: dict[str, tuple[int, int] | None] = {}
         self.found: set[int] = set()
 
     def match(self, name: str) -> tuple[int, int] | None:
-        """How well a language of the file matches, 0 exactly or 1 but for its region, and which column."""
+        """Return rank and column of a language of the file, None if no column has it."""
         try:
-            return self.known[name]
+            return self.ranks[name]
         except KeyError:
             match = self._match(name)
-            if len(self.known) < _CACHED:
-                self.known[name] = match
+            if len(self.ranks) < _CACHED:
+                self.ranks[name] = match
             return match
 
     def _match(self, name: str) -> tuple[int, int] | None:
         try:
             code = to_bcp47(name, self.renames)
         except ValueError:
-            return None  # a language that no pair can mean
+            return None  # no BCP-47 code, so no column has it
         parts = code.split("-")
         general = "-".join(parts[: 2 if len(parts) > 1 and len(parts[1]) == 4 else 1])
         for rank, candidate in enumerate((code, general)):
@@ -82,12 +87,12 @@ class _Languages:
         return None
 
     def check(self, path: Path, line: int) -> None:
-        """Raises ValueError if a language was in no unit at all."""
+        """Raise ValueError if no unit has one of the languages."""
         missing = [code for column, code in enumerate(self.codes) if column not in self.found]
         if missing:
             raise ValueError(
                 f"{path}: no unit up to the last line, line {line}, is in {' or '.join(missing)} (its languages are "
-                f"{listed(sorted(self.known))}); correct pair, or map their names with codes"
+                f"{listed(sorted(self.ranks))}); correct pair, or map their names with codes"
             )
 
 
@@ -119,8 +124,8 @@ def _units(path: Path, languages: _Languages) -> Iterator[Unit]:
     except StreamError as error:
         raise ValueError(f"{path}: from line {line} on: {error}") from error
     except etree.LxmlError as error:
-        where, what = getattr(error, "lineno", None) or line, getattr(error, "msg", None) or str(error)
-        raise ValueError(f"{path}: line {where}: malformed XML ({what[:200]}); correct the file") from error
+        place, reason = getattr(error, "lineno", None) or line, getattr(error, "msg", None) or str(error)
+        raise ValueError(f"{path}: line {place}: malformed XML ({reason[:200]}); correct the file") from error
     languages.check(path, line)
 
 
@@ -150,7 +155,7 @@ def _unit(path: Path, element: Any, languages: _Languages) -> Unit:
 
 
 def _language(path: Path, variant: Any) -> str:
-    """Language of a variant in the spelling of TMX 1.1."""
+    """Return the language of a variant in the spelling of TMX 1.1."""
     name = variant.get("lang")
     if not name:
         raise ValueError(f'{path}: line {variant.sourceline}: <tuv> without its language; add xml:lang="de", say')
@@ -158,7 +163,7 @@ def _language(path: Path, variant: Any) -> str:
 
 
 def _text(path: Path, element: Any) -> str:
-    """Text of an element, with that of its highlighted parts and without the codes of another format."""
+    """Return the text of an element, with its highlighted parts and without codes of another format."""
     parts = [element.text or ""]
     for child in element:
         if child.tag is etree.Entity:
@@ -170,7 +175,7 @@ def _text(path: Path, element: Any) -> str:
 
 
 def _forget(element: Any) -> None:
-    """Free a unit and everything before it."""
+    """Free the memory of a unit and of everything before it."""
     element.clear()
     parent = element.getparent()
     while parent is not None and element.getprevious() is not None:

@@ -1,4 +1,4 @@
-"""Tab-separated tables: of one pair, or multi-way with the codes in the first line. Nothing is quoted."""
+"""Readers of tab-separated tables: of one pair, or multi-way with codes in the first line. Nothing is quoted."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,11 +15,11 @@ from pipeline.corpus.tables import BATCH_ROWS, Table
 
 
 def read_tsv(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
-    """Table without a header; `columns` says what the fields are, or else they are source, target and the rest."""
+    """Read a table without a header. `columns` names its fields; by default they are source, target and others."""
     (path,) = paths
     fields = {int(field): column for field, column in entry.columns.items()}
     if not fields:
-        assert entry.pair is not None, "held by check_entry"
+        assert entry.pair is not None, "check_entry requires it"
         fields = {0: entry.pair.src, 1: entry.pair.tgt}
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -40,7 +40,7 @@ def read_tsv(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]
 
 
 def read_multiway_tsv(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]) -> Table:
-    """Table whose first line holds codes, and `document`; an empty cell means no translation."""
+    """Read a table whose first line holds codes, and `document`. An empty cell means no translation."""
     (path,) = paths
     blocks = read_blocks(path)
     first = next(blocks, None)
@@ -65,16 +65,16 @@ def read_multiway_tsv(paths: Sequence[Path], entry: FileEntry, renames: Mapping[
 
 
 class _Cells:
-    """Where the fields of every line of a block begin and end."""
+    """The positions of the fields of every line of a block."""
 
     def __init__(self, block: Block) -> None:
         self.data, self.ends, self.starts = block.data, block.ends, block.starts
         self.tabs = np.flatnonzero(np.frombuffer(block.data, np.uint8) == ord("\t"))
-        self.first = np.searchsorted(self.tabs, self.starts)  # the first tab of each line
-        self.counts = np.searchsorted(self.tabs, self.ends) - self.first + 1  # fields of each line
+        self.first = np.searchsorted(self.tabs, self.starts)  # index of the first tab of each line
+        self.counts = np.searchsorted(self.tabs, self.ends) - self.first + 1  # number of fields of each line
 
     def column(self, field: int) -> pa.StringArray:
-        """Texts of one field, which every line must have."""
+        """Return the texts of one field, which every line must have."""
         starts = self.tabs[self.first + field - 1] + 1 if field else self.starts
         if not len(self.tabs):
             return cut(self.data, starts, self.ends)
@@ -83,7 +83,7 @@ class _Cells:
 
 
 def _check_no_header(path: Path, block: Block, fields: Mapping[int, str], renames: Mapping[str, str]) -> None:
-    """Raises ValueError if the first line holds the codes of the columns and not texts."""
+    """Raise ValueError if the first line holds the codes of the columns and not texts."""
     cells = dict(enumerate(block.texts()[0].as_py().split("\t")))
     codes = {field: code for field, code in fields.items() if code != DOCUMENT}
     if all(field in cells and _means(cells[field], code, renames) for field, code in codes.items()):
@@ -96,7 +96,7 @@ def _check_no_header(path: Path, block: Block, fields: Mapping[int, str], rename
 def _header_fields(
     path: Path, heads: list[str], columns: Mapping[str, str], renames: Mapping[str, str]
 ) -> dict[int, str]:
-    """Number and name of the columns to read."""
+    """Return the names of the columns to read, by number."""
     if heads == [""]:
         raise ValueError(f"{path} is empty; its first line must hold the language codes, separated by tabs")
     fields: dict[int, str] = {}
@@ -125,13 +125,13 @@ def _means(text: str, code: str, renames: Mapping[str, str]) -> bool:
     try:
         return to_bcp47(text, renames) == code
     except ValueError:
-        return False  # a text, and no code at all
+        return False  # a text, not a code
 
 
 def _without_header(first: Block, blocks: Iterator[Block]) -> Iterator[Block]:
-    rest = first.rest()
-    if rest is not None:
-        yield rest
+    rows = first.without_first()
+    if rows is not None:
+        yield rows
     yield from blocks
 
 

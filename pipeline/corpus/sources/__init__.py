@@ -1,1 +1,1 @@
-"""Where the files of a corpus come from: a directory, a URL, an archive, a hub of data sets, mtdata's index."""
+"""Sources of the files of a corpus: a directory, a URL, an archive, a hub of data sets, or mtdata's index."""

@@ -1,7 +1,6 @@
-"""Files taken out of an archive that may mean harm: tar, plain or by gzip, bzip2, xz or zstd, and zip."""
+"""Extraction of files from archives that may be hostile: zip, and tar, plain or in gzip, bzip2, xz or zstd."""
 
 import bz2
-import difflib
 import gzip
 import lzma
 import shutil
@@ -17,14 +16,16 @@ from typing import IO, cast
 import pyarrow as pa
 from filelock import FileLock
 
-_RATIO = 200  # most bytes of content to a byte of archive; text packed by xz has less than 30
-_SMALL = 256 << 20  # content that is never too much
+from pipeline.spelling import nearest_names
+
+_RATIO = 200  # most bytes of content for a byte of archive; text in xz has less than 30
+_SMALL = 256 << 20  # bytes of content that are always allowed
 _CHUNK = 1 << 20
-_HEADERS = 16 << 10  # most bytes that stand before a member of a tar; paths end at 4096
+_HEADERS = 16 << 10  # most bytes before a member of a tar; paths have at most 4096
 _FAULTS = (
     EOFError,
     OSError,
-    RuntimeError,  # of an encrypted zip
+    RuntimeError,  # raised for an encrypted zip
     NotImplementedError,
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -35,11 +36,11 @@ _FAULTS = (
 
 
 def extract(archive: Path, members: Sequence[str], out: Path) -> list[Path]:
-    """Files of these names from `archive`, below `out`; a file that is there already is not extracted again.
+    """Extract the files of these names from `archive` to `out`, and return their paths. Existing files are kept.
 
-    Nothing else is written, and no file is seen before it is whole.
-    Raises ValueError, naming archive and member, for a member with an absolute path or `..`, one asked for that is
-    missing, a link or a device, content out of proportion to the archive, and an archive that is damaged or none.
+    Nothing else is written, and a file has its name only once it is complete.
+    Raises ValueError, with archive and member, for a member with an absolute path or `..`, a requested member that is
+    missing, a link or a device, content out of proportion to the archive, and a file that is damaged or no archive.
     """
     targets = {_plain(name): out / _plain(name) for name in members}
     out.mkdir(parents=True, exist_ok=True)
@@ -59,7 +60,7 @@ def extract(archive: Path, members: Sequence[str], out: Path) -> list[Path]:
 class _Member:
     name: str
     size: int  # bytes, as the archive says
-    regular: bool  # a file, neither link nor device
+    regular: bool  # whether it is a file, neither link nor device
     directory: bool
     open: Callable[[], IO[bytes]]
 
@@ -82,22 +83,22 @@ def _extract(archive: Path, targets: dict[str, Path]) -> None:
             _write(archive, member, _partial(targets[name]))
     for name in targets:
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=3, cutoff=0.3) or names[:3]
+            near = nearest_names(name, names, cutoff=0.3) or names[:3]
             raise ValueError(
                 f"{archive}: has no member {name!r}; did you mean {' or '.join(near) or 'another archive'}? "
                 f"(it holds {len(names)} files)"
             )
-    for target in targets.values():  # only now: the checksum of a compressed tar is at its end
+    for target in targets.values():  # at the end, because a compressed tar has its checksum there
         _partial(target).replace(target)
 
 
 def _limit(archive: Path) -> int:
-    """Most bytes that an archive may unpack to."""
+    """Return the most bytes that an archive may unpack to."""
     return max(_SMALL, _RATIO * archive.stat().st_size)
 
 
 def _check_size(archive: Path, size: int, where: str) -> None:
-    """Raises ValueError if an archive unpacks to so many bytes that it means harm. where: how far it was read."""
+    """Raise ValueError if an archive unpacks to too many bytes. where: the part that was read, for the message."""
     if size > (limit := _limit(archive)):
         raise ValueError(
             f"{archive}: {archive.stat().st_size:,} bytes that unpack to more than {limit:,}, {where}; this is no "
@@ -126,12 +127,12 @@ def _write(archive: Path, member: _Member, target: Path) -> None:
 
 
 def _plain(name: str) -> str:
-    """Name without `./`, which some archivers write before every name."""
+    """Return a name without `./`, which some archivers write before every name."""
     return str(PurePosixPath(name))
 
 
 def _members(archive: Path) -> Iterator[_Member]:
-    """Members in their order; one can be read until the next is asked for."""
+    """Yield the members in their order. Each can be read until the next one is taken."""
     if zipfile.is_zipfile(archive):
         yield from _zip_members(archive)
     else:
@@ -141,7 +142,7 @@ def _members(archive: Path) -> Iterator[_Member]:
 def _zip_members(archive: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as file:
         for info in file.infolist():
-            kind = info.external_attr >> 28  # of the Unix mode; 0 where the archive is from elsewhere
+            kind = info.external_attr >> 28  # type bits of the Unix mode; 0 if another system made the archive
             yield _Member(
                 name=info.filename,
                 size=info.file_size,
@@ -152,9 +153,9 @@ def _zip_members(archive: Path) -> Iterator[_Member]:
 
 
 class _Unpacked:
-    """Bytes of a tar, all of which are counted: of headers too, and of members that nobody asked for.
+    """A stream of the bytes of a tar, which counts all of them: headers and unused members too.
 
-    until: position up to which they may be read now.
+    until: position up to which the stream may be read now.
     """
 
     def __init__(self, archive: Path, stream: IO[bytes]) -> None:
@@ -165,7 +166,7 @@ class _Unpacked:
         chunk = self._stream.read(size)
         self._position += len(chunk)
         _check_size(self._archive, self._position, "with headers and all members")
-        if self._position > self.until + tarfile.RECORDSIZE:  # tarfile reads so much at once
+        if self._position > self.until + tarfile.RECORDSIZE:  # tarfile reads a whole record at once
             raise ValueError(
                 f"{self._archive}: more than {_HEADERS:,} bytes of headers before a member, where a name and a few "
                 "attributes stand; do not trust this archive, or unpack it by hand"
@@ -174,13 +175,13 @@ class _Unpacked:
 
 
 def _tar_members(archive: Path) -> Iterator[_Member]:
-    """Members of a tar, read once from its start to its end."""
+    """Yield the members of a tar, which is read once from its start to its end."""
     with ExitStack() as stack:
         unpacked = _Unpacked(archive, stack.enter_context(_decompressed(archive)))
         file = stack.enter_context(tarfile.open(fileobj=cast(IO[bytes], unpacked), mode="r|"))
         while (info := file.next()) is not None:
-            file.members.clear()  # type: ignore[attr-defined]  # or it keeps them all
-            unpacked.until = file.offset + _HEADERS  # where those of the next member begin
+            file.members.clear()  # type: ignore[attr-defined]  # to save memory, because tarfile keeps all of them
+            unpacked.until = file.offset + _HEADERS  # the headers of the next member begin at file.offset
             yield _Member(
                 name=info.name,
                 size=info.size if info.isreg() else 0,
@@ -190,7 +191,7 @@ def _tar_members(archive: Path) -> Iterator[_Member]:
             )
         unpacked.until = _limit(archive)
         while unpacked.read(_CHUNK):
-            pass  # padding, then the checksum, which is compared when it is read
+            pass  # read padding and checksum, because the library compares the checksum when it is read
 
 
 def _content(file: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
@@ -200,7 +201,7 @@ def _content(file: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
 
 
 def _decompressed(archive: Path) -> IO[bytes]:
-    """Content of a file that may be compressed, as its first bytes say."""
+    """Open a file, decompressed if its first bytes are those of a compression."""
     with archive.open("rb") as file:
         magic = file.read(6)
     if magic.startswith(b"\x1f\x8b"):

@@ -1,4 +1,4 @@
-"""The card of a hub data set (its README.md): licence, citation, and which files a configuration has."""
+"""The card of a hub's data set (its README.md): licence, citation, and the files of each configuration."""
 
 import re
 from collections.abc import Mapping
@@ -11,14 +11,17 @@ import yaml
 from pipeline.corpus.yaml_text import load_yaml
 
 CARD = "README.md"
-_READ_CHARS = 256 << 10  # of a card; what comes after them is not read
+_READ_CHARS = 256 << 10  # characters of a card that are read
 _BIBTEX = re.compile(r"@\w+\s*\{")
 _NOTHING = ("", "~", "null", "Null", "NULL")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What a card says. configs: name -> split -> patterns of files; the split is `*` where the card leaves it open."""
+    """The content of a card.
+
+    configs: patterns of files by configuration and split; the split is `*` if the card does not name it.
+    """
 
     licence: str = ""
     citation: str = ""
@@ -26,9 +29,9 @@ class Card:
 
 
 def read_card(directory: Path) -> Card:
-    """Card in a copy of a data set, empty where there is none; of a long one its beginning.
+    """Read the card in a copy of a data set. It is empty if there is no card.
 
-    Raises ValueError if its header is no YAML, or does not end in what is read.
+    Raises ValueError if the header is no YAML, or is longer than the characters that are read.
     """
     path = directory / CARD
     if not path.is_file():
@@ -45,7 +48,7 @@ def read_card(directory: Path) -> Card:
 
 
 def _header(text: str) -> str:
-    """Cut out the lines between the first line and the next one, both of three hyphens; empty without such lines."""
+    """Return the lines between two lines of three hyphens at the start of a text; empty without them."""
     first, *lines = text.removeprefix("\ufeff").split("\n")
     if first.rstrip() != "---":
         return ""
@@ -58,15 +61,15 @@ def _header(text: str) -> str:
 
 
 def _entries(text: str) -> list[str]:
-    """BibTeX entries: from a line that opens one to the first line that is a closing brace alone."""
+    """Return the BibTeX entries, each from its first line to a line with a closing brace alone."""
     entries: list[str] = []
-    opened: list[str] = []
+    lines: list[str] = []
     for line in text.split("\n"):
-        if opened or _BIBTEX.match(line):
-            opened.append(line)
+        if lines or _BIBTEX.match(line):
+            lines.append(line)
             if line.strip() == "}":
-                entries.append("\n".join(opened).strip())
-                opened = []
+                entries.append("\n".join(lines).strip())
+                lines = []
     return entries
 
 
@@ -86,7 +89,7 @@ def _configs(items: Any) -> dict[str, dict[str, tuple[str, ...]]]:
 
 
 def _patterns(files: Any) -> dict[str, tuple[str, ...]]:
-    """Patterns by split, of any of the ways in which a card may list data files."""
+    """Return patterns by split, from any form in which a card may list data files."""
     if isinstance(files, dict):
         files = [{"split": split, "path": paths} for split, paths in files.items()]
     patterns: dict[str, list[str]] = {}
@@ -97,7 +100,7 @@ def _patterns(files: Any) -> dict[str, tuple[str, ...]]:
 
 
 def _texts(value: Any) -> list[str]:
-    """A text, or the texts of a list; nothing else is taken."""
+    """Return one text, or the texts of a list; other values are ignored."""
     return [text for item in (value if isinstance(value, list) else [value]) if (text := _text(item))]
 
 

@@ -1,4 +1,4 @@
-"""What data sets call a language, from its BCP-47 code."""
+"""Codes of languages in data sets, from and to BCP-47."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,7 +10,7 @@ def _iso639_3(code: str) -> str:
 
 
 def _flores(code: str) -> str:
-    """ISO 639-3 and script, as FLORES and NLLB write them: deu_Latn, zho_Hans."""
+    """Return ISO 639-3 code and script, as in FLORES and NLLB: deu_Latn, zho_Hans."""
     tag = langcodes.get(code)
     return f"{tag.to_alpha3()}_{tag.script or tag.maximize().script}"
 
@@ -23,14 +23,14 @@ SCHEMES: Mapping[str, Callable[[str], str]] = {
 
 
 def own_code(code: str, scheme: str, renames: Mapping[str, str]) -> str:
-    """Code by which a data set names the language: as the manifest's `codes` say, or else by a scheme.
+    """Return the code of a data set for a language, from the manifest's `codes` or else by a scheme.
 
-    renames: name in the files -> BCP-47, the manifest's `codes`; where several mean one language, the first is taken.
-    Raises ValueError for a scheme that is not known or has no code for the language.
+    renames: the manifest's `codes`: BCP-47 code by name in the files. The first of several names is taken.
+    Raises ValueError for a scheme that is unknown or has no code for the language.
     """
-    named = next((name for name, meant in renames.items() if meant == code), None)
-    if named is not None:
-        return named
+    own_name = next((name for name, bcp47 in renames.items() if bcp47 == code), None)
+    if own_name is not None:
+        return own_name
     if scheme not in SCHEMES:
         raise ValueError(f"no codes are called {scheme!r}; the schemes are {', '.join(SCHEMES)}")
     try:
@@ -40,10 +40,10 @@ def own_code(code: str, scheme: str, renames: Mapping[str, str]) -> str:
 
 
 def from_iso639_3(code: str) -> str:
-    """BCP-47 code of an ISO 639-3 code, with script and country where they are given: deu is de, por_BR is pt-BR."""
+    """Return the BCP-47 code of an ISO 639-3 code with optional script and country: deu is de, por_BR is pt-BR."""
     return langcodes.standardize_tag(code)
 
 
 def is_language(code: str) -> bool:
-    """Whether all parts of a BCP-47 code are registered (zh-Hans is, br-EN is not)."""
+    """Return whether all parts of a BCP-47 code are registered (zh-Hans is, br-EN is not)."""
     return langcodes.tag_is_valid(code)

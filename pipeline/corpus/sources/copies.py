@@ -1,4 +1,4 @@
-"""Which files of a data set an entry needs, and where they are if somebody has put a copy on this machine."""
+"""The files of a data set that an entry needs, and copies of data sets on this machine."""
 
 import fnmatch
 import re
@@ -9,56 +9,56 @@ from urllib.request import url2pathname
 from pipeline.corpus.manifest import FileEntry, is_url
 from pipeline.corpus.sources.cards import Card, read_card
 
-PARTS = {"train": "train", "dev": "validation", "test": "test"}  # what hubs call the splits
+PARTS = {"train": "train", "dev": "validation", "test": "test"}  # names of the splits on hubs
 _DATA = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt", ".arrow", ".gz", ".xz", ".bz2", ".zst")
 _SHARD = re.compile(r"-(?P<number>[0-9]{5})-of-(?P<total>[0-9]{5})\.")
 
 
 def copied_files(entry: FileEntry, files: Path) -> list[Path] | None:
-    """Files that an entry needs of the copy of its data set below `files`, None if there is none.
+    """Return the files of an entry in a copy of its data set below `files`, None if there is no copy.
 
-    A copy may be a part of the data set, as long as the entry's files are there. Raises ValueError if they are not.
+    A copy may be a part of the data set. Raises ValueError if it lacks files of the entry.
     """
     directory = files / entry.dataset
     if not entry.dataset or not directory.is_dir():
         return None
     names = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
-    wanted = wanted_files(entry, read_card(directory), names)
-    for name in wanted:
+    needed = needed_files(entry, read_card(directory), names)
+    for name in needed:
         shard = _SHARD.search(name)
-        if shard is not None and (count := len(_alike(name, shard, wanted))) < int(shard["total"]):
+        if shard is not None and (count := len(_shards(name, shard, needed))) < int(shard["total"]):
             raise ValueError(
                 f"{directory / name} is one of {int(shard['total'])} files, {count} are there; fetch the others"
             )
-    return [directory / name for name in wanted]
+    return [directory / name for name in needed]
 
 
-def _alike(name: str, shard: re.Match[str], names: list[str]) -> list[str]:
-    """The shards of the same table."""
+def _shards(name: str, shard: re.Match[str], names: list[str]) -> list[str]:
+    """Return the names that are shards of the same table."""
     start, end = name[: shard.start("number")], name[shard.end("number") :]
-    return [other for other in names if other.startswith(start) and other.endswith(end)]
+    return [file for file in names if file.startswith(start) and file.endswith(end)]
 
 
 def files_here(entry: FileEntry, files: Path) -> list[Path]:
-    """Files of an entry that are on this machine already, and may change: what a stage that reads it depends on."""
-    found = []
+    """Return the files of an entry on this machine. They may change, so the key of a stage has their hashes."""
+    paths = []
     for path in (*entry.paths, entry.archive):
         url = urlsplit(path)
         if url.scheme == "file":
-            found.append(Path(url2pathname(url.path)))
+            paths.append(Path(url2pathname(url.path)))
         elif path:
-            found.append(files / (PurePosixPath(unquote(url.path)).name if is_url(path) else path))
+            paths.append(files / (PurePosixPath(unquote(url.path)).name if is_url(path) else path))
     if entry.format == "huggingface":
-        found += copied_files(entry, files) or []
-    return [path for path in found if path.is_file()]
+        paths += copied_files(entry, files) or []
+    return [path for path in paths if path.is_file()]
 
 
-def wanted_files(entry: FileEntry, card: Card, names: list[str]) -> list[str]:
-    """Names of the files of an entry's configuration and part.
+def needed_files(entry: FileEntry, card: Card, names: list[str]) -> list[str]:
+    """Return the names of the files of an entry's configuration and part.
 
-    Several configurations, separated by `|`, mean the first that the data set has; where its card lists none, a
-    configuration is a directory, and the names of files say which part they are of.
-    Raises ValueError, with what there is, if there are none.
+    Of several configurations, separated by `|`, the first one that the data set has is taken. If its card lists no
+    configurations, they are directories, and the names of the files say their part.
+    Raises ValueError, with a list of what exists, if no file fits.
     """
     part, where = entry.part or PARTS[entry.split], f"data set {entry.dataset}"
     data = [name for name in names if name.endswith(_DATA) and not name.startswith(".")]
@@ -76,7 +76,7 @@ def wanted_files(entry: FileEntry, card: Card, names: list[str]) -> list[str]:
         return matches
     if config not in ("", "default"):
         data = [name for name in data if name.startswith(f"{config}/")]
-    # no card says which part a file is of: its name may, or else all is for training
+    # without a card the name of a file may say its part; else all files are training data
     named = [name for name in data if re.search(rf"(^|[^a-z0-9]){re.escape(part)}([^a-z0-9]|$)", name)]
     if not named and (part != "train" or not data):
         raise ValueError(f"{where}: no name of a file says {part}; it has {', '.join(data[:10]) or 'no data'}")
@@ -88,13 +88,13 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _choose(entry: FileEntry, card: Card, directories: list[str]) -> str:
-    wanted = entry.config.split("|")
-    for name in wanted:
+    configs = entry.config.split("|")
+    for name in configs:
         if name in card.configs or name in directories or (not card.configs and name in ("", "default")):
             return name
     if not entry.config and "default" in card.configs:
         return "default"
-    named = f"{' or '.join(wanted)} is none of its configurations" if entry.config else "name a configuration"
+    named = f"{' or '.join(configs)} is none of its configurations" if entry.config else "name a configuration"
     raise ValueError(
         f"data set {entry.dataset}: {named}; it has {', '.join(sorted(card.configs) or directories) or 'none'}"
     )

@@ -1,4 +1,4 @@
-"""Under which licence the rows of an entry are, and who is to be cited for them."""
+"""Licence and citation of the rows of an entry."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from pipeline.corpus.sources.cards import read_card
 
 @dataclass(frozen=True, kw_only=True)
 class Credit:
-    """licence and citation: empty if nobody says. commit: of a data set of a hub, so that it can be had again."""
+    """Licence and citation, empty if they are unknown. commit: commit of a hub's data set, to fetch it again."""
 
     licence: str
     citation: str
@@ -17,9 +17,9 @@ class Credit:
 
 
 def credit(entry: FileEntry, manifest: Manifest, files: Path, cache: Path) -> Credit:
-    """What the entry says of its rows, or its manifest, or else the card of the data set or mtdata's index.
+    """Return the credit from the entry, or else its manifest, or else the card of the data set or mtdata's index.
 
-    To be asked after the rows are read: the card is then on this machine. Raises ValueError as the reader of the entry.
+    Call it after the rows are read, when the card is on this machine. Raises ValueError as the reader of the entry.
     """
     licence, citation, commit = entry.licence or manifest.licence, entry.citation or manifest.citation, ""
     if entry.format == "huggingface":

@@ -1,4 +1,4 @@
-"""Download of a file over HTTP that goes on where it stopped, and gives up in words."""
+"""Download of a file over HTTP. It continues where it stopped, and explains why it gives up."""
 
 import json
 import logging
@@ -15,38 +15,46 @@ from filelock import FileLock
 from pipeline.stage import Stopped, file_sha256, stop_if_asked, stopping
 
 _CHUNK = 1 << 20
-_GAIN = 1 << 20  # bytes after which an attempt that broke off counts as none
+_GAIN = 1 << 20  # a broken attempt that brought so many bytes does not count as a failure
 _SPARE = 256 << 20  # bytes of disk that a download of unknown size leaves free
 _LOG_SECONDS = 15.0
-_PASSING = frozenset({408, 425, 429})  # client errors that another try may cure; so may every server error
+_PASSING = frozenset({408, 425, 429})  # client errors for which another attempt may succeed, as for every server error
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How long to wait for a server, in seconds."""
+    """The patience of a download with a server.
 
-    timeout: float = 30.0  # of silence, after which a connection counts as dead
-    attempts: int = 5  # in a row that brought nothing
-    pause: float = 1.0  # before the second attempt; doubles from one to the next, with jitter
+    timeout: seconds of silence after which a connection is dead.
+    attempts: failures in a row after which the download gives up.
+    pause: seconds before the second attempt; it doubles from one to the next, with jitter.
+    longest_pause: most seconds of a pause.
+    """
+
+    timeout: float = 30.0
+    attempts: int = 5
+    pause: float = 1.0
     longest_pause: float = 60.0
 
-    def wait(self, failures: int, asked: float = 0.0) -> None:
-        """Sleep before the next attempt. asked: what the server wants, bounded by longest_pause. Raises Stopped."""
-        backoff = self.pause * 2.0 ** (failures - 1) * random.uniform(0.75, 1.25)  # no two processes in step
-        if stopping.wait(min(max(backoff, asked), self.longest_pause)):
+    def wait(self, failures: int, retry_after: float = 0.0) -> None:
+        """Sleep before the next attempt. retry_after: seconds that the server requests. Raises Stopped."""
+        backoff = (
+            self.pause * 2.0 ** (failures - 1) * random.uniform(0.75, 1.25)
+        )  # so that processes do not retry together
+        if stopping.wait(min(max(backoff, retry_after), self.longest_pause)):
             raise Stopped("download")
 
 
 def download(url: str, path: Path, *, sha256: str = "", patience: Patience | None = None, advice: str = "") -> Path:
-    """Fetch `url` to `path`, once: a file that is there already is kept, unless it is not the one of `sha256`.
+    """Fetch `url` to `path`. An existing file is kept, if it has the checksum.
 
-    What arrives is kept in `<path>.part` and continued by the next call, if the server says that the file is still the
-    same (ETag or Last-Modified). Only a complete and checked file gets its name. Processes may share a file.
-    advice: what to do where the network does not reach, for the error.
-    Raises ValueError if the server does not answer, refuses, sends more than there is room for, or another file than
-    `sha256` says.
+    The bytes so far are in `<path>.part`. The next call continues them if the server says that the file is the same
+    (ETag or Last-Modified). Only a complete and checked file gets its name. Several processes may fetch one file.
+
+    advice: what to do without a network, for the error.
+    Raises ValueError if the server does not answer or refuses, if the disk is too small, and for a wrong checksum.
     """
     patience = patience or Patience()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +68,7 @@ def download(url: str, path: Path, *, sha256: str = "", patience: Patience | Non
         _fetch(url, part, patience, advice)
         if sha256 and (actual := file_sha256(part.path)) != sha256:
             part.discard()
-            if resumed:  # the pieces may be of two files, where a server does not say that it changed
+            if resumed:  # the pieces may be from two versions, if the server does not announce a change
                 _fetch(url, part, patience, advice)
                 actual = file_sha256(part.path)
             if actual != sha256:
@@ -74,21 +82,25 @@ def download(url: str, path: Path, *, sha256: str = "", patience: Patience | Non
 
 
 class _BrokenError(Exception):
-    """An attempt that another one may make good."""
+    """A failed attempt, after which another one may succeed. retry_after: seconds that the server requests."""
 
-    def __init__(self, reason: str, asked: float = 0.0) -> None:
+    def __init__(self, reason: str, retry_after: float = 0.0) -> None:
         super().__init__(reason)
-        self.asked = asked
+        self.retry_after = retry_after
 
 
 class _Part:
-    """A download under way: the bytes so far, and by what the server knows the file they are of."""
+    """A download in progress: the bytes so far, and the mark by which the server recognises the version of the file.
+
+    validator: ETag or date.
+    total: bytes of the whole file, -1 if the server does not say.
+    """
 
     def __init__(self, path: Path, url: str) -> None:
         self.path = path.with_name(path.name + ".part")
         self._state = path.with_name(path.name + ".part.json")
         self.url = url
-        self.validator, self.total = "", -1  # ETag or date; bytes, -1 where the server does not say
+        self.validator, self.total = "", -1
         if self.path.exists() and self._state.exists():
             state = json.loads(self._state.read_text(encoding="utf-8"))
             if state["url"] == url:
@@ -110,7 +122,7 @@ class _Part:
         self.validator, self.total = "", -1
 
     def begin(self, validator: str, total: int) -> None:
-        """Start anew, with another file or from its first byte."""
+        """Start again from the first byte."""
         self.discard()
         self.validator, self.total = validator, total
         temporary = self._state.with_name(self._state.name + ".new")
@@ -124,7 +136,7 @@ class _Part:
 
 
 def _fetch(url: str, part: _Part, patience: Patience, advice: str) -> None:
-    """Bring `part` to its end, in as many attempts as patience allows."""
+    """Complete `part`, in as many attempts as patience allows."""
     started, tries, failures = time.monotonic(), 0, 0
     with requests.Session() as session:
         while not part.complete:
@@ -136,20 +148,20 @@ def _fetch(url: str, part: _Part, patience: Patience, advice: str) -> None:
                 failures = 1 if part.have - before >= _GAIN else failures + 1
                 if failures < patience.attempts:
                     _log.warning("%s: %s; trying again (%d of %d)", url, broken, failures + 1, patience.attempts)
-                    patience.wait(failures, broken.asked)
+                    patience.wait(failures, broken.retry_after)
                     continue
                 if not part.validator:
                     part.discard()  # it cannot be continued
                 kept = f"; {part.have:,} bytes are kept, the same command goes on from there" if part.validator else ""
-                where = part.path.with_suffix("")
+                target = part.path.with_suffix("")
                 raise ValueError(
                     f"{url}: {broken} (tried {tries} times in {time.monotonic() - started:.0f} s{kept}); "
-                    + (advice or f"where there is no network, fetch the file elsewhere and put it at {where}")
+                    + (advice or f"where there is no network, fetch the file elsewhere and put it at {target}")
                 ) from broken
 
 
 def _attempt(session: requests.Session, url: str, part: _Part, patience: Patience) -> None:
-    """One request. Raises _BrokenError if it does not bring the file to its end, ValueError if no other will."""
+    """Make one request. Raises _BrokenError if the file is not complete, ValueError if another request cannot help."""
     headers = {"Accept-Encoding": "identity"}
     if not part.validator:
         part.discard()
@@ -174,7 +186,7 @@ def _attempt(session: requests.Session, url: str, part: _Part, patience: Patienc
 
 
 def _accept(response: requests.Response, part: _Part) -> None:
-    """Judge the answer, and throw away what we have of a file that has changed."""
+    """Check the answer, and discard the bytes so far if the file has changed."""
     status = response.status_code
     if status in _PASSING or status >= 500:
         after = response.headers.get("Retry-After", "")
@@ -199,7 +211,7 @@ def _accept(response: requests.Response, part: _Part) -> None:
 
 
 def _validator(response: requests.Response) -> str:
-    """By what the server would know this file again; a weak ETag does not say that its bytes are the same."""
+    """Return the mark of this version of the file. A weak ETag is none, because the bytes may differ."""
     etag = response.headers.get("ETag", "")
     return etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified", "")
 
@@ -209,14 +221,14 @@ def _receive(response: requests.Response, part: _Part) -> None:
     _log.info("downloading %s, %s", response.url, _amount(part))
     received = part.have
     with part.path.open("ab") as file:
-        # undecoded: a server may call a .gz file a gzip-encoded one
+        # undecoded, because a server may declare a .gz file as gzip-encoded
         for chunk in response.raw.stream(_CHUNK, decode_content=False):
             if part.total < 0:
                 _check_spare(part, response.url)
             file.write(chunk)
             received += len(chunk)
             if 0 <= part.total < received:
-                return  # a server that goes on for ever; what it sent is thrown away
+                return  # the server may send without end; the caller discards the file
             stop_if_asked(f"downloading {response.url}")
             if time.monotonic() - logged >= _LOG_SECONDS:
                 logged = time.monotonic()
@@ -239,7 +251,7 @@ def _check_space(part: _Part, url: str) -> None:
 
 
 def _check_spare(part: _Part, url: str) -> None:
-    """Raises ValueError, and removes what came, before a file of unknown size fills the disk."""
+    """Raise ValueError and remove the bytes so far, before a file of unknown size fills the disk."""
     if (free := shutil.disk_usage(part.path.parent).free) < _SPARE:
         have = part.have
         part.discard()

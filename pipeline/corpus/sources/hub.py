@@ -1,4 +1,4 @@
-"""Copies of data sets of a hub, or of those parts of them that an entry needs."""
+"""Local copies of the files of a hub's data set that an entry needs."""
 
 import hashlib
 import json
@@ -19,11 +19,12 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # its client, whichever it is
+from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # the HTTP client that it uses
 
+from pipeline.corpus.formats import check_entry
 from pipeline.corpus.manifest import FileEntry
 from pipeline.corpus.sources.cards import CARD, Card, read_card
-from pipeline.corpus.sources.copies import PARTS, copied_files, wanted_files
+from pipeline.corpus.sources.copies import PARTS, copied_files, needed_files
 from pipeline.corpus.sources.download import Patience
 from pipeline.stage import write_atomically
 
@@ -34,9 +35,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class DataFiles:
-    """Files of an entry's configuration and part: local paths, or names in the data set of what is to be streamed.
+    """The files of an entry's configuration and part.
 
-    commit: of a hub's data set, empty for a directory that somebody put there.
+    files: local paths, or names in the data set if they are streamed.
+    commit: commit of the hub's data set, empty for a copy from the user.
     """
 
     files: tuple[str, ...]
@@ -46,17 +48,14 @@ class DataFiles:
 
 
 def data_files(entry: FileEntry, files: Path, cache: Path, *, patience: Patience | None = None) -> DataFiles:
-    """What an entry needs of its data set: of the directory of that name below `files`, or else of the hub's.
+    """Fetch the files of an entry, which `needed_files` chooses from its data set.
 
-    A hub's files are kept below `cache` and found there again, also without a network; of an entry that is to be
-    streamed, the card alone. Which files they are: `wanted_files`.
+    The data set is the directory of that name below `files`, or else the hub's. Files of a hub are kept below `cache`
+    for later calls, which need no network. For an entry with `streaming`, only the card is fetched.
     Raises ValueError if the data set, its revision, configuration or part does not exist, needs a login, or if the hub
     does not answer.
     """
-    if not entry.dataset or entry.paths or entry.archive:
-        raise ValueError(
-            f"files: {entry.label}: format huggingface takes a dataset and no path; name one, as Helsinki-NLP/opus-100"
-        )
+    check_entry(entry)
     copied = copied_files(entry, files)
     if copied is not None:
         return DataFiles(files=tuple(map(str, copied)), card=read_card(files / entry.dataset))
@@ -65,62 +64,68 @@ def data_files(entry: FileEntry, files: Path, cache: Path, *, patience: Patience
 
 
 def local_paths(
-    entry: FileEntry, found: DataFiles, files: Path, cache: Path, *, patience: Patience | None = None
+    entry: FileEntry, data_set: DataFiles, files: Path, cache: Path, *, patience: Patience | None = None
 ) -> Iterator[Path]:
-    """Paths of the files that `data_files` found. One that is streamed is there until the next is asked for.
+    """Yield the paths of the files that `data_files` returned. A streamed file exists until the next one is taken.
 
     Raises ValueError if the hub does not give a file.
     """
-    if not found.streamed:
-        yield from map(Path, found.files)
+    if not data_set.streamed:
+        yield from map(Path, data_set.files)
         return
     cache.mkdir(parents=True, exist_ok=True)
     copy = _HubCopy(entry, files, cache, patience or Patience(attempts=4))
-    for name in found.files:
+    for name in data_set.files:
         with tempfile.TemporaryDirectory(dir=cache, prefix="streaming-") as directory:
-            yield copy.borrow(name, found.commit, Path(directory))
+            yield copy.borrow(name, data_set.commit, Path(directory))
 
 
 def keep_below(cache: Path) -> None:
-    """Let the hub's libraries write below `cache`, and not at home, unless the user has told them where."""
+    """Make the hub's libraries write below `cache`, unless the user has set another place."""
     if "HF_HOME" not in os.environ:
         os.environ.setdefault("HF_XET_CACHE", str(cache / "hub" / "xet"))
         if "HF_HUB_CACHE" not in os.environ:
-            constants.HF_HUB_CACHE = str(cache / "hub")  # read at every call
+            constants.HF_HUB_CACHE = str(cache / "hub")  # the library reads it at every call
 
 
 class _HubCopy:
-    """Fetches an entry's files from the hub that HF_ENDPOINT names, or the usual one."""
+    """The copy of an entry's files from the hub that HF_ENDPOINT names, or the usual one.
+
+    place: directory for a copy from the user.
+    hub: cache of the hub's library.
+    record: file that is written once all files are in the cache.
+    """
 
     def __init__(self, entry: FileEntry, files: Path, cache: Path, patience: Patience) -> None:
         self.entry, self.patience = entry, patience
         self.place = files / entry.dataset
         self.endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT)
         self.hub = Path(constants.HF_HUB_CACHE)
-        what = [entry.dataset, entry.revision, entry.config, entry.part or PARTS[entry.split], entry.streaming]
-        key = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
-        self.record = cache / "hub" / f"{key}.json"  # written when all files are there
+        request = [entry.dataset, entry.revision, entry.config, entry.part or PARTS[entry.split], entry.streaming]
+        key = hashlib.sha256(json.dumps(request).encode()).hexdigest()[:16]
+        self.record = cache / "hub" / f"{key}.json"
 
     def get(self) -> DataFiles:
+        """Fetch the files, or return those of an earlier call if there is no network."""
         if constants.is_offline_mode():
-            found = self._recorded()
-            if found is None:
+            recorded = self._recorded()
+            if recorded is None:
                 raise ValueError(f"data set {self.entry.dataset}: HF_HUB_OFFLINE is set; {self._advice()}")
-            return found
+            return recorded
         try:
             return self._fetch()
         except _SilentError as error:
-            found = self._recorded()
-            if found is None:
+            recorded = self._recorded()
+            if recorded is None:
                 raise ValueError(
                     f"data set {self.entry.dataset}: the hub at {self.endpoint} does not answer ({error}, tried "
                     f"{self.patience.attempts} times); {self._advice()}"
                 ) from error
-            _log.warning("%s does not answer (%s); taking its commit %s", self.endpoint, error, found.commit)
-            return found
+            _log.warning("%s does not answer (%s); taking its commit %s", self.endpoint, error, recorded.commit)
+            return recorded
 
     def borrow(self, name: str, commit: str, directory: Path) -> Path:
-        """A file of the hub, fetched to a directory."""
+        """Fetch a file of the hub to a directory, and return its path."""
         try:
             return self._download(name, commit, directory)
         except _SilentError as error:
@@ -149,16 +154,16 @@ class _HubCopy:
         if CARD in names:
             self._download(CARD, commit, self.hub)
             card = read_card(directory)
-        wanted = wanted_files(self.entry, card, names)
+        needed = needed_files(self.entry, card, names)
         if self.entry.streaming:
-            return DataFiles(files=tuple(wanted), card=card, commit=commit, streamed=True)
-        _log.info("data set %s at commit %s: %d files", self.entry.dataset, commit, len(wanted))
-        for name in wanted:
+            return DataFiles(files=tuple(needed), card=card, commit=commit, streamed=True)
+        _log.info("data set %s at commit %s: %d files", self.entry.dataset, commit, len(needed))
+        for name in needed:
             self._download(name, commit, self.hub)
-        content = {"directory": str(directory), "commit": commit, "files": wanted}
+        content = {"directory": str(directory), "commit": commit, "files": needed}
         self.record.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.record, json.dumps(content))
-        return DataFiles(files=tuple(str(directory / name) for name in wanted), card=card, commit=commit)
+        return DataFiles(files=tuple(str(directory / name) for name in needed), card=card, commit=commit)
 
     def _download(self, name: str, commit: str, place: Path) -> Path:
         path = self._ask(
@@ -175,18 +180,18 @@ class _HubCopy:
         return Path(path)
 
     def _recorded(self) -> DataFiles | None:
-        """What an earlier call has fetched completely."""
+        """Return the files that an earlier call has fetched completely, None without them."""
         if not self.record.is_file():
             return None
         content = json.loads(self.record.read_text(encoding="utf-8"))
         directory = Path(content["directory"])
-        found = tuple(str(directory / name) for name in content["files"])
-        if not all(Path(path).exists() for path in found):
+        paths = tuple(str(directory / name) for name in content["files"])
+        if not all(Path(path).exists() for path in paths):
             return None
-        return DataFiles(files=found, card=read_card(directory), commit=content["commit"])
+        return DataFiles(files=paths, card=read_card(directory), commit=content["commit"])
 
     def _ask(self, action: Callable[[], _Result]) -> _Result:
-        """Result of a request, tried with patience. Raises _SilentError if there is none, ValueError for a refusal."""
+        """Return the result of a request, repeated if it fails. Raises _SilentError, or ValueError for a refusal."""
         dataset, failures = self.entry.dataset, 0
         while True:
             try:
@@ -222,4 +227,4 @@ class _HubCopy:
 
 
 class _SilentError(Exception):
-    """The hub does not answer."""
+    """An error for a hub that does not answer."""

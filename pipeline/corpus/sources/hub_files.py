@@ -1,6 +1,6 @@
-"""Files of a data set on a hub, each kind read here with the limits of the local readers.
+"""Readers of the files of a hub's data set, with the same limits as the local readers.
 
-A line, a record and a cell have at most 1 MiB, and nothing expands beyond 200 times its size: readers/streams.py.
+A line, a record and a cell have at most 1 MiB, and no file expands beyond 200 times its size: readers/streams.py.
 """
 
 import csv
@@ -26,20 +26,24 @@ _DAMAGE = (pa.ArrowException, OSError, UnicodeError, OverflowError, struct.error
 
 @dataclass(frozen=True, kw_only=True)
 class HubFile:
-    """An open file. fields: Arrow type of each column that is no structure, by dotted name. read: batches of some of
-    them, as texts and named as the fields; null where a text is missing. Raises ValueError, naming file and place."""
+    """An open file.
+
+    fields: Arrow type of each column that is no structure, by dotted name.
+    read: yields batches of some fields as texts, under their names. A null means that a text is missing. It raises
+        ValueError, with file and place, for any fault.
+    """
 
     fields: Mapping[str, Any]
     read: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
 
 
 def open_parquet(path: Path) -> HubFile:
-    """Raises ValueError if the file is no Parquet."""
+    """Open a Parquet file. Raises ValueError if it is none."""
     return HubFile(fields=parquet_fields(path), read=partial(parquet_texts, path))
 
 
 def open_json(path: Path) -> HubFile:
-    """One object a line; fields are those of the first megabyte. Raises ValueError for anything else."""
+    """Open a file with one JSON object on a line. The fields are those of the first megabyte. Raises ValueError."""
     fields: dict[str, Any] = {}
     first = next(read_blocks(path), None)
     if first is not None and first.data.lstrip().startswith(b"["):
@@ -54,7 +58,7 @@ def open_json(path: Path) -> HubFile:
             columns = [[_value(record, name) for _, record in records] for name in names]
             try:
                 batch = _batch(path, block.first, columns, names)
-            except TypeError:  # not only texts
+            except TypeError:  # some values are no texts
                 columns = [[_cell(path, number, record, name) for number, record in records] for name in names]
                 batch = _batch(path, block.first, columns, names)
             yield batch
@@ -63,8 +67,8 @@ def open_json(path: Path) -> HubFile:
 
 
 def open_csv(path: Path, delimiter: str) -> HubFile:
-    """Cells in quotes may hold line ends; the first record has the names, and an empty cell is null."""
-    first, header = next((found for found in _records(path, delimiter) if found[1]), (0, []))
+    """Open a CSV file. The first record has the names of the fields. An empty cell is null."""
+    first, header = next((record for record in _records(path, delimiter) if record[1]), (0, []))
 
     def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         places = [header.index(name) for name in names]
@@ -89,7 +93,7 @@ def open_csv(path: Path, delimiter: str) -> HubFile:
 
 
 def open_text(path: Path) -> HubFile:
-    """A column called text, of lines."""
+    """Open a text file, whose lines are a column called text."""
 
     def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for block in read_blocks(path):
@@ -99,7 +103,7 @@ def open_text(path: Path) -> HubFile:
 
 
 def open_arrow(path: Path) -> HubFile:
-    """An Arrow file or stream. Raises ValueError if it is compressed: its size would show only when it is too late."""
+    """Open an Arrow file or stream. Raises ValueError if it is compressed, because its expanded size is unknown."""
     try:
         with _arrow(path) as (schema, _):
             fields = {name: kind for name, kind in flattened(schema) if not pa.types.is_string_view(kind)}
@@ -143,7 +147,7 @@ def _objects(path: Path, block: Block) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _kind(value: Any) -> Any:
-    """Arrow type of a field of JSON."""
+    """Return the Arrow type of a value of JSON."""
     if value is None or isinstance(value, str):
         return pa.string()
     return pa.list_(pa.null()) if isinstance(value, list | dict) else pa.int64()
@@ -155,11 +159,11 @@ def _value(record: dict[str, Any], name: str) -> Any:
     try:
         return field_value(record, name, name.split("."))
     except (KeyError, TypeError):
-        return None  # this record has no such field
+        return None  # this record lacks the field
 
 
 def _cell(path: Path, number: int, record: dict[str, Any], name: str) -> str | None:
-    """Text of a field, null where there is none; whole numbers may name a document."""
+    """Return the text of a field, None without one. Whole numbers may name a document."""
     value = _value(record, name)
     if value is None or isinstance(value, str):
         return value
@@ -170,29 +174,29 @@ def _cell(path: Path, number: int, record: dict[str, Any], name: str) -> str | N
 
 
 def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Number and cells of every record, from 1."""
+    """Yield number, from 1, and cells of every record. Quoted cells may hold line ends."""
     csv.field_size_limit(MAX_LINE_BYTES)
-    number = held = 0
+    number = size = 0
 
     def lines() -> Iterator[str]:
-        nonlocal held
+        nonlocal size
         for block in read_blocks(path):
             for line in block.data.decode().split("\n")[:-1]:
-                held += len(line) + 1
-                if held > MAX_LINE_BYTES + 1:
+                size += len(line) + 1
+                if size > MAX_LINE_BYTES + 1:
                     raise ValueError(f"{path}: record {number + 1}: longer than {MAX_LINE_BYTES} characters; cut it")
                 yield line + "\n"
 
     try:
         for cells in csv.reader(lines(), delimiter=delimiter):
-            number, held = number + 1, 0
+            number, size = number + 1, 0
             yield number, cells
     except csv.Error as error:
         raise ValueError(f"{path}: record {number + 1}: {error}; correct it") from error
 
 
 def _batch(path: Path, number: int, columns: Sequence[list[str | None]], names: Sequence[str]) -> pa.RecordBatch:
-    """Texts as a batch. number: of the record near which they are."""
+    """Return texts as a batch. number: a record near them, for messages."""
     try:
         return pa.RecordBatch.from_arrays([pa.array(column, pa.string()) for column in columns], names=list(names))
     except UnicodeEncodeError as error:
@@ -201,9 +205,9 @@ def _batch(path: Path, number: int, columns: Sequence[list[str | None]], names: 
 
 @contextmanager
 def _arrow(path: Path) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    """Schema and batches of a file, which are read as they are asked for."""
+    """Open a file, and give its schema and its batches, which are read as they are taken."""
     with path.open("rb") as file:
-        is_file = file.read(6) == b"ARROW1"  # and no stream
+        is_file = file.read(6) == b"ARROW1"  # otherwise it is a stream
     with pa.memory_map(str(path)) as source:
         source.seek(8 if is_file else 0)
         for message in pa.ipc.MessageReader.open_stream(source):
@@ -219,7 +223,7 @@ def _arrow(path: Path) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
 
 
 def _is_compressed(message: pa.ipc.Message) -> bool:
-    """Tell whether an Arrow message names a compression of its body.
+    """Return whether an Arrow message names a compression of its body.
 
     The message is Message{.., .., header}; the header is RecordBatch{rows, nodes, buffers, compression} or
     DictionaryBatch{id, RecordBatch}.
@@ -230,10 +234,10 @@ def _is_compressed(message: pa.ipc.Message) -> bool:
     metadata = message.metadata.to_pybytes()
     table = struct.unpack_from("<I", metadata)[0]
     for field in steps:
-        place = field_place(metadata, table, field)
-        if place is None:
+        position = field_place(metadata, table, field)
+        if position is None:
             return False
-        table = place + struct.unpack_from("<I", metadata, place)[0]
+        table = position + struct.unpack_from("<I", metadata, position)[0]
     return field_place(metadata, table, 3) is not None
 
 

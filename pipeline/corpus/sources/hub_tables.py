@@ -1,4 +1,4 @@
-"""Rows of hub data sets and of local copies of them, in columns."""
+"""Tables of the rows of a hub's data sets, or of local copies of them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -15,21 +15,21 @@ from pipeline.corpus.sources.hub import data_files, local_paths
 from pipeline.corpus.sources.hub_files import KINDS, HubFile
 from pipeline.corpus.tables import BATCH_ROWS, Table
 
-_PIECE_ROWS = 1000  # rows may be long
+_PIECE_ROWS = 1000  # few, because rows may be long
 _BATCH_BYTES = 32 << 20
-_PAIRS = "translation."  # field in which hubs keep the sides of a row by code
+_PAIRS = "translation."  # field with the sides of a row by code on hubs
 
 
 def open_dataset(
     entry: FileEntry, files: Path, cache: Path, renames: Mapping[str, str], *, patience: Patience | None = None
 ) -> Table:
-    """Rows of a part of a data set: of the copy below `files`, or of the hub's files, which are kept below `cache`.
+    """Return the rows of a part of a data set: a copy below `files`, or the hub's files, which are kept below `cache`.
 
-    columns of the entry: field, with dots into structures (`translation.de`) -> BCP-47 code or `document`; where there
-    are none, the codes of a field `translation`. Files are read from front to back, nothing is copied to be read, and
-    no program of a data set is run. `streaming` keeps a file of the hub only as long as it is read.
-    Raises ValueError as `data_files` does, and for a part or field that is not there; the batches of the table raise it
-    for files that are damaged or beyond the limits of local readers.
+    `columns` of the entry have the BCP-47 code, or `document`, by field, with dots for structures (`translation.de`).
+    Without them the codes of a field `translation` are taken. No program of a data set is run. With `streaming`, a file
+    of the hub is deleted once it is read.
+    Raises ValueError as `data_files` does, and for a part or field that does not exist. The batches of the table raise
+    it for files that are damaged or beyond the limits of local readers.
     """
     data_set = data_files(entry, files, cache, patience=patience)
     opener = KINDS[_kind(entry, data_set.files)]
@@ -52,7 +52,7 @@ def open_dataset(
 
 
 def _kind(entry: FileEntry, files: tuple[str, ...]) -> str:
-    """Suffix by which all of some files are known, before that of a compression."""
+    """Return the common suffix of some files, without that of a compression."""
     kinds = {next((suffix for suffix in PurePosixPath(file).suffixes[::-1] if suffix in KINDS), "") for file in files}
     if len(kinds) > 1 or not kinds <= KINDS.keys():
         raise ValueError(f"{_name(entry)}: its files are not of one kind that can be read ({', '.join(files[:5])})")
@@ -60,20 +60,23 @@ def _kind(entry: FileEntry, files: tuple[str, ...]) -> str:
 
 
 def _batches(pieces: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The same rows, under the names of columns, in batches of the promised sizes."""
+    """Yield the rows under the names of the columns, in batches as `Table` has them."""
     schema = pa.schema([(column, pa.string()) for column in columns])
-    held: list[Any] = []
+    tables: list[Any] = []
     for piece in pieces:
-        held.append(pa.Table.from_arrays(piece.columns, schema=schema))
-        if sum(t.num_rows for t in held) + _PIECE_ROWS > BATCH_ROWS or sum(t.nbytes for t in held) > _BATCH_BYTES // 2:
-            yield from _cut(pa.concat_tables(held).combine_chunks())
-            held = []
-    if held:
-        yield from _cut(pa.concat_tables(held).combine_chunks())
+        tables.append(pa.Table.from_arrays(piece.columns, schema=schema))
+        if (
+            sum(t.num_rows for t in tables) + _PIECE_ROWS > BATCH_ROWS
+            or sum(t.nbytes for t in tables) > _BATCH_BYTES // 2
+        ):
+            yield from _cut(pa.concat_tables(tables).combine_chunks())
+            tables = []
+    if tables:
+        yield from _cut(pa.concat_tables(tables).combine_chunks())
 
 
 def _pieces(entry: FileEntry, opened: Iterable[HubFile], fields: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """The rows of all files, by few. Raises ValueError, with the rows that were sound, where one cannot be read."""
+    """Yield the rows of all files in small batches. Raises ValueError, with the number of sound rows, for a fault."""
     rows = 0
     try:
         for file in opened:
@@ -87,7 +90,7 @@ def _pieces(entry: FileEntry, opened: Iterable[HubFile], fields: Mapping[str, st
 
 
 def _cut(table: Any) -> Iterator[pa.RecordBatch]:
-    """Batches of a table, none of which is large, unless a row is."""
+    """Yield the table in batches that are not large, unless a single row is."""
     if table.nbytes > _BATCH_BYTES and table.num_rows > 1:
         half = table.num_rows // 2
         yield from _cut(table.slice(0, half))
@@ -96,12 +99,12 @@ def _cut(table: Any) -> Iterator[pa.RecordBatch]:
         yield from table.combine_chunks().to_batches()
 
 
-def _check(entry: FileEntry, there: Mapping[str, Any], fields: Iterable[str]) -> None:
-    """Raises ValueError, with the texts that there are, for a field that is not there or no text."""
+def _check(entry: FileEntry, kinds: Mapping[str, Any], fields: Iterable[str]) -> None:
+    """Raise ValueError for a field that does not exist or is no text. kinds: Arrow type by field."""
     for field in fields:
-        kind = there.get(field)
-        texts = ", ".join(name for name, other in there.items() if is_text(other))
-        if kind is None and any(name.startswith(f"{field}.") for name in there):
+        kind = kinds.get(field)
+        texts = ", ".join(name for name, candidate in kinds.items() if is_text(candidate))
+        if kind is None and any(name.startswith(f"{field}.") for name in kinds):
             kind = "struct"
         elif kind is None:
             raise ValueError(f"{_name(entry)}: no field {field!r} in columns; it has {texts}")
@@ -110,11 +113,11 @@ def _check(entry: FileEntry, there: Mapping[str, Any], fields: Iterable[str]) ->
         raise ValueError(f"{_name(entry)}: field {field!r} is {kind}, no text; the texts are {texts}")
 
 
-def _codes(entry: FileEntry, there: Mapping[str, Any], renames: Mapping[str, str]) -> dict[str, str]:
-    """Columns of a data set whose field `translation` has a text for each language."""
-    codes = [name.removeprefix(_PAIRS) for name in there if name.startswith(_PAIRS)]
+def _codes(entry: FileEntry, kinds: Mapping[str, Any], renames: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of a data set whose field `translation` has a text for each language."""
+    codes = [name.removeprefix(_PAIRS) for name in kinds if name.startswith(_PAIRS)]
     if not codes:
-        texts = ", ".join(name for name, kind in there.items() if is_text(kind))
+        texts = ", ".join(name for name, kind in kinds.items() if is_text(kind))
         raise ValueError(f"{_name(entry)}: which field is which language? name them in columns; it has {texts}")
     return {f"{_PAIRS}{code}": to_bcp47(code, renames) for code in codes}
 

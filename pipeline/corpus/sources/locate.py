@@ -1,6 +1,5 @@
-"""Local files of an entry of a manifest, wherever they are at first."""
+"""The local files of an entry of a manifest, from a directory, a URL or an archive."""
 
-import difflib
 import hashlib
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -9,16 +8,17 @@ from urllib.request import url2pathname
 from pipeline.corpus.manifest import FileEntry, is_url
 from pipeline.corpus.sources.archives import extract
 from pipeline.corpus.sources.download import Patience, download
+from pipeline.spelling import nearest_names
 from pipeline.stage import file_sha256
 
 
 def locate(entry: FileEntry, files: Path, cache: Path, *, patience: Patience | None = None) -> list[Path]:
-    """Paths of the files of an entry, in its order, each checked against its sha256 where that is given.
+    """Return the paths of the files of an entry, in its order, after checking the checksums that are given.
 
-    files: where relative paths start, and where a file with the name of a URL's is taken instead of the URL.
-    cache: keeps what is downloaded and what is taken out of archives.
-    Raises ValueError for a file that is missing or another one than the checksum says, for a server that does not
-    answer, and for an archive that cannot be read or trusted.
+    files: directory of relative paths. A file here with the name of a URL's is taken instead of the URL.
+    cache: directory that keeps downloads and files from archives.
+    Raises ValueError for a file that is missing or has another checksum, for a server that does not answer, and for an
+    archive that cannot be read or trusted.
     """
     digests = entry.sha256 or ("",) * len(entry.paths)
     if entry.archive:
@@ -43,9 +43,10 @@ def locate(entry: FileEntry, files: Path, cache: Path, *, patience: Patience | N
 def local_path(
     path: str, files: Path, cache: Path, *, name: str = "", sha256: str = "", patience: Patience | None = None
 ) -> Path:
-    """File of a path below `files` or of a URL, which is downloaded once. name: of the copy, by default as in the URL.
+    """Return the file of a path below `files`, or of a URL, which is downloaded once.
 
-    Raises ValueError if it is not there, or a server does not give it.
+    name: name of the downloaded file, by default as in the URL.
+    Raises ValueError if the file does not exist, or a server does not give it.
     """
     if not is_url(path):
         return _existing(files / path)
@@ -67,17 +68,17 @@ def local_path(
 def _existing(path: Path) -> Path:
     if path.is_file():
         return path
-    what = "is a directory" if path.is_dir() else "does not exist"
+    fault = "is a directory" if path.is_dir() else "does not exist"
     names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, names, n=1)
+    near = nearest_names(path.name, names, most=1, cutoff=0.6)
     hint = f"did you mean {near[0]}? " if near and near[0] != path.name else ""
     if not path.parent.exists():
         hint = f"there is no directory {path.parent}: correct corpus.path or corpus.add, "
-    raise ValueError(f"{path} {what}; {hint}put the file there or take it out of the manifest")
+    raise ValueError(f"{path} {fault}; {hint}put the file there or take it out of the manifest")
 
 
 def _identity(archive: Path) -> str:
-    """Name for what comes out of this archive; another one when it is replaced."""
+    """Return a name for the content of an archive. It changes when the archive is replaced."""
     stat = archive.stat()
     text = f"{archive.resolve()}\n{stat.st_size}\n{stat.st_mtime_ns}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]

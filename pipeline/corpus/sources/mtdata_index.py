@@ -1,6 +1,5 @@
-"""Data sets of mtdata's index (OPUS, WMT, and some hundred thousand more), by its optional package."""
+"""Data sets of mtdata's index (OPUS, WMT and several hundred thousand others), by its optional package."""
 
-import difflib
 import importlib
 import logging
 import os
@@ -11,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipeline.corpus.formats import check_entry
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import FileEntry
 from pipeline.corpus.sources.codes import from_iso639_3, own_code
@@ -18,32 +18,34 @@ from pipeline.corpus.sources.download import Patience
 from pipeline.corpus.sources.locate import local_path
 from pipeline.corpus.tables import BATCH_ROWS, Table
 from pipeline.private import private_directory
+from pipeline.spelling import nearest_names
 
-_BATCH_CHARS = 8 << 20  # of text; 4 bytes a character at most
+_BATCH_CHARS = 8 << 20  # characters of a batch, of at most 4 bytes each
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What the index says of a data set. record: its entry there. citation: BibTeX."""
+    """The description of a data set in the index.
+
+    record: its entry in the index.
+    languages: its languages as the index writes them: ISO 639-3, with script or country.
+    citation: BibTeX.
+    """
 
     name: str
     record: Any
-    languages: tuple[str, str]  # as the index writes them: ISO 639-3, with script or country
+    languages: tuple[str, str]
     citation: str
 
 
 def find_recipe(entry: FileEntry) -> Recipe:
-    """The index' record of an entry's data set, with its languages in the order that is asked for or the other one.
+    """Return the recipe of an entry's data set, with the languages in the order of its name or the other one.
 
     Raises ValueError if the package is not installed, or the index has no such data set of two languages.
     """
-    if not entry.dataset or entry.paths or entry.archive:
-        raise ValueError(
-            f"files: {entry.label}: format mtdata takes a dataset and no path; name one, as "
-            "Statmt-news_commentary-16-deu-eng"
-        )
+    check_entry(entry)
     index, model = _index(), importlib.import_module("mtdata.entry")
     *name, first, second = entry.dataset.split("-") if entry.dataset.count("-") == 4 else ("", "", "")
     for languages in ((first, second), (second, first)):
@@ -60,7 +62,7 @@ def find_recipe(entry: FileEntry) -> Recipe:
             pair = tuple(str(language) for language in identity.langs)
             return Recipe(name=str(identity), record=record, languages=(pair[0], pair[1]), citation=citation)
     near = [str(i) for i in index.entries if i.name == name[1] and i.group == name[0]]
-    near = difflib.get_close_matches(entry.dataset, near or map(str, index.entries), n=3)
+    near = nearest_names(entry.dataset, near or map(str, index.entries), cutoff=0.6)
     raise ValueError(
         f"data set {entry.dataset} is not in mtdata's index; did you mean {' or '.join(near) or 'another'}? "
         "`mtdata list` shows them"
@@ -70,10 +72,10 @@ def find_recipe(entry: FileEntry) -> Recipe:
 def open_mtdata(
     entry: FileEntry, files: Path, cache: Path, renames: Mapping[str, str], *, patience: Patience | None = None
 ) -> Table:
-    """Rows of a data set of mtdata's index, downloaded as other files are and read by mtdata's parsers.
+    """Return the rows of a data set of mtdata's index, downloaded as other files and read by mtdata's parsers.
 
-    Languages are those of the entry's pair or columns (`{deu: de}`), or else the index' own in BCP-47. Rows that the
-    index knows as noise are left out, such as those with an empty side.
+    The languages are those of the entry's pair or columns (`{deu: de}`), or else those of the index in BCP-47. Rows
+    that mtdata calls noise are left out, such as those with an empty side.
     Raises ValueError as `find_recipe` and `local_path` do, and for files that cannot be parsed.
     """
     recipe = find_recipe(entry)
@@ -83,15 +85,15 @@ def open_mtdata(
 
 
 def _index() -> Any:
-    """The index, which the package makes at its first use, in half a minute, and keeps as a pickle.
+    """Return the index, which the package makes at its first use, in half a minute, and keeps as a pickle.
 
-    A pickle can run any program. So it is not below the artifacts, which somebody else may have made.
+    A pickle can run any program. So the index is not below the artifacts, which may come from somebody else.
     """
     if "MTDATA" not in os.environ:
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         os.environ["MTDATA"] = str(private_directory(caches / "babelshard", "XDG_CACHE_HOME or MTDATA") / "mtdata")
     disabled = logging.root.manager.disable
-    logging.disable(logging.INFO)  # it lists all of the index
+    logging.disable(logging.INFO)  # because it logs the whole index
     try:
         Path(os.environ["MTDATA"]).mkdir(parents=True, exist_ok=True)
         return importlib.import_module("mtdata.index").INDEX
@@ -115,12 +117,12 @@ def _codes(entry: FileEntry, recipe: Recipe, renames: Mapping[str, str]) -> tupl
 
 
 def _sides(pair: LangPair, recipe: Recipe) -> dict[str, str]:
-    """The codes of a pair by those of the index. Raises ValueError if they are other languages."""
+    """Return the codes of a pair by those of the index. Raises ValueError if they are other languages."""
     sides: dict[str, str] = {}
     for code in recipe.languages:
         tag = from_iso639_3(code)
-        alike = [c for c in (pair.src, pair.tgt) if own_code(c, "iso639-3", {}) == own_code(tag, "iso639-3", {})]
-        sides[code] = tag if tag in alike else next(iter(alike), "")
+        matches = [c for c in (pair.src, pair.tgt) if own_code(c, "iso639-3", {}) == own_code(tag, "iso639-3", {})]
+        sides[code] = tag if tag in matches else next(iter(matches), "")
     if set(sides.values()) != {pair.src, pair.tgt}:
         raise ValueError(
             f"data set {recipe.name} holds {' and '.join(recipe.languages)}, not the pair {pair}; correct either, or "
@@ -154,17 +156,17 @@ def _paths(recipe: Recipe, files: Path, cache: Path, patience: Patience | None) 
 
 
 def _batches(recipe: Recipe, paths: list[Any], codes: tuple[str, str]) -> Iterator[pa.RecordBatch]:
-    held: tuple[list[str], list[str]] = ([], [])
+    sides: tuple[list[str], list[str]] = ([], [])
     size = 0
     for first, second in _rows(recipe, paths):
-        held[0].append(first)
-        held[1].append(second)
+        sides[0].append(first)
+        sides[1].append(second)
         size += len(first) + len(second)
-        if len(held[0]) == BATCH_ROWS or size >= _BATCH_CHARS:
-            yield pa.RecordBatch.from_arrays([pa.array(side, pa.string()) for side in held], names=list(codes))
-            held, size = ([], []), 0
-    if held[0]:
-        yield pa.RecordBatch.from_arrays([pa.array(side, pa.string()) for side in held], names=list(codes))
+        if len(sides[0]) == BATCH_ROWS or size >= _BATCH_CHARS:
+            yield pa.RecordBatch.from_arrays([pa.array(side, pa.string()) for side in sides], names=list(codes))
+            sides, size = ([], []), 0
+    if sides[0]:
+        yield pa.RecordBatch.from_arrays([pa.array(side, pa.string()) for side in sides], names=list(codes))
 
 
 def _rows(recipe: Recipe, paths: list[Any]) -> Iterator[tuple[str, str]]:
@@ -180,9 +182,9 @@ def _rows(recipe: Recipe, paths: list[Any]) -> Iterator[tuple[str, str]]:
     except GeneratorExit:
         raise
     except Exception as error:
-        where = ", ".join(map(str, paths))
+        files = ", ".join(map(str, paths))
         raise ValueError(
-            f"data set {recipe.name}: cannot be read after row {number} of {where} ({type(error).__name__}: {error}); "
+            f"data set {recipe.name}: cannot be read after row {number} of {files} ({type(error).__name__}: {error}); "
             "fetch it again"
         ) from error
     _log.info("data set %s: %d rows, %d of them noise", recipe.name, number, noise)

@@ -1,12 +1,12 @@
-"""Entries of a manifest that stand for many: one for every pair that is asked for.
+"""Templates: entries of a manifest that stand for one entry for each requested pair.
 
 A template holds placeholders in its paths, archive, data set, configuration, part, or in its columns:
 `{src}` and `{tgt}` are the two languages, `{pair}` is src-tgt; `{first}` and `{second}` are the same two in
-alphabetical order, `{sorted}` is first-second. The codes are the corpus' own: what the manifest's `codes` call them, or
-BCP-47, or by a scheme that the placeholder names: `{sorted:iso639-3}`, `{src:flores}`.
+alphabetical order, `{sorted}` is first-second. The codes are those of the corpus: from the manifest's `codes`, or else
+BCP-47, or a scheme that the placeholder names: `{sorted:iso639-3}`, `{src:flores}`.
 
-Rows are the same whichever way they are translated, so both directions of a pair make one entry: `{tgt}` is the
-manifest's default target where it takes part, or else the second in the alphabet.
+The two directions of a pair have the same rows, so they make one entry. Its `{tgt}` is the manifest's default target if
+that is one of the two, or else the second in the alphabet.
 """
 
 import re
@@ -27,10 +27,10 @@ def has_templates(manifest: Manifest) -> bool:
 
 
 def expand(manifest: Manifest, pairs: Sequence[LangPair]) -> Manifest:
-    """Manifest of the same corpus whose templates are replaced by an entry for each pair.
+    """Return the manifest with an entry for each pair in place of each template.
 
-    Entries that name one table, as of a multi-way test set, become one that has the columns of all.
-    Raises ValueError for a placeholder that is not known, a pair that a template cannot name, and no pair at all.
+    Entries of one table, such as a multi-way test set, become one entry with the columns of all.
+    Raises ValueError for an unknown placeholder, a pair that a template cannot name, and an empty list of pairs.
     """
     if not has_templates(manifest):
         return manifest
@@ -47,9 +47,9 @@ def expand(manifest: Manifest, pairs: Sequence[LangPair]) -> Manifest:
 
 
 def named_pairs(pairs: str | Sequence[str]) -> tuple[LangPair, ...]:
-    """Pairs of a corpus that does not say which languages it has, as src-tgt or src:tgt, in the order given.
+    """Return the pairs of a corpus with unknown languages, from src-tgt or src:tgt, in the order given.
 
-    Raises ValueError if a text names no pair of registered languages, or may name two.
+    Raises ValueError if a text names no pair of registered languages, or is ambiguous.
     """
     texts = re.split(r"[\s,]+", pairs.strip()) if isinstance(pairs, str) else list(pairs)
     return tuple(_named_pair(text) for text in texts if text)
@@ -61,17 +61,18 @@ def _named_pair(text: str) -> LangPair:
         try:
             src, tgt = (normalize_code(side) for side in sides)
         except ValueError:
-            continue  # a cut in the wrong place; a text without any reading is reported below
+            continue  # the text was cut in the wrong place; a text without any reading is reported below
         if is_language(src) and is_language(tgt) and src != tgt:
             readings.add(LangPair(src, tgt))
     if len(readings) != 1:
         listed = " or ".join(sorted(f"{pair.src}:{pair.tgt}" for pair in readings))
-        what = f"may be {listed}; write the one you mean" if readings else "names no two languages; write it as de-en"
-        raise ValueError(f"pair {text!r} {what}")
+        fault = f"may be {listed}; write the one you mean" if readings else "names no two languages; write it as de-en"
+        raise ValueError(f"pair {text!r} {fault}")
     return readings.pop()
 
 
 def _canonical(pair: LangPair, manifest: Manifest) -> LangPair:
+    """Return the direction of a pair by which its entry is known."""
     if manifest.default_target in (pair.src, pair.tgt):
         swap = pair.src == manifest.default_target
     else:
@@ -81,41 +82,41 @@ def _canonical(pair: LangPair, manifest: Manifest) -> LangPair:
 
 @dataclass(frozen=True)
 class _Filling:
-    """The two languages of a pair, by any name that a template may ask for."""
+    """The two languages of a pair, by any placeholder of a template. renames: the manifest's `codes`."""
 
     pair: LangPair
     renames: Mapping[str, str]
 
     def name(self, match: re.Match[str]) -> str:
-        """The corpus' own code or codes for a placeholder."""
-        what, scheme = match[1], match[2] or _SCHEME
-        own = [own_code(code, scheme, self.renames) for code in self._order(what, scheme)]
-        if what in ("pair", "sorted"):
+        """Return the codes of the corpus for a placeholder."""
+        word, scheme = match[1], match[2] or _SCHEME
+        own = [own_code(code, scheme, self.renames) for code in self._order(word, scheme)]
+        if word in ("pair", "sorted"):
             return "-".join(own)
-        return own[0 if what in ("src", "first") else 1]
+        return own[0 if word in ("src", "first") else 1]
 
     def code(self, text: str) -> str:
-        """BCP-47 code, or `document`, of the value of a column."""
+        """Return the BCP-47 code, or `document`, for the value of a column."""
         match = PLACEHOLDER.fullmatch(text)
         if match is None:
             return text
-        what, scheme = match[1], match[2] or _SCHEME
-        if what in ("pair", "sorted"):
+        word, scheme = match[1], match[2] or _SCHEME
+        if word in ("pair", "sorted"):
             raise ValueError(f"{text} is two languages; a column is {{src}}, {{tgt}}, {{first}} or {{second}}")
-        return self._order(what, scheme)[0 if what in ("src", "first") else 1]
+        return self._order(word, scheme)[0 if word in ("src", "first") else 1]
 
     def ordered_pair(self, texts: Iterable[str]) -> LangPair:
-        """Pair in the order in which the names of the template have it."""
+        """Return the pair in the order of the placeholders of a template."""
         for text in texts:
             for match in PLACEHOLDER.finditer(text):
-                what, scheme = match[1], match[2] or _SCHEME
-                if what in _SORTED:
-                    return LangPair(*self._order(what, scheme))
+                word, scheme = match[1], match[2] or _SCHEME
+                if word in _SORTED:
+                    return LangPair(*self._order(word, scheme))
         return self.pair
 
-    def _order(self, what: str, scheme: str) -> list[str]:
+    def _order(self, word: str, scheme: str) -> list[str]:
         codes = [self.pair.src, self.pair.tgt]
-        if what in _SORTED:
+        if word in _SORTED:
             codes.sort(key=lambda code: own_code(code, scheme, self.renames))
         return codes
 
@@ -146,7 +147,7 @@ def _fill(entry: FileEntry, pair: LangPair, manifest: Manifest) -> FileEntry:
 
 
 def _merge(entries: Iterable[FileEntry]) -> list[FileEntry]:
-    """Entries without those that differ from an earlier one in their columns alone, whose columns it takes over."""
+    """Return the entries, where those that differ in their columns alone are merged into the first of them."""
     merged: list[FileEntry] = []
     for entry in entries:
         for index, earlier in enumerate(merged):

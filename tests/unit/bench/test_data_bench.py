@@ -17,7 +17,7 @@ from bench.data.plan import OURS, PEER, PEER_BARE, PEER_SAME, QUICK, SAME, SENTE
 from bench.data.table import CLEANING, COLUMNS, TO_PEER, judge, table
 from bench.output import write_csv
 from pipeline.config import ROOT
-from pipeline.corpus.codepoints import Texts
+from pipeline.corpus.cleaning.codepoints import Texts
 
 ROWS = 400
 

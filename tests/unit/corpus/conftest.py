@@ -13,7 +13,7 @@ def sample() -> Path:
 
 @pytest.fixture
 def make_corpus(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a corpus directory of the given files (name -> text or bytes)."""
+    """A function that writes a corpus directory from files (text or bytes by name)."""
 
     def make(files: dict[str, str | bytes], name: str = "corpus") -> Path:
         directory = tmp_path / name

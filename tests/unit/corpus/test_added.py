@@ -1,4 +1,4 @@
-"""`corpus.add`: sources of further corpora are trained on, their dev and test sets are held out."""
+"""`corpus.add` adds the sources of further corpora to training, and holds out their dev and test sets."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +37,7 @@ files:
 
 
 @pytest.fixture
-def both(make_corpus: Make) -> tuple[Path, Path]:
+def main_and_other(make_corpus: Make) -> tuple[Path, Path]:
     return make_corpus(MAIN, "main"), make_corpus(OTHER, "other")
 
 
@@ -52,27 +52,31 @@ def cleaned(prepared: tuple[CorpusConfig, Store, Corpus]) -> list[Path]:
     return [clean(config, store, corpus, pair, DataConfig()).path for pair in corpus.pairs]
 
 
-def test_sources_of_both_are_trained_on_and_what_is_measured_stays(both: tuple[Path, Path], tmp_path: Path) -> None:
-    main, other = both
+def test_sources_of_two_corpora_are_trained_on_and_test_sets_stay(
+    main_and_other: tuple[Path, Path], tmp_path: Path
+) -> None:
+    main, other = main_and_other
     (directory,) = cleaned(prepare(main, [str(other)], ["de-en"], tmp_path))
     rows = [("Ein Haus", "A house"), ("Ein Baum", "A tree"), ("Eine Katze", "A cat"), ("Ein Hund", "A dog")]
     assert bitext_rows(directory, "train") == rows
     assert bitext_rows(directory, "dev") == [("Entwicklung", "Development")]
     assert bitext_rows(directory, "test") == [("Prüfung", "Examination")]
     content = funnel(directory)
-    assert content["train"]["removed"]["held_out"] == 2  # either corpus has a sentence that the other tests
+    assert content["train"]["removed"]["held_out"] == 2  # each corpus trains on a sentence that the other one tests
     about = [(source["name"], source["tag"], source["licence"], source["kept"]) for source in content["sources"]]
     assert about == [("main", "", "", 2), ("other", "bt", "CC0-1.0", 2)]
 
 
-def test_a_tilde_is_the_home(both: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(both[0].parent))
+def test_a_tilde_is_the_home(
+    main_and_other: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(main_and_other[0].parent))
     *_, corpus = prepare(Path("~/main"), ["~/other"], ["de-en"], tmp_path)
     assert corpus.manifest.sources | corpus.added[0].sources == {"main", "other"}
 
 
-def test_a_pair_that_only_the_other_has_is_measured_there(both: tuple[Path, Path], tmp_path: Path) -> None:
-    main, other = both
+def test_a_pair_of_the_added_corpus_alone_has_its_test_sets(main_and_other: tuple[Path, Path], tmp_path: Path) -> None:
+    main, other = main_and_other
     prepared = prepare(main, [str(other)], ["fi-en"], tmp_path)
     (directory,) = cleaned(prepared)
     assert bitext_rows(directory, "dev") == [("Muu", "Other")]
@@ -80,16 +84,18 @@ def test_a_pair_that_only_the_other_has_is_measured_there(both: tuple[Path, Path
     assert prepared[2].notice == "Notice of the first\nNotice of the second"
 
 
-def test_test_sets_may_be_added_alone(both: tuple[Path, Path], make_corpus: Make, tmp_path: Path) -> None:
+def test_test_sets_may_be_added_alone(main_and_other: tuple[Path, Path], make_corpus: Make, tmp_path: Path) -> None:
     bare = make_corpus({"train.tsv": "de\ten\n" + "".join(f"Satz {n}\tSentence {n}\n" for n in range(50))}, "bare")
-    prepared = prepare(bare, [str(both[1])], ["de-en"], tmp_path)
+    prepared = prepare(bare, [str(main_and_other[1])], ["de-en"], tmp_path)
     (directory,) = cleaned(prepared)
     assert bitext_rows(directory, "test") == [("Anders", "What the other tests")]
     assert [source["read"] for source in funnel(directory)["sources"]] == [50, 3]  # nothing is split off
 
 
-def test_what_is_split_off_is_of_the_first_corpus(both: tuple[Path, Path], make_corpus: Make, tmp_path: Path) -> None:
-    """A larger one that is added changes nothing in what is measured."""
+def test_sets_are_split_off_the_first_corpus(
+    main_and_other: tuple[Path, Path], make_corpus: Make, tmp_path: Path
+) -> None:
+    """An added corpus that is larger does not change the dev and test sets."""
     bare, more = (
         make_corpus(
             {"train.tsv": "de\ten\n" + "".join(f"Satz {name} {n}\tSentence {name} {n}\n" for n in range(rows))}, name
@@ -103,17 +109,17 @@ def test_what_is_split_off_is_of_the_first_corpus(both: tuple[Path, Path], make_
         assert bitext_rows(after, split) == bitext_rows(before, split)
 
 
-def test_without_additions_nothing_is_cleaned_anew(both: tuple[Path, Path], tmp_path: Path) -> None:
-    main, other = both
+def test_without_additions_the_old_artifacts_are_used(main_and_other: tuple[Path, Path], tmp_path: Path) -> None:
+    main, other = main_and_other
     alone = cleaned(prepare(main, [], ["de-en"], tmp_path))
     added = cleaned(prepare(main, [str(other)], ["de-en"], tmp_path))
     assert cleaned(prepare(main, [], ["de-en"], tmp_path)) == alone != added
 
 
 def test_a_corpus_of_test_sets_alone_is_named(make_corpus: Make, tmp_path: Path) -> None:
-    held = make_corpus({"test.de-en.tsv": "Satz\tSentence\n"}, "held")
-    with pytest.raises(ValueError, match="corpus held has no training files; add some, or add it to a corpus by"):
-        prepare(held, [], ["all"], tmp_path)
+    tests = make_corpus({"test.de-en.tsv": "Satz\tSentence\n"}, "tests")
+    with pytest.raises(ValueError, match="corpus tests has no training files; add some, or add it to a corpus by"):
+        prepare(tests, [], ["all"], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +129,6 @@ def test_a_corpus_of_test_sets_alone_is_named(make_corpus: Make, tmp_path: Path)
         ("main", "corpus.add: .*main calls a source main, as .*main does; give it another name"),
     ],
 )
-def test_mistakes_are_named(both: tuple[Path, Path], tmp_path: Path, add: str, message: str) -> None:
+def test_mistakes_are_named(main_and_other: tuple[Path, Path], tmp_path: Path, add: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        prepare(both[0], [str(tmp_path / add)], ["de-en"], tmp_path)
+        prepare(main_and_other[0], [str(tmp_path / add)], ["de-en"], tmp_path)

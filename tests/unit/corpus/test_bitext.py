@@ -1,4 +1,4 @@
-"""Cleaned rows on disk: written in batches of any size, read from any row on."""
+"""Cleaned rows on disk, which are written in batches of any size, and read from any row."""
 
 import random
 from pathlib import Path
@@ -31,11 +31,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_bytes_depend_on_the_rows_alone(written: Path, tmp_path: Path) -> None:
     pieces, rng = [], random.Random(1)
-    rest = ROWS
-    while rest:
+    remaining = ROWS
+    while remaining:
         size = rng.choice((0, 1, 999, 1001))
-        pieces.append(batch(rest[:size]))
-        rest = rest[size:]
+        pieces.append(batch(remaining[:size]))
+        remaining = remaining[size:]
     write_bitext(tmp_path / "train.arrow", pieces)
     assert (tmp_path / "train.arrow").read_bytes() == (written / "train.arrow").read_bytes()
     bitext = read_bitext(tmp_path, "train")
@@ -49,10 +49,10 @@ def test_any_range_of_rows_is_read(written: Path, start: int, stop: int | None) 
     assert num_rows(written, "train") == len(ROWS)
 
 
-def test_what_lies_before_is_not_read(written: Path, tmp_path: Path) -> None:
+def test_earlier_batches_are_not_read(written: Path, tmp_path: Path) -> None:
     content = bytearray((written / "train.arrow").read_bytes())
-    place = content.index(b"t0t1t2t3")
-    content[place : place + 1500] = b"\xff" * 1500  # no UTF-8, in the body of the first batch
+    start = content.index(b"t0t1t2t3")
+    content[start : start + 1500] = b"\xff" * 1500  # no UTF-8, in the body of the first batch
     (tmp_path / "train.arrow").write_bytes(content)
     assert rows_of(tmp_path, 1000) == ROWS[1000:]
     assert num_rows(tmp_path, "train") == len(ROWS)

@@ -1,4 +1,4 @@
-"""docs/cleaning.md, docs/corpora.md, data/README.md: their rules, settings, names and manifests are those there are."""
+"""docs/cleaning.md, docs/corpora.md and data/README.md list the rules, settings, names and manifests of the code."""
 
 import re
 from collections.abc import Callable
@@ -24,12 +24,12 @@ def yaml_blocks(text: str) -> list[str]:
     return re.findall(r"```yaml\n([^`]*)```", text)
 
 
-def test_the_rules_are_those_there_are_with_their_defaults() -> None:
+def test_the_page_lists_all_rules_with_their_defaults() -> None:
     rows = re.findall(r"(?m)^\| `(\w+)` \| (?:`([^`]*)`)? ?\|", CLEANING[: CLEANING.index("```bash")])
     assert [name for name, _ in rows] == list(RULES)
-    said = {key: value for _, text in rows if text for key, value in yaml.safe_load(text).items()}
-    assert build(Rules, said) == Rules() == load_config([]).corpus.rules
-    assert list(said) == [*load_config([]).to_json()["corpus"]["rules"]]
+    settings = {key: value for _, text in rows if text for key, value in yaml.safe_load(text).items()}
+    assert build(Rules, settings) == Rules() == load_config([]).corpus.rules
+    assert list(settings) == [*load_config([]).to_json()["corpus"]["rules"]]
 
 
 def test_the_overrides_and_the_preset_of_the_cleaning_page() -> None:
@@ -57,8 +57,8 @@ def test_manifests_of_the_pages_are_read(text: str, make_corpus: Make) -> None:
     assert read_manifest(make_corpus({"manifest.yaml": text})).files
 
 
-def test_presets_of_the_page_are_those_there_are() -> None:
-    there = {path.stem for path in (ROOT / "configs" / "corpus").glob("*.yaml")} - {"rules", "sample"}
+def test_the_page_lists_all_presets() -> None:
+    presets = {path.stem for path in (ROOT / "configs" / "corpus").glob("*.yaml")} - {"sample"}
     table = CORPORA[CORPORA.index("| preset |") : CORPORA.index("`flores-200` and")]
     named = {name for row in re.findall(r"(?m)^\| (`.*?`) \|", table) for name in re.findall(r"`([^`]*)`", row)}
-    assert named == there
+    assert named == presets

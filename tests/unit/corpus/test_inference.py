@@ -64,7 +64,7 @@ def test_manifest_is_inferred_from_names(make_corpus: Make, caplog: pytest.LogCa
         (["valid.en", "valid.fr"], "dev", "aligned", "fr-en", ""),
     ],
 )
-def test_what_names_say(
+def test_names_that_are_read(
     tmp_path: Path, names: list[str], split: str, format_: str, pair: str | None, source: str
 ) -> None:
     for name in names:
@@ -114,7 +114,7 @@ def test_name_of_a_directory_becomes_a_name_of_a_source(make_corpus: Make) -> No
         (["a/b/c/d/train.tsv"], "a/b/c/d is more than 3 directories deep"),
     ],
 )
-def test_names_that_say_nothing_are_an_error(tmp_path: Path, names: list[str], message: str) -> None:
+def test_unclear_names_are_an_error(tmp_path: Path, names: list[str], message: str) -> None:
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.corpus.formats import NEEDS
+from pipeline.corpus.formats import FORMATS
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import FileEntry, is_url, read_manifest
 from pipeline.corpus.readers import open_table
@@ -39,41 +39,48 @@ def test_manifest_of_the_sample(sample: Path) -> None:
     [
         ("- a\n", "is no mapping"),
         ("name: [\n", "manifest.yaml: while parsing"),
-        (FILE, "field name is missing"),
-        ("name: x\n", "field files is missing or empty"),
-        ("name: x\nlicense: y\n" + FILE, r"unknown field 'license'; did you mean licence\?"),
-        ("name: x\ndefault_target: no\n" + FILE, r"default_target: False is no text; quote it"),
-        ("name: x\ncodes: {no: nb}\n" + FILE, "codes: False is no text; quote it"),
+        (FILE, "name is not set"),
+        ("name: x\n", "files is not set"),
+        ("name: x\nfiles: []\n", "files is empty; list the files"),
+        ("name: x\nlicense: y\n" + FILE, r"license does not exist; did you mean licence"),
+        ("name: x\ndefault_target: no\n" + FILE, "default_target=False must be of type str, not bool; quote it"),
+        ("name: x\ncodes: {no: nb}\n" + FILE, "codes={False: 'nb'} must be a mapping with names as keys; quote it"),
         ("name: x\ncodes: {cn: chinese}\n" + FILE, "language code 'chinese' is not of BCP-47 form"),
-        ("name: x\nfiles: [{split: train, path: a}]\n", "an entry has no format"),
-        ("name: x\nfiles: [{split: train, format: aligned, source: a}]\n", "an entry has no target"),
+        ("name: x\nfiles: [{split: train, path: a}]\n", r"files\[0\].format is not set"),
+        ("name: x\nfiles: [{split: train, format: aligned, source: a}]\n", "an entry of format aligned has no target"),
         (
-            "name: x\nfiles: [{split: trian, path: a, format: f}]\n",
+            "name: x\nfiles: [{split: trian, path: a, format: tsv}]\n",
             r"files: a: split 'trian' .* mean train\?",
         ),
         (
-            "name: x\nfiles: [{split: dev, path: ../a, format: f}]\n",
+            "name: x\nfiles: [{split: dev, path: ../a, format: tsv}]\n",
             "leaves the corpus directory; move the file",
         ),
-        ("name: x\nfiles: [{split: dev, path: /a, format: f}]\n", "leaves the corpus directory"),
-        ("name: x\nfiles: [{split: dev, path: a, format: f, rows: many}]\n", "rows='many' is no count"),
-        ("name: x\nfiles: [{split: dev, path: a, format: f, sha256: [b, c]}]\n", "2 sha256 for 1 files"),
-        ("name: x\nfiles: [{split: dev, path: a, format: f, pair: de}]\n", "'de' has no two BCP-47 codes"),
+        ("name: x\nfiles: [{split: dev, path: /a, format: tsv}]\n", "leaves the corpus directory"),
         (
-            "name: x\nfiles: [{split: dev, path: a, format: f, pair: pt-BR-en}]\n",
+            "name: x\nfiles: [{split: dev, path: a, format: tsv, rows: many}]\n",
+            r"files\[0\].rows='many' must be of type int",
+        ),
+        ("name: x\nfiles: [{split: dev, path: a, format: tsv, sha256: [b, c]}]\n", "2 sha256 for 1 files"),
+        ("name: x\nfiles: [{split: dev, path: a, format: tsv, pair: de}]\n", "'de' has no two BCP-47 codes"),
+        (
+            "name: x\nfiles: [{split: dev, path: a, format: tsv, pair: pt-BR-en}]\n",
             "may be pt-BR:en or pt:br-EN",
         ),
         ("name: my corpus\n" + FILE, "name 'my corpus' is no name; use letters, digits, dots, - and _, and title"),
-        (entry("path: a, format: tsv, pair: de-en, colums: [de]"), r"unknown field 'colums'; did you mean columns\?"),
-        (entry("format: tsv, pair: de-en"), "an entry has no path"),
-        (entry("source: a, target: b, format: tsv, pair: de-en"), "an entry has no path"),
+        (
+            entry("path: a, format: tsv, pair: de-en, colums: [de]"),
+            r"files\[0\].colums does not exist; did you mean columns",
+        ),
+        (entry("format: tsv, pair: de-en"), "an entry of format tsv has no path"),
+        (entry("source: a, target: b, format: tsv, pair: de-en"), "an entry of format tsv has no path"),
         (entry("path: a, format: aligned, pair: de-en"), "a: format aligned takes source and target, not 1 files"),
         (entry("path: a, target: b, format: aligned, pair: de-en"), r"together; write path: \[source, target\]"),
         (
             entry("path: a, source: web, format: tsv, pair: de-en"),
             "path and source do not go together; .* name for what",
         ),
-        (entry("source: a, format: elsewhere"), "an entry has no target"),
+        (entry("path: a, format: tsv, pair: de-en, rows: -1"), "rows=-1 is no count"),
         (entry("path: a, format: jsonl, columns: [[de], en]"), r"files.columns: \['de'\] is no text"),
         (entry("source: a, target: b, format: aligned"), "a, b: format aligned needs the pair of its files; add one"),
         (entry("path: [a, b], format: aligned, pair: de-en, columns: [de, en]"), "aligned takes no columns; remove"),
@@ -91,7 +98,10 @@ def test_manifest_of_the_sample(sample: Path) -> None:
         (entry("path: a, format: tsv, columns: [de, document]"), "columns hold one language, or none; parallel text"),
         (entry("path: a, format: tsv, columns: [de, fr], pair: de-en"), "pair de-en is not among its columns, de, fr"),
         (entry("path: a, format: tsv, pair: de-en, dataset: b"), "tsv reads files and takes no dataset; remove it"),
-        (entry("path: a, format: tsv, pair: de-en, streaming: yes please"), "streaming='yes please' is neither true"),
+        (
+            entry("path: a, format: tsv, pair: de-en, streaming: yes please"),
+            r"files\[0\].streaming='yes please' must be of type bool",
+        ),
         (entry("path: a, format: tsv, pair: de-en, name: Euro parl"), "name 'Euro parl' is no word; use letters"),
         (entry("path: a, format: tsv, pair: de-en, tag: <bt>"), "tag '<bt>' is no marker; use lower-case letters"),
         (entry("path: a, format: tsv, pair: de-en, archive: ../b.tar"), "leaves the corpus directory; move the file"),
@@ -100,8 +110,18 @@ def test_manifest_of_the_sample(sample: Path) -> None:
             entry("path: a, format: tmy, pair: de-en"),
             r"manifest.yaml: files: format 'tmy' is unknown; did you mean tmx",
         ),
-        (entry("path: a, format: tsv, pair: de-en, sha256: 000"), "files.sha256: 0 is no text; quote it"),
-        (entry("path: a, format: tsv, pair: de-en, licence: 4"), "files.licence: 4 is no text; quote it"),
+        (
+            entry("format: mtdata, source: a"),
+            "files: a: format mtdata takes a dataset and no path; name one, as Statmt",
+        ),
+        (
+            entry("path: a, format: tsv, pair: de-en, sha256: 000"),
+            r"files\[0\].sha256=0 must be of type str or list, not int; quote it",
+        ),
+        (
+            entry("path: a, format: tsv, pair: de-en, licence: 4"),
+            r"files\[0\].licence=4 must be of type str, not int; quote it",
+        ),
     ],
 )
 def test_wrong_manifest_names_file_field_and_remedy(make_corpus: Make, text: str, message: str) -> None:
@@ -122,7 +142,7 @@ _FIELDS = ("split", "format", "path", "source", "target", "pair", "columns", "na
 
 @given(
     st.dictionaries(st.sampled_from(["codes", "title", "default_target"]), _ANY, max_size=1),
-    st.fixed_dictionaries({"split": st.just("dev"), "format": st.sampled_from([*NEEDS, "elsewhere"])})
+    st.fixed_dictionaries({"split": st.just("dev"), "format": st.sampled_from([*FORMATS, "elsewhere"])})
     .flatmap(lambda fixed: st.dictionaries(st.sampled_from(_FIELDS), _ANY, max_size=5).map(lambda d: {**fixed, **d})),
 )  # fmt: skip
 def test_any_entry_is_read_or_is_an_error_that_names_the_manifest(more: dict[str, Any], item: dict[str, Any]) -> None:
@@ -197,3 +217,8 @@ def test_missing_directory_and_unknown_format(tmp_path: Path, make_corpus: Make)
         read_manifest(tmp_path, tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"format 'tmy' is unknown; did you mean tmx\? \(the formats are tsv"):
         open_table([], FileEntry(split="dev", format="tmy", paths=("a",)), {})
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_has_a_reader(name: str) -> None:
+    assert FORMATS[name].load_reader().__name__ == FORMATS[name].reader.rpartition(".")[2]

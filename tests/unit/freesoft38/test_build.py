@@ -152,17 +152,22 @@ def test_rows_of_every_source_are_aligned(corpus):
     assert all(translation == foreign(english, "de") for translation, english, _ in train)
     sources = [document.split(":")[0] for _, _, document in train]
     assert list(dict.fromkeys(sources)) == ["lohelp", "ddtp", "man", "wesnoth"]
-    held = sum(bucket(f"lo:{page}") < 20 for page in HELP)
-    assert [sources.count(name) for name in ("lohelp", "ddtp", "man", "wesnoth")] == [9 * (60 - held), 6, 8, 5]
+    num_held_pages = sum(bucket(f"lo:{page}") < 20 for page in HELP)
+    assert [sources.count(name) for name in ("lohelp", "ddtp", "man", "wesnoth")] == [
+        9 * (60 - num_held_pages),
+        6,
+        8,
+        5,
+    ]
     assert {len(row) for row in rows(corpus / "train/as-en.tsv.xz")} == {3}
 
 
 def test_test_sets_are_held_out(corpus):
-    """The manual repeats eight words of a test sentence: that row is lost. Of the tests nothing is in training."""
-    held = [row[0] for split in ("dev", "test") for row in rows(corpus / f"multiway.{split}.tsv")[1:]]
-    held += [row[1] for split in ("dev", "test") for row in rows(corpus / f"tail/{split}.as-en.tsv")]
-    assert HELP[TEST_PAGE][0] in held
-    runs = set().union(*(word_runs(normalise(text), 8) for text in held))
+    """The row of the manual with eight words of a test sentence is removed. No test text is in training text."""
+    held_texts = [row[0] for split in ("dev", "test") for row in rows(corpus / f"multiway.{split}.tsv")[1:]]
+    held_texts += [row[1] for split in ("dev", "test") for row in rows(corpus / f"tail/{split}.as-en.tsv")]
+    assert HELP[TEST_PAGE][0] in held_texts
+    runs = set().union(*(word_runs(normalise(text), 8) for text in held_texts))
     for code in ("de", "as"):
         for _, english, document in rows(corpus / f"train/{code}-en.tsv.xz"):
             assert not word_runs(normalise(english), 8) & runs
@@ -170,7 +175,7 @@ def test_test_sets_are_held_out(corpus):
 
 
 def test_the_manifest_describes_the_files(corpus):
-    """Rows and checksums of what lies there; the licences are those of the original."""
+    """It has the rows and checksums of the files, and the licences of the original."""
     manifest = yaml.safe_load((corpus / "manifest.yaml").read_text(encoding="utf-8"))
     assert "MPL-2.0" in manifest["licence"]
     entries = {entry["path"]: entry for entry in manifest["files"]}
@@ -183,7 +188,7 @@ def test_the_manifest_describes_the_files(corpus):
 
 
 def test_a_second_build_is_equal_and_descriptions_can_be_left_out(mirror, corpus, tmp_path):
-    """From the same downloads the same files come; without descriptions their rows alone are missing."""
+    """The same downloads give the same files. Without descriptions, only their rows are missing."""
     cache = ["--cache", str(corpus.with_name("corpus.downloads"))]
     assert build(mirror, tmp_path / "again", *cache) == 0
     assert (tmp_path / "again/results.tsv").read_bytes() == (corpus / "results.tsv").read_bytes()
@@ -218,7 +223,7 @@ def test_a_changed_package_is_refused(mirror, tmp_path):
 
 
 def test_a_full_directory_is_not_written_to(tmp_path):
-    """What lies there may be somebody's corpus."""
+    """The directory may hold the corpus of somebody."""
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="is not empty"):
         main([str(tmp_path)])

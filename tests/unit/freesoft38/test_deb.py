@@ -1,4 +1,4 @@
-"""Files are read out of Debian packages in memory; what leads out of a package or is no file is not read."""
+"""Files of Debian packages are read in memory, without links, devices and names that lead out of the package."""
 
 import io
 import lzma
@@ -27,7 +27,7 @@ def package(path, members, name="data.tar.xz"):
 
 
 def test_regular_files_are_read(tmp_path):
-    """Only the wanted ones, by their names without ./"""
+    """Only accepted files are read, and their names lose ./"""
     path = package(tmp_path / "a.deb", [("./usr/a.txt", b"A"), ("./usr/b.bin", b"B")])
     assert list(deb.read_files(path, lambda name: name.endswith(".txt"))) == [("usr/a.txt", b"A")]
 
@@ -56,7 +56,7 @@ def test_large_members_are_errors(tmp_path, monkeypatch):
 
 
 def test_other_files_are_errors(tmp_path):
-    """What is not a package, has no data, or is compressed in a way that is not read, is named."""
+    """The error names a file that is no package, has no data, or has an unknown compression."""
     (tmp_path / "a.deb").write_bytes(b"<html>")
     with pytest.raises(ValueError, match="not a Debian package"):
         deb.data_archive(tmp_path / "a.deb")

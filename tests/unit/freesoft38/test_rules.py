@@ -86,16 +86,16 @@ def test_a_pair_is_kept_once():
 
 
 @given(st.lists(st.tuples(WORDS, WORDS), max_size=10), st.lists(st.tuples(WORDS, WORDS), max_size=60))
-def test_training_shares_nothing_with_held_out_texts(held, train):
-    """No training row has a held-out text on either side, or an English run of 8 words of one; none is there twice."""
+def test_training_shares_nothing_with_held_out_texts(held_pairs, train):
+    """No training row has a held-out text, or an English run of 8 words of one. No row occurs twice."""
     held_out = splits.HeldOut()
-    for foreign, english in held:
+    for foreign, english in held_pairs:
         held_out.add(foreign, english, "de")
     rows = list(splits.training_rows([row(*pair) for pair in train], "de", held_out))
-    runs = set().union(*(word_runs(english, 8) for _, english in held))
+    runs = set().union(*(word_runs(english, 8) for _, english in held_pairs))
     for kept in rows:
-        assert kept.foreign not in {foreign for foreign, _ in held}
-        assert kept.english not in {english for _, english in held}
+        assert kept.foreign not in {foreign for foreign, _ in held_pairs}
+        assert kept.english not in {english for _, english in held_pairs}
         assert not word_runs(kept.english, 8) & runs
     assert len({(kept.foreign, kept.english) for kept in rows}) == len(rows)
     lost = set(train) - {(kept.foreign, kept.english) for kept in rows}
@@ -117,9 +117,9 @@ def test_eight_shared_words_are_a_leak_and_seven_are_not():
 def test_held_pages_are_not_trained_on():
     """Pages are held out by their names, of the help of LibreOffice and of GNOME."""
     pages = [("lohelp", "lo", range(20)), ("gnomehelp", "help", range(32))]
-    for source, prefix, held in pages:
+    for source, prefix, buckets in pages:
         rows = [
-            row("eins", "one", source, page(prefix, held)),
+            row("eins", "one", source, page(prefix, buckets)),
             row("zwei", "two", source, page(prefix, range(32, 100))),
         ]
         assert list(splits.training_rows(rows, "de", splits.HeldOut())) == rows[1:]

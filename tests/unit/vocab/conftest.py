@@ -14,7 +14,7 @@ LANGUAGES = ("de", "el", "es", "eu", "fr", "hi", "ja", "km", "ko", "ru", "tr", "
 
 @pytest.fixture(scope="session")
 def bitext_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Directory of the cleaned rows of a pair of the sample, written as `src:tgt`; made once."""
+    """A function from a pair of the sample, as `src:tgt`, to the directory of its cleaned rows."""
     root = tmp_path_factory.mktemp("bitexts")
 
     def bitext(text: str) -> Path:

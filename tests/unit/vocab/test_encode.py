@@ -15,17 +15,19 @@ from pipeline.stage import Stopped
 from pipeline.vocab import encode as module
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.encode import ENCODED, EncodedSplit, Shard, encode, encode_shard, encoded_counts, merge_shards
-from pipeline.vocab.encoded import SplitWriter
-from pipeline.vocab.ragged import Ragged, encode_texts
 from pipeline.vocab.tokenizer import EOS, Vocabulary, train_vocabulary
 from tests.interruption import killed_while_removing
 
 BitextOf = Callable[[str], Path]
+TR_EN = LangPair("tr", "en")
 
 
-def encoded(vocabulary: Path, bitext: Path, pair: LangPair, out: Path, limits: tuple[int, int] = (500, 500)) -> Path:
+def encoded(
+    vocabulary: Path, bitext: Path, pair: LangPair, out: Path, limits: tuple[int, int] = (500, 500), **options: Any
+) -> Path:
+    """Encode a pair to `out`, which is made if it does not exist."""
     out.mkdir(exist_ok=True)
-    encode(vocabulary, bitext, pair, max_source_tokens=limits[0], max_target_tokens=limits[1], out=out)
+    encode(vocabulary, bitext, pair, max_source_tokens=limits[0], max_target_tokens=limits[1], out=out, **options)
     return out
 
 
@@ -51,7 +53,7 @@ def test_encoded_rows_are_the_rows_of_the_bitext(shared: Path, bitext_of: Bitext
 
 
 def test_arrays_are_mapped_and_views(separate: Path, bitext_of: BitextOf, tmp_path: Path) -> None:
-    out = encoded(separate, bitext_of("tr:en"), LangPair("tr", "en"), tmp_path / "out")
+    out = encoded(separate, bitext_of("tr:en"), TR_EN, tmp_path / "out")
     rows = EncodedSplit.open(out, "train")
     assert isinstance(rows.source_tokens.base, np.memmap)
     assert rows.source_tokens.dtype == rows.target_tokens.dtype == np.uint16
@@ -62,9 +64,9 @@ def test_arrays_are_mapped_and_views(separate: Path, bitext_of: BitextOf, tmp_pa
 
 
 def test_long_rows_leave_train_and_are_cut_elsewhere(separate: Path, bitext_of: BitextOf, tmp_path: Path) -> None:
-    pair, bitext = LangPair("tr", "en"), bitext_of("tr:en")
-    whole = encoded(separate, bitext, pair, tmp_path / "whole")
-    short = encoded(separate, bitext, pair, tmp_path / "short", (20, 15))
+    bitext = bitext_of("tr:en")
+    whole = encoded(separate, bitext, TR_EN, tmp_path / "whole")
+    short = encoded(separate, bitext, TR_EN, tmp_path / "short", (20, 15))
     for split in ("train", "dev", "test"):
         before, after = EncodedSplit.open(whole, split), EncodedSplit.open(short, split)
         counts = encoded_counts(short)["splits"][split]
@@ -96,25 +98,6 @@ def test_limits_that_leave_nothing_are_errors(separate: Path, bitext_of: BitextO
         encoded(separate, bitext, pair, tmp_path / "b", (500, 3))
 
 
-def test_arrays_grow_in_pieces_to_uint32_and_join(tmp_path: Path) -> None:
-    rows = [[70_000] * n for n in (3, 1, 0, 1234)]
-    for name, pieces in {"a": (rows[:2], []), "b": (rows[2:],), "whole": (rows,)}.items():
-        (tmp_path / name).mkdir()
-        with SplitWriter(tmp_path / name, "train", np.dtype(np.uint32)) as writer:
-            for piece in pieces:
-                writer.write(Ragged.from_lists(piece), Ragged.from_lists(piece[::-1]))
-    with SplitWriter(tmp_path, "train", np.dtype(np.uint32)) as writer:
-        for name in ("a", "b"):
-            writer.append(tmp_path / name, "train")
-    joined, whole = EncodedSplit.open(tmp_path, "train"), EncodedSplit.open(tmp_path / "whole", "train")
-    assert joined.source_tokens.dtype == np.uint32
-    assert joined.source_tokens.tolist() == [70_000] * 1238
-    assert joined.source_offsets.tolist() == [0, 3, 4, 4, 1238]
-    assert joined.source_offsets.dtype == np.int64
-    assert joined.target_offsets.tolist() == [0, 1, 4, 1238, 1238]  # the rows of each piece are reversed
-    assert whole.source_offsets.tolist() == joined.source_offsets.tolist()
-
-
 def digests(directory: Path) -> dict[str, str]:
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -126,36 +109,28 @@ def digests(directory: Path) -> dict[str, str]:
 def test_no_number_of_shards_or_rows_of_a_chunk_changes_a_byte(
     separate: Path, bitext_of: BitextOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair, bitext = LangPair("tr", "en"), bitext_of("tr:en")
-    whole = digests(encoded(separate, bitext, pair, tmp_path / "whole", (20, 15)))
+    arguments = (separate, bitext_of("tr:en"), TR_EN)
+    whole = digests(encoded(*arguments, tmp_path / "whole", (20, 15)))
     assert len(whole) == 13
-    rows = funnel(bitext)["train"]["kept"]
-    for shards in (2, 3):
-        out = tmp_path / str(shards)
-        out.mkdir()
-        encode(
-            *(separate, bitext, pair),
-            max_source_tokens=20,
-            max_target_tokens=15,
-            out=out,
-            shard_rows=-(-rows // shards),
-            threads=shards,
-            run=lambda function, tasks: [function(task) for task in tasks[::-1]][::-1],
-        )
-        assert digests(out) == whole
+    rows = funnel(bitext_of("tr:en"))["train"]["kept"]
+
+    def run_backwards(function: Callable[..., Any], shards: list[Shard]) -> list[Any]:
+        return [function(shard) for shard in shards[::-1]][::-1]
+
+    for number in (2, 3):
+        options = {"shard_rows": -(-rows // number), "threads": number, "run": run_backwards}
+        assert digests(encoded(*arguments, tmp_path / str(number), (20, 15), **options)) == whole
     monkeypatch.setattr(module, "_CHUNK_ROWS", 1)
-    assert digests(encoded(separate, bitext, pair, tmp_path / "rows", (20, 15))) == whole
+    assert digests(encoded(*arguments, tmp_path / "rows", (20, 15))) == whole
 
 
-def test_what_an_interrupted_attempt_encoded_is_kept(separate: Path, bitext_of: BitextOf, tmp_path: Path) -> None:
-    pair, bitext, out = LangPair("tr", "en"), bitext_of("tr:en"), tmp_path / "out"
-    whole = digests(encoded(separate, bitext, pair, tmp_path / "whole"))
-    out.mkdir()
+def test_shards_of_an_interrupted_attempt_are_kept(separate: Path, bitext_of: BitextOf, tmp_path: Path) -> None:
+    bitext, out = bitext_of("tr:en"), tmp_path / "out"
+    whole = digests(encoded(separate, bitext, TR_EN, tmp_path / "whole"))
 
     def attempt(run: Callable[..., list[dict[str, list[int]]]], shards: int) -> None:
         rows = -(-funnel(bitext)["train"]["kept"] // shards)
-        limits = {"max_source_tokens": 500, "max_target_tokens": 500}
-        encode(separate, bitext, pair, **limits, out=out, shard_rows=rows, run=run)
+        encoded(separate, bitext, TR_EN, out, shard_rows=rows, run=run)
 
     def stop_after_one(function: Callable[..., Any], shards: list[Shard]) -> list[dict[str, list[int]]]:
         function(shards[0])
@@ -171,43 +146,39 @@ def test_what_an_interrupted_attempt_encoded_is_kept(separate: Path, bitext_of: 
         attempt(stop_after_one, 2)
     attempt(again, 2)
     assert digests(out) == whole
-    (out / ENCODED).unlink()  # what says that all is done
+    (out / ENCODED).unlink()  # the file that marks the end
     with pytest.raises(Stopped):
         attempt(stop_after_one, 3)
-    attempt(lambda function, shards: [function(shard) for shard in shards], 2)  # of other rows
+    attempt(lambda function, shards: [function(shard) for shard in shards], 2)  # shards of other rows
     assert digests(out) == whole
 
 
-def test_a_removal_of_the_shards_that_was_interrupted_goes_on(
+def test_an_interrupted_removal_of_the_shards_continues(
     separate: Path, bitext_of: BitextOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair, bitext, out = LangPair("tr", "en"), bitext_of("tr:en"), tmp_path / "out"
-    whole = digests(encoded(separate, bitext, pair, tmp_path / "whole"))
-    out.mkdir()
-    limits = {"max_source_tokens": 500, "max_target_tokens": 500}
+    bitext, out = bitext_of("tr:en"), tmp_path / "out"
+    whole = digests(encoded(separate, bitext, TR_EN, tmp_path / "whole"))
     with monkeypatch.context() as patch:
         patch.setattr(module, "remove_tree", killed_while_removing)
         with pytest.raises(KeyboardInterrupt):
-            encode(separate, bitext, pair, **limits, out=out, shard_rows=100)
+            encoded(separate, bitext, TR_EN, out, shard_rows=100)
     assert (out / "shards").is_dir()
-    encode(separate, bitext, pair, **limits, out=out, shard_rows=100)
+    encoded(separate, bitext, TR_EN, out, shard_rows=100)
     assert digests(out) == whole
     assert not (out / "shards").exists()
 
 
 def test_merging_is_associative(separate: Path, bitext_of: BitextOf, tmp_path: Path) -> None:
-    pair, bitext = LangPair("tr", "en"), bitext_of("tr:en")
+    bitext = bitext_of("tr:en")
     rows = funnel(bitext)["train"]["kept"]
     cuts = [0, rows // 5, rows // 2, rows]
 
     def shard(start: int, stop: int) -> tuple[Path, dict[str, list[int]]]:
         out = tmp_path / f"{start}-{stop}"
         out.mkdir()
-        limits = {"limits": (20, 15), "ends": (rows // 3, rows), "tags": ("", ""), "threads": 1}
-        made = Shard(
-            vocabulary=separate, bitext=bitext, pair=pair, split="train", start=start, stop=stop, out=out, **limits
-        )
-        return out, encode_shard(made)
+        fields = {"limits": (20, 15), "ends": (rows // 3, rows), "tags": ("", ""), "threads": 1, "out": out}
+        part = Shard(vocabulary=separate, bitext=bitext, pair=TR_EN, split="train", start=start, stop=stop, **fields)
+        return out, encode_shard(part)
 
     def merge(name: str, *parts: tuple[Path, dict[str, list[int]]]) -> tuple[Path, dict[str, list[int]]]:
         out = tmp_path / name
@@ -225,7 +196,7 @@ def test_merging_is_associative(separate: Path, bitext_of: BitextOf, tmp_path: P
 
 @pytest.fixture(scope="module")
 def tagged(bitext_of: BitextOf, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The rows of tr-en, the second half of which, but for the last row, come from a source with a tag."""
+    """The rows of tr-en. The second half, without the last row, comes from a source with a tag."""
     out = tmp_path_factory.mktemp("tagged") / "bitext"
     shutil.copytree(bitext_of("tr:en"), out)
     content = funnel(out)
@@ -248,17 +219,17 @@ def test_sources_are_ranges_and_tags_follow_the_language(
     vocabulary, plain = tmp_path / "vocabulary", tmp_path / "plain"
     for out, bitext in ((vocabulary, tagged), (plain, bitext_of("tr:en"))):
         out.mkdir()
-        train_vocabulary(config, {LangPair("tr", "en"): bitext}, out)
+        train_vocabulary(config, {TR_EN: bitext}, out)
     loaded = Vocabulary.load(vocabulary)
     assert loaded.source_tags == {"bt": 5, "other": 6}
     assert [loaded.source_model.id_to_piece(i) for i in (4, 5, 6, 7)] == ["<2en>", "<bt>", "<other>", "<0x00>"]
     assert Vocabulary.load(plain).source_tags == {}
     assert "source_tags" not in json.loads((plain / "vocab.json").read_text(encoding="utf-8"))
-    assert "<bt>" in loaded.decode_target(loaded.encode_target(["a <bt> b"]))[0]  # as text it is no symbol
+    assert "<bt>" in loaded.decode_target(loaded.encode_target(["a <bt> b"]))[0]  # in a text it is no symbol
     if config.shared:
         assert loaded.decode_target([[5, *loaded.encode_target(["a"])[0]]]) == ["a"]
 
-    out = encoded(vocabulary, tagged, LangPair("tr", "en"), tmp_path / "out", (40, 30))
+    out = encoded(vocabulary, tagged, TR_EN, tmp_path / "out", (40, 30))
     counts = encoded_counts(out)
     texts = read_bitext(tagged, "train")
     first, last = len(texts) // 2, len(texts) - 1
@@ -268,7 +239,7 @@ def test_sources_are_ranges_and_tags_follow_the_language(
     ]
     targets = [len(ids) for ids in loaded.encode_target(texts["tgt"][:])]
     fits = [row for row in range(len(texts)) if len(expected[row]) <= 40 and targets[row] <= 30]
-    assert any(len(ids) == 41 and ids[1] == 5 for ids in expected)  # the tag counts
+    assert any(len(ids) == 41 and ids[1] == 5 for ids in expected)  # the tag counts as a token
     rows = EncodedSplit.open(out, "train")
     assert [rows.source(i).tolist() for i in range(len(rows))] == [expected[row] for row in fits]
     in_source = [
@@ -283,10 +254,10 @@ def test_sources_are_ranges_and_tags_follow_the_language(
     test = EncodedSplit.open(out, "test")
     assert not any(5 in test.source(i) for i in range(len(test)))
     with pytest.raises(ValueError, match="tag 'bt' of a source is not in the vocabulary, which has none; train"):
-        encoded(plain, tagged, LangPair("tr", "en"), tmp_path / "wrong")
+        encoded(plain, tagged, TR_EN, tmp_path / "wrong")
 
 
-def test_a_tag_that_would_be_another_symbol_is_refused(tagged: Path, tmp_path: Path) -> None:
+def test_tags_that_cannot_be_symbols_are_refused(tagged: Path, tmp_path: Path) -> None:
     bitext = tmp_path / "bitext"
     shutil.copytree(tagged, bitext)
     config = VocabConfig(shared=False, source_size=1000, target_size=1000)
@@ -295,22 +266,4 @@ def test_a_tag_that_would_be_another_symbol_is_refused(tagged: Path, tmp_path: P
         content["sources"][1]["tag"] = tag
         (bitext / FUNNEL).write_text(json.dumps(content), encoding="utf-8")
         with pytest.raises(ValueError, match=f"tag '{tag}' of a source cannot be a symbol; choose letters"):
-            train_vocabulary(config, {LangPair("tr", "en"): bitext}, tmp_path)
-
-
-def test_the_fast_way_into_sentencepiece_is_the_public_one(shared: Path) -> None:
-    """The arrays come through a method without a public name; this fails when a version no longer has it."""
-    model = Vocabulary.load(shared).source_model
-    texts = ["Öffnen Sie die Datei.", "", "ファイルを開く <2de>", "a" * 500]
-    fast = encode_texts(model, [text.encode() for text in texts], 2)
-
-    class Public:
-        """The same model without what has no public name."""
-
-        encode = model.encode
-
-    slow = encode_texts(Public(), [text.encode() for text in texts], 2)
-    assert hasattr(model._processor, "_EncodeAsBufferBatch")
-    assert fast.tokens.tolist() == slow.tokens.tolist()
-    assert fast.lengths.tolist() == slow.lengths.tolist()
-    assert fast.lengths[1] == 1
+            train_vocabulary(config, {TR_EN: bitext}, tmp_path)

@@ -20,15 +20,12 @@ _counts = st.lists(st.integers(0, 5000), min_size=1, max_size=8).map(
 )
 
 
-def test_temperature_one_is_proportional() -> None:
+def test_shares_are_roots_of_the_rows_by_temperature() -> None:
     assert allocate_lines({A: 6000, B: 3000, C: 1000}, 100, 1) == {A: 60, B: 30, C: 10}
-
-
-def test_temperature_two_takes_square_roots() -> None:
     assert allocate_lines({A: 6400, B: 3600, C: 100}, 150, 2) == {A: 80, B: 60, C: 10}
 
 
-def test_what_a_pair_lacks_goes_to_the_others() -> None:
+def test_rows_that_a_pair_lacks_go_to_the_others() -> None:
     # Roots are 80, 60 and 10. Of 1500 rows C gets 100, all it has; of 6300 A then gets 3542.86 and B 2657.14.
     assert allocate_lines({A: 6400, B: 3600, C: 100}, 1500, 2) == {A: 800, B: 600, C: 100}
     assert allocate_lines({A: 6400, B: 3600, C: 100}, 6300, 2) == {A: 3543, B: 2657, C: 100}
@@ -39,11 +36,11 @@ def test_what_a_pair_lacks_goes_to_the_others() -> None:
 def test_allocation_fills_the_budget_and_never_repeats_a_row(
     counts: dict[LangPair, int], budget: int, temperature: float
 ) -> None:
-    taken = allocate_lines(counts, budget, temperature)
-    assert sum(taken.values()) == min(budget, sum(counts.values()))
-    assert all(0 <= taken[pair] <= n for pair, n in counts.items())
+    lines = allocate_lines(counts, budget, temperature)
+    assert sum(lines.values()) == min(budget, sum(counts.values()))
+    assert all(0 <= lines[pair] <= n for pair, n in counts.items())
     order = sorted(counts, key=counts.__getitem__)
-    assert all(taken[small] <= taken[large] + 1 for small, large in pairwise(order))
+    assert all(lines[small] <= lines[large] + 1 for small, large in pairwise(order))
 
 
 def test_sampled_rows_are_distinct_and_a_function_of_seed_and_pair() -> None:
@@ -58,14 +55,14 @@ def test_sampled_rows_are_distinct_and_a_function_of_seed_and_pair() -> None:
     assert sample_rows(5, 5, A, 1).tolist() == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("num_rows", "taken"), [(10_000_000, 200_000), (4_000_000, 200_001)])
-def test_sampling_needs_memory_for_the_sample_alone(num_rows: int, taken: int) -> None:
+@pytest.mark.parametrize(("num_rows", "num_sampled"), [(10_000_000, 200_000), (4_000_000, 200_001)])
+def test_sampling_needs_memory_for_the_sample_alone(num_rows: int, num_sampled: int) -> None:
     tracemalloc.start()
-    rows = sample_rows(num_rows, taken, A, 1)
+    rows = sample_rows(num_rows, num_sampled, A, 1)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(rows) == taken
-    assert peak <= 200 * taken, peak  # 160 bytes a row, and a little
+    assert len(rows) == num_sampled
+    assert peak <= 200 * num_sampled, peak  # 160 bytes for each row, and a margin
 
 
 def written(directory: Path, src: list[str], tgt: list[str]) -> Path:
@@ -90,7 +87,7 @@ def test_texts_come_in_order_and_thousand_by_thousand(tmp_path: Path) -> None:
     ]
 
 
-def test_a_sample_of_long_texts_is_thinned_alike_in_every_pair(
+def test_a_sample_of_long_texts_loses_the_same_share_of_every_pair(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lines = [f"{i:100d}" for i in range(4000)]
@@ -104,8 +101,8 @@ def test_a_sample_of_long_texts_is_thinned_alike_in_every_pair(
     with caplog.at_level(logging.WARNING):
         kept = list(everything.limited(["src"], 150_000, 1).texts(["src"]))
     assert len(kept) == 1500
-    assert set(kept) <= set(lines)  # the longest that may be in a sample is more than this one may hold
-    assert 1050 < sum(int(text) < 3000 for text in kept) < 1200  # 3/4 of 1500, by four deviations of 17
+    assert set(kept) <= set(lines)  # the longest text allowed in a sample has more characters than this sample
+    assert 1050 < sum(int(text) < 3000 for text in kept) < 1200  # 3/4 of 1500, within four standard deviations of 17
     assert "of 4002 sampled rows 1 are left out as longer than 262144 characters and 2501 as more" in caplog.text
     assert kept == list(everything.limited(["src"], 150_000, 1).texts(["src"]))
     assert kept != list(everything.limited(["src"], 150_000, 2).texts(["src"]))

@@ -27,10 +27,10 @@ def test_ids_are_pinned(separate: Path, shared: Path) -> None:
     target = [vocabulary.target_model.id_to_piece(i) for i in range(5)]
     assert target == ["<s>", "<pad>", "</s>", "<unk>", "<0x00>"]
     assert (vocabulary.source_size, vocabulary.target_size, vocabulary.shared) == (3000, 1000, False)
-    one = Vocabulary.load(shared)
-    assert one.tags == {"de": 4, "en": 5, "zh-Hans": 6}
-    assert [one.target_model.id_to_piece(i) for i in (4, 5, 6)] == ["<2de>", "<2en>", "<2zh-Hans>"]
-    assert (one.source_size, one.target_size, one.shared) == (3000, 3000, True)
+    joint = Vocabulary.load(shared)
+    assert joint.tags == {"de": 4, "en": 5, "zh-Hans": 6}
+    assert [joint.target_model.id_to_piece(i) for i in (4, 5, 6)] == ["<2de>", "<2en>", "<2zh-Hans>"]
+    assert (joint.source_size, joint.target_size, joint.shared) == (3000, 3000, True)
 
 
 def test_source_begins_with_its_tag_and_both_sides_end(shared: Path) -> None:
@@ -73,7 +73,7 @@ def test_real_lines_come_back_and_nothing_is_unknown(
 @example("ＡＢＣ①ﬁ")
 @settings(max_examples=settings.default.max_examples * 2)
 def test_any_normalised_target_comes_back(separate: Path, text: str) -> None:
-    """U+2581 is SentencePiece's own sign of a space, and comes back as one."""
+    """U+2581 is left out, because SentencePiece writes spaces so and decodes it as a space."""
     vocabulary = Vocabulary.load(separate)
     ids = vocabulary.encode_target([text])
     assert UNK not in ids[0]

@@ -1,4 +1,4 @@
-"""Whatever a file holds, a reader gives rows or says which file is at fault, and where."""
+"""For any content of a file, a reader gives rows or names the file and the place of the fault."""
 
 import tempfile
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.corpus.readers.written import COMPRESSIONS, FORMATS, rows_of
 
-# What a cell of every format can hold: no tab and no line end, nothing that XML leaves out, no byte order mark.
+# Texts that a cell of every format can hold: without tabs, line ends, byte order marks and characters outside XML.
 _CELL = st.text(
     alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn"], exclude_characters="\ufeff\ufffe"),
     max_size=12,
@@ -29,9 +29,9 @@ _TOKENS = {
 
 @st.composite
 def _files(draw: st.DrawFn, format_: str) -> bytes:
-    """Bytes: of a valid file, of tokens in any order, or any; some of them overwritten, left out or repeated."""
+    """Draw the bytes of a valid file, of random tokens, or any bytes; then overwrite, remove or repeat some of them."""
     written = _ROWS.map(FORMATS[format_])
-    tokens = st.lists(st.sampled_from(_TOKENS[format_]), max_size=40).map(lambda found: "".join(found).encode())
+    tokens = st.lists(st.sampled_from(_TOKENS[format_]), max_size=40).map(lambda words: "".join(words).encode())
     data = bytearray(draw(st.one_of(written, written, tokens, st.binary(max_size=80))))
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(data)))
@@ -101,7 +101,7 @@ def test_damaged_compression_gives_rows_or_names_the_file(suffix: str, data: st.
 @settings(max_examples=settings.default.max_examples * 4 // 10)
 @given(rows=_ROWS, suffix=st.sampled_from(sorted(COMPRESSIONS)))
 def test_written_rows_are_read_back(format_: str, rows: list[tuple[str, str]], suffix: str) -> None:
-    suffix = "" if format_ == "parquet" else suffix  # it is compressed inside
+    suffix = "" if format_ == "parquet" else suffix  # Parquet is compressed inside
     compress = COMPRESSIONS[suffix]
     with tempfile.TemporaryDirectory() as directory:
         paths = [Path(directory) / f"{side}{suffix}" for side in ("a", "b")][: 2 if format_ == "aligned" else 1]

@@ -23,21 +23,21 @@ print(rows, next(line.split()[1] for line in open("/proc/self/status") if line.s
 
 
 def _peak(paths: list[Path], format_: str, rows: int) -> float:
-    """MiB that a process has in memory at most while it reads."""
+    """Return the peak of the memory of a process that reads, in MiB."""
     command = [sys.executable, "-c", _READ, format_, *map(str, paths)]
-    done = subprocess.run(command, cwd=Path(__file__).parents[4], capture_output=True, text=True, check=True)
-    read, peak = done.stdout.split()
+    result = subprocess.run(command, cwd=Path(__file__).parents[4], capture_output=True, text=True, check=True)
+    read, peak = result.stdout.split()
     assert int(read) == rows
     return int(peak) / 1024
 
 
 @pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc is of Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 @pytest.mark.parametrize(
     ("format_", "suffix"), [*((name, "") for name in (*FORMATS, "aligned")), *(("tsv", s) for s in COMPRESSIONS if s)]
 )
 def test_memory_is_flat_in_the_file(tmp_path: Path, format_: str, suffix: str) -> None:
-    """12 times the rows (30 MB) take at most 12 MiB more: blocks that allocators keep."""
+    """12 times the rows (30 MB) need at most 12 MiB more, for memory that allocators keep."""
     peaks = []
     for times in (1, 12):
         rows = [_ROW] * (_ROWS * times)

@@ -87,7 +87,7 @@ def test_damage_is_named_by_file_and_record(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_refused_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One text in a dictionary and references to it, which take next to nothing."""
+    """One text in a dictionary with many references to it, which take almost no bytes."""
     monkeypatch.setattr(reader, "FREE_BYTES", 1 << 20)
     path = write(tmp_path, {"de": ["x" * 1000] * 2000, "en": ["y"] * 2000})
     assert path.stat().st_size < 5000
@@ -95,7 +95,7 @@ def test_a_bomb_is_refused_while_it_is_read(tmp_path: Path, monkeypatch: pytest.
         rows_of(path, "parquet")
 
 
-def test_a_bomb_is_refused_by_its_own_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bomb_is_refused_by_its_own_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "FREE_BYTES", 1 << 20)
     path = write(tmp_path, {"de": ["x" * 1000] * 2000, "en": ["y"] * 2000}, use_dictionary=False, compression="zstd")
     entry = FileEntry(split="train", format="parquet", paths=("a",), pair=LangPair("de", "en"))

@@ -38,7 +38,7 @@ def test_several_streams_in_one_file_are_read_as_one(tmp_path: Path, suffix: str
 
 
 def test_frames_that_zstd_skips_are_skipped(tmp_path: Path) -> None:
-    """Tools that compress in parallel write them."""
+    """Tools that compress in parallel write such frames."""
     path = tmp_path / "a.zst"
     skipped = b"\x50\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"xyz"
     path.write_bytes(skipped + zstd(b"a") + skipped + zstd(b"b"))
@@ -117,7 +117,7 @@ def test_an_xz_file_that_asks_for_too_much_memory_is_refused(tmp_path: Path) -> 
         rows_of(path, "tsv")
 
 
-def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+def test_paths_that_are_no_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"{re.escape(str(tmp_path))} is a directory; name the file in it"):
         rows_of(tmp_path, "tsv")
     with pytest.raises(ValueError, match=r"nowhere\.tsv does not exist; put the file there"):
@@ -132,7 +132,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         rows_of(tmp_path / "a.parquet.gz", "parquet")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the file is one of Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has this file")
 def test_a_file_that_fails_to_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"/proc/self/mem: from line 1 on: cannot be read \(.*\); check the file"):
         rows_of(Path("/proc/self/mem"), "tsv")

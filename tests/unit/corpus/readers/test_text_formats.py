@@ -1,4 +1,4 @@
-"""tsv, multiway_tsv, aligned and jsonl."""
+"""Readers of tsv, multiway_tsv, aligned and jsonl."""
 
 import json
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def test_tsv_takes_the_first_two_fields_or_those_named(tmp_path: Path) -> None:
     assert (table.columns, table.codes) == (("document", "en", "de"), ("en", "de"))
 
 
-def test_tsv_quotes_nothing_and_keeps_what_is_no_line_end(tmp_path: Path) -> None:
+def test_tsv_quotes_nothing_and_keeps_other_control_characters(tmp_path: Path) -> None:
     path = write(tmp_path, '"a\t"b"\r\n\\t\\n\t\u2028\x85\x0b\r\r\n')
     assert rows_of(path, "tsv") == [('"a', '"b"'), ("\\t\\n", "\u2028\x85\x0b\r")]
 
@@ -42,8 +42,8 @@ def test_rows_of_many_blocks_are_the_rows_of_the_file(tmp_path: Path) -> None:
     assert path.stat().st_size > 2 << 20
     assert rows_of(path, "tsv") == rows
     path = write(tmp_path, "".join(f"{src}\n" for src, _ in rows), "b.de")
-    other = write(tmp_path, "".join(f"{tgt}\n" for _, tgt in rows), "b.en")
-    assert rows_of([path, other], "aligned") == rows
+    target = write(tmp_path, "".join(f"{tgt}\n" for _, tgt in rows), "b.en")
+    assert rows_of([path, target], "aligned") == rows
     path = write(tmp_path, "".join(json.dumps({"de": src, "en": tgt}) + "\n" for src, tgt in rows))
     assert rows_of(path, "jsonl") == rows
 
@@ -69,7 +69,7 @@ def test_faults_of_a_tsv(tmp_path: Path, content: str | bytes, columns: Mapping[
 
 
 def test_a_long_line_is_not_held(tmp_path: Path) -> None:
-    """It is refused after its first megabytes: one of 16 GiB would not fit."""
+    """A line of 16 GiB does not fit into memory; it is refused after its first megabytes."""
     path = write(tmp_path, "a\tb\n")
     with path.open("ab") as file:
         file.truncate(1 << 34)  # a hole, which takes no disk

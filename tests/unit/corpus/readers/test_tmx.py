@@ -46,7 +46,7 @@ def test_markup_inside_of_a_segment(tmp_path: Path) -> None:
     assert rows_of(write(tmp_path, content), "tmx") == [("a bold hi <ä> kept.", "Yes")]
 
 
-def test_languages_match_exactly_or_but_for_their_region(tmp_path: Path) -> None:
+def test_languages_match_exactly_or_without_their_region(tmp_path: Path) -> None:
     def unit(**texts: str) -> str:
         variants = (f'<tuv xml:lang="{c.replace("_", "-")}"><seg>{t}</seg></tuv>' for c, t in texts.items())
         return f"<tu>{''.join(variants)}</tu>\n"
@@ -106,7 +106,7 @@ def test_faults_are_named_by_line(tmp_path: Path, content: str | bytes, message:
 
 
 def test_nothing_is_fetched(tmp_path: Path) -> None:
-    """An external subset that would define the entity is there, and still not read."""
+    """The external subset that defines the entity exists, but it is not read."""
     (tmp_path / "tmx.dtd").write_text('<!ENTITY x "secret">')
     head = f'{XML}<!DOCTYPE tmx SYSTEM "{(tmp_path / "tmx.dtd").as_uri()}" [<!ENTITY % p SYSTEM "tmx.dtd"> %p;]>\n'
     with pytest.raises(ValueError, match="line 4: entity &x; is not expanded"):

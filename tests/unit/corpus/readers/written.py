@@ -1,4 +1,4 @@
-"""Small files of every format, and how to read them; the tests of the readers share them."""
+"""Small files of every format, and a function that reads them, for the tests of the readers."""
 
 import gzip
 import io
@@ -28,7 +28,7 @@ def rows_of(
     columns: Mapping[str, str] | None = None,
     renames: Mapping[str, str] | None = None,
 ) -> list[Row]:
-    """Rows that a reader gives, each a text or None a column; the promises of a table are checked on the way."""
+    """Return the rows of a reader, with a text or None for each column, and check the promises of `Table`."""
     paths = [paths] if isinstance(paths, Path) else list(paths)
     pair = None if format_ == "multiway_tsv" else pair
     entry = FileEntry(
