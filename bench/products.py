@@ -1,6 +1,6 @@
 """The libraries of float32 products that our own training uses, for its peers as well.
 
-On some processors our processes multiply by oneDNN and attend by MKL (`pipeline.parallel.matmul`). torch alone would
+On some processors our processes multiply by oneDNN and attend by MKL (`pipeline.jobs.matmul`). torch alone would
 leave a peer with MKL for both, and a comparison would measure that.
 """
 
@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from pipeline.jobs.matmul import choose_matmul
 from pipeline.model.fused_attention import attend_on_cpu, mkl
-from pipeline.parallel.matmul import choose_matmul
 
 fused_attention = F.scaled_dot_product_attention
 plain_matmul = torch.matmul

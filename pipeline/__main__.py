@@ -208,7 +208,7 @@ def _recorded(config: "RunConfig") -> AbstractContextManager["StatusFile"]:
 def _guarded(action: Callable[[], None], *, saves: bool = True) -> int:
     """Run, and turn every way of ending into an exit code and one clear line. saves: whether the same command
     goes on from what it has done."""
-    from pipeline.parallel.launch import STOPPED, JobFailed, stop_all, unsaved
+    from pipeline.jobs.launch import STOPPED, JobFailed, stop_all, unsaved
     from pipeline.stage import Stopped
     from pipeline.tasks import TaskFailed
 

@@ -10,8 +10,8 @@ from typing import Any
 from pipeline.config import ROOT, compose_tree
 from pipeline.corpus.languages import LangPair
 from pipeline.decode.config import DecodeConfig
-from pipeline.parallel.cluster import check_launcher
-from pipeline.parallel.config import RuntimeConfig
+from pipeline.jobs.hosts import check_launcher
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.schema import build
 from pipeline.stage import Artifact, Store, check_writable
 from pipeline.translated_corpus import (

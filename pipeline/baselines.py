@@ -16,8 +16,8 @@ from pipeline.baseline_config import BaselineSearch
 from pipeline.baseline_search import Found, Rows, Trial, by_resource, ledger, nearest, seconds, spanning_pairs
 from pipeline.config import RunConfig
 from pipeline.corpus.languages import LangPair
+from pipeline.jobs.launch import stop_all
 from pipeline.model.flops import forward_flops
-from pipeline.parallel.launch import stop_all
 from pipeline.stage import Artifact, Listener, Store
 from pipeline.systems import System, Trained, bilingual, prepare, train, train_and_translate
 from pipeline.tasks import side_by_side

@@ -15,8 +15,9 @@ from pipeline.baseline_config import BaselinesConfig, complete
 from pipeline.batch.config import BatchConfig
 from pipeline.corpus.config import CorpusConfig, corpus_defaults
 from pipeline.decode.config import DecodeConfig
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.model.config import ModelConfig
-from pipeline.parallel.config import RuntimeConfig, layout_of
+from pipeline.parallel.layout import layout_of
 from pipeline.parallel.legality import cautions, check_sizes
 from pipeline.schema import build
 from pipeline.spelling import suggestion

@@ -13,8 +13,8 @@ from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
 from pipeline.decode.config import DecodeConfig
-from pipeline.parallel.cluster import check_launcher
-from pipeline.parallel.config import RuntimeConfig
+from pipeline.jobs.hosts import check_launcher
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.schema import build
 from pipeline.stage import Artifact, Store, check_writable
 from pipeline.translated_corpus import (

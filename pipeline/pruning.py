@@ -14,10 +14,10 @@ from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import UNNAMED
 from pipeline.decode.pruning import SMALLEST, Pruning, check_gates, smallest
 from pipeline.decode.ranking import Metric, choose, rounded, score
+from pipeline.jobs.hosts import check_launcher
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.model.config import ModelConfig
 from pipeline.model.flops import count_parameters
-from pipeline.parallel.cluster import check_launcher
-from pipeline.parallel.config import RuntimeConfig
 from pipeline.routing import read_layers, routing
 from pipeline.schema import build
 from pipeline.stage import Artifact, Store, check_writable, write_atomically

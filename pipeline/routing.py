@@ -8,8 +8,8 @@ from typing import Any
 
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.job import RoutingJob
-from pipeline.parallel.cluster import launch_job
-from pipeline.parallel.config import RuntimeConfig
+from pipeline.jobs.hosts import launch_job
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.stage import Artifact, Stage, Store
 
 SPLIT = "dev"

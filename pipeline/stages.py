@@ -17,7 +17,7 @@ from pipeline.config import PLACE, ROOT, RunConfig
 from pipeline.corpora import Corpus, clean, prepare_corpus
 from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
-from pipeline.parallel.cluster import check_launcher
+from pipeline.jobs.hosts import check_launcher
 from pipeline.routing import ROUTING, routing
 from pipeline.run_record import data_record, lay_out, publish_run, run_record
 from pipeline.stage import Artifact, Listener, Stage, Store, check_writable, write_atomically

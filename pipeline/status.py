@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from pipeline.corpus.funnel import funnel
-from pipeline.parallel.launch import JobFailed, unsaved
+from pipeline.jobs.launch import JobFailed, unsaved
 from pipeline.stage import StageState, Stopped, check_writable, write_atomically
 from pipeline.tasks import TaskFailed
 

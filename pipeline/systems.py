@@ -18,9 +18,10 @@ from pipeline.corpus.languages import LangPair
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.job import TranslateJob
 from pipeline.decode.pruning import Pruning
+from pipeline.jobs.hosts import launch_job
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.model.config import ModelConfig
-from pipeline.parallel.cluster import launch_job
-from pipeline.parallel.config import RuntimeConfig, Table, layout_of
+from pipeline.parallel.layout import Table, layout_of
 from pipeline.parallel.legality import check_vocabulary
 from pipeline.parallel.shapes import checkpoint_bytes, parameter_shapes
 from pipeline.stage import Artifact, Stage, Store, check_free

@@ -16,8 +16,8 @@ from pipeline.corpus.languages import LangPair
 from pipeline.decode.stream import Stream
 from pipeline.decode.text import EMPTY, PREFIX_TOO_LONG, SPLIT, TOO_LONG, TRUNCATED, Line, Long, Translated
 from pipeline.decode.workers import TranslatorPool
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.output import ReaderGone
-from pipeline.parallel.config import RuntimeConfig
 from pipeline.schema import build
 from pipeline.stage import Store
 from pipeline.translation import FinishedRun

@@ -14,7 +14,7 @@ from pipeline.config import ROOT
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import MANIFEST, UNNAMED, read_manifest
 from pipeline.decode.config import DecodeConfig
-from pipeline.parallel.config import RuntimeConfig
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.stage import Artifact, Stage, Store, file_sha256, remove_tree, write_atomically
 from pipeline.translation import FinishedRun, Translation, translate_lines
 

@@ -14,8 +14,8 @@ from pipeline.decode.job import LinesJob
 from pipeline.decode.pruning import Pruning
 from pipeline.decode.text import Long
 from pipeline.decode.workers import TranslatorSpec
-from pipeline.parallel.cluster import launch_job
-from pipeline.parallel.config import RuntimeConfig
+from pipeline.jobs.hosts import launch_job
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.schema import build
 from pipeline.spelling import suggestion
 from pipeline.stage import Artifact, Store

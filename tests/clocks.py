@@ -1,9 +1,9 @@
-"""Processor time, which other work on the machine hardly changes."""
+"""Processor time, which hardly depends on other programs of the machine."""
 
 import resource
 
 
 def childrens_seconds() -> float:
-    """That of all processes which this one has started and waited for, and those that they waited for."""
+    """Return the processor time of all finished child processes and their children."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

@@ -1,4 +1,4 @@
-"""Counts what real code hands to torch.distributed, to be compared with pipeline.plan.collectives."""
+"""Count the collectives of real code, to compare them with the formulas of pipeline.plan.collectives."""
 
 import warnings
 from collections import defaultdict
@@ -21,7 +21,7 @@ Sums = dict[tuple[str, tuple[int, ...]], tuple[int, int]]  # bytes and number, b
 
 
 class Counted(TorchDispatchMode):
-    """Collectives inside it, but for those of one process; one of a kind that no formula knows is an error."""
+    """A context that counts collectives of several processes. A kind without a formula is an error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,10 +52,10 @@ def _bytes(name: str, values: dict[str, Any]) -> int:
 
 
 def sums_of(collectives: Iterable[Collective], mesh: Mesh) -> Sums:
-    """As `Counted.sums`; `expected` is what a formula says."""
-    found: Sums = {}
-    for each in collectives:
-        key = each.kind, tuple(dist.get_process_group_ranks(mesh.group(*each.axes)))
-        size, count = found.get(key, (0, 0))
-        found[key] = size + each.bytes, count + each.count
-    return found
+    """Return the collectives of a formula in the form of `Counted.sums`."""
+    sums: Sums = {}
+    for collective in collectives:
+        key = collective.kind, tuple(dist.get_process_group_ranks(mesh.group(*collective.axes)))
+        size, count = sums.get(key, (0, 0))
+        sums[key] = size + collective.bytes, count + collective.count
+    return sums

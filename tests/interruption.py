@@ -6,7 +6,7 @@ from pipeline.tasks.once import RESULT
 
 
 def killed_while_removing(directory: Path) -> None:
-    """In place of `remove_tree`: of every shard, the file that says that it is done is still there."""
+    """Remove all files but those that mark a shard as complete, and raise. It stands in for `remove_tree`."""
     for path in directory.rglob("*"):
         if path.is_file() and path.name != RESULT:
             path.unlink()

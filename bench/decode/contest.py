@@ -13,7 +13,7 @@ from typing import Any
 from bench.decode.plan import CTRANSLATE2, OURS, TRANSFORMERS, Scale, System, Way
 from bench.decode.prepare import Material
 from pipeline.config import ROOT
-from pipeline.parallel.launch import process_environment
+from pipeline.jobs.launch import process_environment
 
 MODULES = {OURS: "ours", TRANSFORMERS: "peer_transformers", CTRANSLATE2: "peer_ctranslate2"}
 ENVIRONMENTS = {TRANSFORMERS: ".venv-bench", CTRANSLATE2: ".venv-bench"}

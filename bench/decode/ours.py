@@ -15,8 +15,8 @@ from pipeline.decode.incremental import DecoderState
 from pipeline.decode.model import load_model
 from pipeline.decode.rows import padded
 from pipeline.decode.search import search
+from pipeline.jobs.matmul import choose_matmul
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.matmul import choose_matmul
 from pipeline.vocab.tokenizer import Vocabulary
 
 CPU = torch.device("cpu")

@@ -24,15 +24,16 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 from bench.layout import table
 from bench.output import device_name, results_file, write_csv
+from pipeline.jobs.launch import process_environment
+from pipeline.jobs.rendezvous import join_job
 from pipeline.model.attention import Attention
 from pipeline.model.config import ModelConfig
 from pipeline.model.feed_forward import FeedForward
 from pipeline.model.initialization import initialize
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.annotations import name_letters, split
-from pipeline.parallel.launch import process_environment
 from pipeline.parallel.layout import Layout
-from pipeline.parallel.mesh import Mesh, start_processes_group
+from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import partition
 
 HEADS = 8
@@ -159,13 +160,7 @@ def once(step: Step, x_BLM: Tensor) -> tuple[float, float, Tensor, Tensor]:
 def work(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     device = torch.device("cpu")
-    start_processes_group(
-        init_method=os.environ["BABELSHARD_RENDEZVOUS"],
-        rank=int(os.environ["RANK"]),
-        world=PROCESSES,
-        device=device,
-        timeout=300,
-    )
+    join_job(device=device, timeout=300)
     letters = {"G": ("data",), "H": ("model",), "N": ("model",)}
     mesh = Mesh.build(Layout(table=letters, sizes={"data": 1, "expert": 1, "model": PROCESSES}), device)
     x_BLM = torch.randn(4, options.tokens // 4, options.dim, generator=torch.Generator().manual_seed(1))

@@ -14,7 +14,7 @@ from bench.moe.plan import CPU, CUDA, DTYPES, QUICK, SECTIONS, Job, jobs
 from bench.moe.table import COLUMNS, judge, table
 from bench.moe.targets import MEMORY
 from bench.output import device_name, results_file, write_csv
-from pipeline.parallel.launch import process_environment
+from pipeline.jobs.launch import process_environment
 
 
 def main() -> int:

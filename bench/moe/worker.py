@@ -22,7 +22,7 @@ from bench.moe.plan import LARGEST, MATMUL, Job
 from bench.moe.size import Size
 from bench.moe.timing import interleave, once
 from bench.moe.variants import SLOW, VARIANTS
-from pipeline.parallel.matmul import choose_matmul, matmul_library
+from pipeline.jobs.matmul import choose_matmul, matmul_library
 
 
 def measure_times(job: Job, size: Size) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ import torch
 
 from bench.plan.case import Case
 from bench.plan.measuring import Measured, start
-from pipeline.parallel.matmul import choose_matmul
+from pipeline.jobs.matmul import choose_matmul
 from pipeline.plan import parts, roofline
 from pipeline.plan.collectives import engine_collectives, model_collectives
 from pipeline.plan.workload import KINDS, PARTS, Device

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.plan.case import Case
-from pipeline.parallel.launch import launch
+from pipeline.jobs.launch import launch
 
 WARM = 3  # steps before the first that is timed: in the second one ZeRO's memory is there, in the third all of it
 

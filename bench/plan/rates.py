@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.parallel.device import pick_device
-from pipeline.parallel.matmul import choose_matmul
-from pipeline.parallel.mesh import start_processes_group
-from pipeline.parallel.process import StopRequest, run_process
+from pipeline.jobs.device import pick_device
+from pipeline.jobs.matmul import choose_matmul
+from pipeline.jobs.process import StopRequest, run_process
+from pipeline.jobs.rendezvous import join_job
 from pipeline.train.measure import matmul_peak, peak_dtype
 
 REPEATS = 12
@@ -31,8 +31,7 @@ def work(values: dict[str, Any], _stop: StopRequest) -> None:
     device = pick_device(values["device"], local_rank=int(os.environ["LOCAL_RANK"]), local_processes=world)
     if device.type == "cpu":
         choose_matmul()
-    where = os.environ["BABELSHARD_RENDEZVOUS"]
-    start_processes_group(init_method=where, rank=rank, world=world, device=device, timeout=120)
+    join_job(device=device, timeout=120)
     flops = {name: matmul_peak(device, peak_dtype(device, name)) / world for name in ("fp32", "bf16")}
     found = {"flops": flops, **memory_rates(device), **(collectives(device, world) if world > 1 else {})}
     (Path(sys.argv[1]).parent / f"measured-{rank}.json").write_text(json.dumps(found), encoding="utf-8")

@@ -18,15 +18,16 @@ from torch import Tensor
 
 from bench.plan.case import Case
 from pipeline.batch.batch import Batch
+from pipeline.engine.optimizer import OptimizerSettings
+from pipeline.jobs.device import pick_device
+from pipeline.jobs.matmul import choose_matmul
+from pipeline.jobs.process import StopRequest, run_process
+from pipeline.jobs.rendezvous import join_job
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.device import pick_device
-from pipeline.parallel.matmul import choose_matmul
-from pipeline.parallel.mesh import Mesh, start_processes_group
-from pipeline.parallel.optimizer import OptimizerSettings
+from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import partition
-from pipeline.parallel.process import StopRequest, run_process
 from pipeline.train.measure import peak_memory
 
 RATE = 1e-4
@@ -40,15 +41,14 @@ def work(values: dict[str, Any], _stop: StopRequest) -> None:
     if device.type == "cpu":
         choose_matmul()
     rank = int(os.environ["RANK"])
-    where = os.environ["BABELSHARD_RENDEZVOUS"]
-    start_processes_group(init_method=where, rank=rank, world=case.world, device=device, timeout=120)
+    join_job(device=device, timeout=120)
     found = measure(case, device, warm=values["warm"], rounds=values["rounds"], seconds=values["seconds"])
     (Path(sys.argv[1]).parent / f"measured-{rank}.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 def measure(case: Case, device: torch.device, *, warm: int, rounds: int, seconds: float) -> dict[str, Any]:
     """Parameters of this process, its peak of memory in bytes, seconds of each step and of each reference product."""
-    from pipeline.parallel.deepspeed import Engine  # it decides at import what it runs on
+    from pipeline.engine.deepspeed import Engine  # it decides at import what it runs on
 
     resident = peak_memory(device)
     mesh = Mesh.build(case.setup.layout, device)

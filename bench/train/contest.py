@@ -16,8 +16,8 @@ from bench.train.data import Sample, cut_batches, padded_tokens, sorted_sentence
 from bench.train.plan import OURS, Contender, Contest
 from bench.train.router import trained_router
 from pipeline.config import ROOT
-from pipeline.parallel.config import RuntimeConfig
-from pipeline.parallel.launch import process_environment
+from pipeline.jobs.launch import process_environment
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.train.config import TrainConfig
 from pipeline.train.job import TrainJob
 

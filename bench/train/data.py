@@ -16,7 +16,7 @@ from pipeline.batch.mixture import Mixture
 from pipeline.batch.shapes import fit_targets
 from pipeline.config import ROOT, load_config
 from pipeline.corpora import clean, prepare_corpus
-from pipeline.parallel.config import RuntimeConfig
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.stage import Store
 from pipeline.systems import System, prepare
 from pipeline.vocab.encoded import EncodedSplit

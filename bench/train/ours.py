@@ -12,8 +12,8 @@ import torch
 from bench.train.stopwatch import Stopwatch, observe
 from bench.train.turns import Turns
 from pipeline.batch.packing import Step
-from pipeline.parallel.matmul import matmul_library
-from pipeline.parallel.process import StopRequest, run_process
+from pipeline.jobs.matmul import matmul_library
+from pipeline.jobs.process import StopRequest, run_process
 from pipeline.train import trainer
 from pipeline.train.__main__ import train
 from pipeline.train.job import TrainJob

@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.train.data import Sample
 from bench.train.plan import Contest
 from pipeline.config import ROOT
-from pipeline.parallel.launch import launch
+from pipeline.jobs.launch import launch
 from pipeline.train.config import TrainConfig
 from pipeline.train.job import TrainJob
 from pipeline.train.trainer import CHECKPOINTS

@@ -60,7 +60,7 @@ def observe(watch: Stopwatch) -> None:
     """Wrap what the trainer calls, before it is built; this process only."""
     import torch.distributed as dist
 
-    from pipeline.parallel.deepspeed import Engine
+    from pipeline.engine.deepspeed import Engine
     from pipeline.train import trainer
     from pipeline.train.records import Records
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pipeline.decode.config import DecodeConfig
-from pipeline.parallel.config import RuntimeConfig
+from pipeline.jobs.runtime import RuntimeConfig
 
 
 @dataclass(frozen=True, kw_only=True)

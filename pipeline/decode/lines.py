@@ -17,8 +17,8 @@ from pipeline.decode.shards import LineShard, Record, read_lines
 from pipeline.decode.share import Batch, load_translator, report, share, translate_batches
 from pipeline.decode.text import Line
 from pipeline.decode.translator import Translator
-from pipeline.parallel.device import Place
-from pipeline.parallel.process import StopRequest, run_process
+from pipeline.jobs.device import Place
+from pipeline.jobs.process import StopRequest, run_process
 from pipeline.schema import build
 
 

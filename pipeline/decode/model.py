@@ -11,6 +11,7 @@ from pipeline.decode.config import DecodeConfig
 from pipeline.decode.pruned import cut
 from pipeline.decode.pruning import Pruning
 from pipeline.decode.search import max_length
+from pipeline.engine.checkpoint.weights import load_weights, read_state, shapes_of
 from pipeline.model.conditional import Conditional
 from pipeline.model.config import ModelConfig
 from pipeline.model.routers import Router
@@ -18,7 +19,6 @@ from pipeline.model.transformer import Transformer
 from pipeline.parallel.build import materialize
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import partition
-from pipeline.parallel.weights import load_weights, read_state, shapes_of
 from pipeline.schema import build
 from pipeline.vocab.tokenizer import Vocabulary
 

@@ -14,14 +14,14 @@ import torch
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.peers import ExpertPeers
 from pipeline.decode.search import max_length
+from pipeline.jobs.device import Place
+from pipeline.jobs.process import StopRequest
+from pipeline.jobs.rendezvous import World, connect
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.config import RuntimeConfig
-from pipeline.parallel.device import Place
 from pipeline.parallel.layout import Layout
-from pipeline.parallel.mesh import Mesh, connect
+from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import expert_parameters
-from pipeline.parallel.process import StopRequest
-from pipeline.parallel.rendezvous import World
 
 logger = logging.getLogger(__name__)
 

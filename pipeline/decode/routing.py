@@ -18,13 +18,13 @@ from pipeline.batch.config import GroupShape
 from pipeline.decode.job import RoutingJob
 from pipeline.decode.model import load_model, outline
 from pipeline.decode.placement import join_peers
+from pipeline.jobs.device import Place
+from pipeline.jobs.process import StopRequest, run_process
 from pipeline.model.gating import Gating
 from pipeline.model.routers import Routing
 from pipeline.model.selection import Selection
 from pipeline.model.tokens import Tokens
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.device import Place
-from pipeline.parallel.process import StopRequest, run_process
 from pipeline.schema import build
 from pipeline.stage import Stopped, write_atomically
 from pipeline.vocab.encoded import EncodedSplit

@@ -11,8 +11,8 @@ from pipeline.decode.placement import join_peers
 from pipeline.decode.search import Hypothesis
 from pipeline.decode.text import Long
 from pipeline.decode.translator import Part, Translator
-from pipeline.parallel.device import Place
-from pipeline.parallel.process import StopRequest
+from pipeline.jobs.device import Place
+from pipeline.jobs.process import StopRequest
 from pipeline.stage import Stopped
 from pipeline.vocab.tokenizer import Vocabulary
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.text import Line, Long, Translated
+from pipeline.jobs.launch import common_environment
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.model.drops import DropCount
-from pipeline.parallel.config import RuntimeConfig
-from pipeline.parallel.launch import common_environment
 from pipeline.tasks.call import TaskFailed, pack
 from pipeline.tasks.pool import Worker, WorkerDied
 
@@ -240,7 +240,7 @@ def _load(spec: TranslatorSpec, runtime: RuntimeConfig) -> "Translator":
 
     from pipeline.decode.model import load_model
     from pipeline.decode.translator import Translator
-    from pipeline.parallel.device import Place
+    from pipeline.jobs.device import Place
 
     limit = spec.max_source_tokens
     device = Place.take(runtime).device

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pipeline.config import compose_tree
-from pipeline.parallel.config import RuntimeConfig
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.schema import build
 
 

@@ -7,9 +7,9 @@ import torch
 
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.model import choose, load_model
+from pipeline.engine.checkpoint.weights import read_state
 from pipeline.model.config import ModelConfig
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.weights import read_state
 from pipeline.schema import build
 from pipeline.translation import FinishedRun
 from pipeline.vocab.tokenizer import Vocabulary

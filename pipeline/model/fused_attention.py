@@ -2,7 +2,7 @@
 
 torch's fused attention on a CPU multiplies small blocks, which MKL does four to six times faster than oneDNN in
 float32, and in float32 more than twice as fast as in bfloat16. Where the process has chosen oneDNN for its large
-products (`pipeline.parallel.matmul`), attention takes MKL and float32, backward too.
+products (`pipeline.jobs.matmul`), attention takes MKL and float32, backward too.
 B rows, N heads, L queries, D head dim.
 """
 

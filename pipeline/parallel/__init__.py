@@ -1,0 +1,1 @@
+"""Cut a finished model over processes: layouts, the device mesh, and the collectives that the cuts need."""

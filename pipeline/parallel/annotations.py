@@ -1,5 +1,6 @@
-"""GShard's three words for how a tensor is cut over devices (arXiv:2006.16668, section 3.2 and A.3), on torch's
-DeviceMesh and DTensor.
+"""GShard's three annotations of tensors, `replicate`, `split` and `shard`, on torch's DeviceMesh and DTensor.
+
+They say how a tensor is cut over devices (arXiv:2006.16668, sections 3.2 and A.3).
 
     name_letters(model)
     with mesh.devices:
@@ -7,12 +8,12 @@ DeviceMesh and DTensor.
         x = split(x_GSM, "G", "data", letters="GSM")
         h = torch.einsum("gsm,mh->gsh", x, wi)
 
-A tensor is what one large device would hold, the same on every process; what comes back is a DTensor, whose
-`to_local()` is this process's part, and `full_tensor()` the whole. What torch computes of them is what one device
-would, with the collectives that this takes. Differentiable: the gradient of the tensor is the whole one, on every
-process. Letters name dimensions, as in `wi_EMH`. GShard pads a dimension that does not divide; here that is an error.
+The argument is the whole tensor, the same on every process. The result is a DTensor: `to_local()` is this process's
+part, and `full_tensor()` the whole. torch computes with DTensors as one device would, and adds the collectives. The
+functions are differentiable; the gradient of the argument is whole on every process. Letters name dimensions, as in
+`wi_EMH`. A dimension that is not divisible by the number of parts is an error, while GShard pads it.
 
-mesh: by default the one of the surrounding `with mesh.devices:`, or of a tensor that is annotated already.
+mesh: by default the mesh of the surrounding `with mesh.devices:`, or of a tensor that is annotated already.
 """
 
 from collections.abc import Sequence
@@ -27,15 +28,14 @@ LETTERS = "letters"  # attribute of a tensor whose dimensions have names
 
 
 def name_letters(model: nn.Module) -> None:
-    """Tag every parameter with the letters at the end of its name, and those of norms with M, so that `split` knows
-    them."""
+    """Tell `split` the letters of every parameter: those at the end of its name, or M for norms."""
     for name, parameter in model.named_parameters():
         leaf = name.rpartition(".")[2]
         setattr(parameter, LETTERS, "M" if leaf in ("weight", "bias") else leaf.rpartition("_")[2])
 
 
 def replicate(tensor: Tensor, *, mesh: DeviceMesh | None = None) -> DTensor:
-    """All of it on every process. An all-gather over axes that cut it."""
+    """Put the whole tensor on every process, by an all-gather over the axes that cut it."""
     distributed = _distributed(tensor, mesh)
     whole = distributed.redistribute(placements=[Replicate()] * distributed.device_mesh.ndim)
     return _tagged(whole, getattr(tensor, LETTERS, None))
@@ -44,12 +44,14 @@ def replicate(tensor: Tensor, *, mesh: DeviceMesh | None = None) -> DTensor:
 def split(
     tensor: Tensor, letter: str, axis: str, *, letters: str | None = None, mesh: DeviceMesh | None = None
 ) -> DTensor:
-    """Cut the dimension `letter` over the axis, other axes as they are.
+    """Cut the dimension `letter` over the axis. Other axes stay as they are.
 
-    letters: of all dimensions; by default those of `name_letters` or of an earlier `split`. Of a tensor that is whole
-    over the axis a slice, without communication; of one that is cut on another letter there, the hand-over, an
-    all-to-all (on a CPU torch gathers and slices instead). Raises ValueError where the letter or axis does not exist
-    or sizes do not divide.
+    A tensor that is whole over the axis is sliced without communication. If the axis cuts another letter of it, an
+    all-to-all exchanges the parts (on a CPU torch gathers and slices instead).
+
+    letters: names of all dimensions; by default those of `name_letters` or of an earlier `split`.
+
+    Raises ValueError if the letter or axis does not exist, or a size is not divisible.
     """
     distributed = _distributed(tensor, mesh)
     mesh, letters = distributed.device_mesh, _letters(tensor, letters)
@@ -69,11 +71,12 @@ def split(
 
 
 def shard(tensor: Tensor, assignment: Sequence[object] | Tensor) -> DTensor:
-    """Cut several dimensions at once and say which process has which part.
+    """Cut several dimensions at once and choose the process of each part. A collective of the world.
 
-    assignment: ranks, an array with one dimension for each of the tensor's: into as many parts is that one cut, and the
-    entry is who has the part. Every process of the world stands in it once; it becomes a mesh of its own, whose process
-    groups are made: a collective of the world. Raises ValueError where a process is missing, or sizes do not divide.
+    assignment: an array of ranks with as many dimensions as the tensor. Its shape is the number of parts of each
+        dimension, and its entries are the processes of the parts. It has every process of the world once.
+
+    Raises ValueError if a process is missing, or a size is not divisible.
     """
     ranks = torch.as_tensor(assignment)
     if isinstance(tensor, DTensor):
@@ -92,8 +95,11 @@ def shard(tensor: Tensor, assignment: Sequence[object] | Tensor) -> DTensor:
 
 
 def _mesh_of(ranks: Tensor, device: str) -> DeviceMesh:
-    """A mesh of ranks in any order. DeviceMesh's own groups are sorted by rank, so that what they gather would come in
-    another order than it was cut in (contract-tested)."""
+    """Return a mesh of ranks in any order.
+
+    DeviceMesh's own groups are sorted by rank. They would gather parts in another order than that of the cut
+    (contract-tested).
+    """
     groups = []
     for dim in range(ranks.dim()):
         for line in ranks.movedim(dim, -1).reshape(-1, ranks.shape[dim]).tolist():
@@ -133,8 +139,8 @@ def _tagged(tensor: DTensor, letters: str | None) -> DTensor:
     return tensor
 
 
-def _check(what: str, size: int, parts: int) -> None:
+def _check(name: str, size: int, parts: int) -> None:
     if size % parts:
         lower = size // parts * parts
         choices = " or ".join(str(n) for n in (lower, lower + parts) if n)
-        raise ValueError(f"{what} has size {size}, which is not divisible by {parts} processes; choose {choices}")
+        raise ValueError(f"{name} has size {size}, which is not divisible by {parts} processes; choose {choices}")

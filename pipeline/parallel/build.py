@@ -1,4 +1,4 @@
-"""A model that is cut over processes, of which none ever holds the whole."""
+"""Build a model that is cut over processes, without the whole model in any process."""
 
 import torch
 
@@ -19,8 +19,11 @@ def build(
     max_positions: int,
     seed: int,
 ) -> Transformer:
-    """This process's part of a model with its initial weights, on the CPU; the same to the last bit as initialising the
-    whole and partitioning it. Raises ValueError where a size does not divide."""
+    """Return this process's part of a model with its initial weights, on the CPU.
+
+    The bits are those of a whole model that is initialised and then partitioned. Raises ValueError if a size is not
+    divisible by the number of parts.
+    """
     with torch.device("meta"):
         model = Transformer(
             config,
@@ -36,21 +39,21 @@ def build(
 
 
 def materialize(model: Transformer, *, max_positions: int, device: torch.device) -> None:
-    """Give a model that has none memory, on the device; parameters are left uninitialised."""
+    """Allocate the parameters of a model on the meta device. They stay uninitialised."""
     shared = model.source_embedding_VM is model.target_embedding_VM
     model.to_empty(device=device)
-    if shared:  # to_empty unties
+    if shared:  # to_empty has made two parameters of one
         model.source_embedding_VM = model.target_embedding_VM
     model.positions = sinusoids(max_positions + FIRST_POSITION, model.config.dim).to(device)
 
 
 def parts_of(model: Transformer, mesh: Mesh) -> dict[str, Part]:
-    """Of every parameter of a partitioned model that is cut, by name."""
-    named, found = dict(model.named_parameters()), {}
+    """Return, for every parameter that is cut, which part of the whole this process has, by name."""
+    named, parts = dict(model.named_parameters()), {}
     for name, cuts in parameter_cuts(model, mesh.layout).items():
         shape, starts = list(named[name].shape), [0] * named[name].dim()
         for axis, dim in cuts.items():
             starts[dim] = mesh.rank(axis) * shape[dim]
             shape[dim] *= mesh.size(axis)
-        found[name] = Part(shape=tuple(shape), starts=tuple(starts))
-    return found
+        parts[name] = Part(shape=tuple(shape), starts=tuple(starts))
+    return parts

@@ -1,7 +1,7 @@
-"""The two ends of a computation that is cut over processes (Mesh-TensorFlow's einsum rule and its gradient).
+"""The start and the end of a computation that is cut over processes (Mesh-TensorFlow's einsum rule).
 
-What goes in is the same on all of them, and its gradient is a sum over them; what comes out is a sum over them, and its
-gradient is the same on all. In Megatron's words f and g (arXiv:1909.08053).
+The input is the same on all processes, and its gradient is a sum over them. The output is a sum over the processes, and
+its gradient is the same on all. Megatron calls the two f and g (arXiv:1909.08053).
 """
 
 from typing import Any
@@ -12,10 +12,10 @@ from torch import Tensor
 
 
 class Enter(torch.autograd.Function):
-    """The tensor itself; its gradient is summed in place.
+    """Return the tensor unchanged and sum its gradient in place.
 
-    That is safe because what is entered goes into products and gathers alone: their backward passes make gradients of
-    their own, which nobody else has. A copy would cost between a fifth of a gloo all-reduce and as much as one.
+    In place is safe, because the result goes only into products and gathers. Their backward passes make new gradients,
+    which no other code uses. A copy would take between a fifth and the whole of the time of a gloo all-reduce.
     """
 
     @staticmethod
@@ -29,7 +29,7 @@ class Enter(torch.autograd.Function):
 
 
 class Leave(torch.autograd.Function):
-    """The sum of every process's tensor, in its place; its gradient is passed on."""
+    """Sum the tensors of all processes in place. The gradient is passed on unchanged."""
 
     @staticmethod
     def forward(ctx: Any, share: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -43,18 +43,18 @@ class Leave(torch.autograd.Function):
 
 
 def enter(whole: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Into a computation of which each process of the group does a part."""
+    """Return the input of a computation of which each process of the group does a part."""
     entered: Tensor = Enter.apply(whole, group)  # type: ignore[no-untyped-call]
     return entered
 
 
 def leave(share: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Out of it: the sum of all parts. Overwrites `share`."""
+    """Return the output of such a computation, the sum of all shares. Overwrites `share`."""
     left: Tensor = Leave.apply(share, group)  # type: ignore[no-untyped-call]
     return left
 
 
 def _summed(tensor: Tensor, group: dist.ProcessGroup) -> Tensor:
-    total = tensor.contiguous()  # collectives take no others
+    total = tensor.contiguous()  # collectives need contiguous tensors
     dist.all_reduce(total, group=group)
     return total

@@ -1,7 +1,7 @@
-"""What a layout asks of a recipe's sizes, and what it makes several processes compute; free of torch, so that it is
-known before anything is allocated.
+"""Check the sizes of a recipe against a layout, and warn of work that several processes repeat.
 
-That no tensor has two letters on one axis `Layout` checks itself.
+This module does not import torch, so that errors come before anything is allocated. `Layout` itself checks that no
+tensor has two letters on one axis.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from pipeline.model.flops import forward_parts
 from pipeline.parallel.layout import CUTTABLE, Layout
 from pipeline.vocab.config import VocabConfig
 
-SIZE_OF = {"expert": "runtime.ep", "model": "runtime.mp"}  # data takes the processes that they leave
-EXPENSIVE = 0.05  # share of a step's FLOPs from which work that is done several times is worth a warning
-SEARCHED = 64  # multiples among which a legal size is looked for
+SIZE_OF = {"expert": "runtime.ep", "model": "runtime.mp"}  # the axis data takes the other processes
+EXPENSIVE = 0.05  # smallest share of a step's FLOPs for which repeated work deserves a warning
+SEARCHED = 64  # number of multiples that are tried to find a legal size
 
-# The letters of the loops that each kind of work is, and of those the ones that may be cut
+# The letters of the loop of each kind of work
 LOOPS = {"attention": "GSND", "dense": "GSH", "router": "GS", "experts": "EGCH", "logits": "GSV"}
 CALLED = {
     "dense": "the dense feed-forward",
@@ -31,35 +31,39 @@ CALLED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """One dimension of a tensor that the layout cuts. of: the configuration that has it, as `field`. key: of the user's
-    configuration."""
+    """The size of one dimension that a layout may cut.
+
+    key: the user's name of the size.
+    letter, tensor: the dimension and a tensor that has it.
+    config, field: where the value is.
+    """
 
     key: str
     letter: str
     tensor: str
-    of: Any
+    config: Any
     field: str
 
     @property
     def value(self) -> int:
-        return int(getattr(self.of, self.field))
+        return int(getattr(self.config, self.field))
 
     def is_legal(self, size: int) -> bool:
-        """Whether the configuration would be one with another size."""
+        """Return true if the configuration is valid with this size."""
         with suppress(ValueError):
-            replace(self.of, **{self.field: size})
+            replace(self.config, **{self.field: size})
             return True
         return False
 
 
 def check_sizes(layout: Layout, *, model: ModelConfig, batch: BatchConfig, vocab: VocabConfig) -> None:
-    """Raise ValueError where the layout cuts something that does not divide, naming the nearest sizes that do."""
+    """Raise ValueError if a size is not divisible by its number of parts. The message has the nearest legal sizes."""
     for size in _sizes(model, batch, vocab):
         parts = layout.parts(layout.table.get(size.letter, ()))
         if size.value % parts:
             nearest = " or ".join(str(n) for n in _nearest(size, parts))
-            others = f"a number of processes that divides {size.value}"
-            remedy = f"{nearest}, or {others}" if nearest and size.letter == "G" else nearest or others
+            processes = f"a number of processes that divides {size.value}"
+            remedy = f"{nearest}, or {processes}" if nearest and size.letter == "G" else nearest or processes
             raise ValueError(
                 f"{size.key}={size.value} ({size.letter} of {size.tensor}) is not divisible by "
                 f"{_divisor(layout, size.letter)}; choose {remedy}"
@@ -67,58 +71,60 @@ def check_sizes(layout: Layout, *, model: ModelConfig, batch: BatchConfig, vocab
 
 
 def check_vocabulary(layout: Layout, vocab: VocabConfig, *, source_size: int, target_size: int) -> None:
-    """The same for the sizes of the trained vocabulary, which are smaller where a text had not enough pieces."""
+    """Check the sizes of a trained vocabulary, which are smaller if the text has too few pieces. Raises ValueError."""
     parts = layout.parts(layout.table.get("V", ()))
     for side, size in (("source", source_size), ("target", target_size)):
         if size % parts:
-            asked = getattr(vocab, f"{side}_size")
+            setting = getattr(vocab, f"{side}_size")
             field = "source_size and target_size" if vocab.shared else f"{side}_size"
             raise ValueError(
-                f"vocab.{field}={asked}: the text has pieces for {size} alone (V of embedding_VM), which is not "
+                f"vocab.{field}={setting}: the text has pieces for {size} alone (V of embedding_VM), which is not "
                 f"divisible by {_divisor(layout, 'V')}; choose {size // parts * parts}"
             )
 
 
 def cautions(layout: Layout, *, model: ModelConfig, shape: GroupShape, target_vocabulary: int) -> list[str]:
-    """What several processes compute alike, for people to read before a run. shape: of most groups."""
+    """Return warnings, for people, about work that several processes repeat. shape: the shape of most groups."""
     shape = replace(shape, target=shape.target or shape.source)
-    flops = {part: each.of_shape(shape) for part, each in forward_parts(model, target_vocabulary).items()}
-    total, whole, found = sum(flops.values()), 0.0, []
-    for part, of_part in flops.items():
-        times, share = layout.replication(LOOPS[part]), of_part / total
+    flops = {part: count.of_shape(shape) for part, count in forward_parts(model, target_vocabulary).items()}
+    total, whole, repeated = sum(flops.values()), 0.0, []
+    for part, part_flops in flops.items():
+        times, share = layout.replication(LOOPS[part]), part_flops / total
         whole += times * share
         if times > 1 and share >= EXPENSIVE:
-            found.append(
+            repeated.append(
                 f"{CALLED.get(part, part)} is computed {times:g} times over ({_why(layout, LOOPS[part])}), "
                 f"{100 * share:.0f} % of a step's FLOPs"
             )
-    return [f"layout: {'; '.join(found)}; the whole step has {whole:.3g} times one device's FLOPs"] if found else []
+    if not repeated:
+        return []
+    return [f"layout: {'; '.join(repeated)}; the whole step has {whole:.3g} times one device's FLOPs"]
 
 
 def _sizes(model: ModelConfig, batch: BatchConfig, vocab: VocabConfig) -> Iterator[Size]:
-    """All that a layout may cut."""
+    """Yield all sizes that a layout may cut."""
     moe, layers = model.moe, (model.encoder_layers, model.decoder_layers)
     num_layers, num_moe = sum(layers), sum(model.num_moe_layers(n) for n in layers)
-    yield Size(key="batch.groups_per_step", letter="G", tensor="x_GSM", of=batch, field="groups_per_step")
-    yield Size(key="model.heads", letter="N", tensor="wq_MND", of=model, field="heads")
+    yield Size(key="batch.groups_per_step", letter="G", tensor="x_GSM", config=batch, field="groups_per_step")
+    yield Size(key="model.heads", letter="N", tensor="wq_MND", config=model, field="heads")
     if num_moe < num_layers or moe.conditional:
-        yield Size(key="model.ffn_dim", letter="H", tensor="wi_MH", of=model, field="ffn_dim")
+        yield Size(key="model.ffn_dim", letter="H", tensor="wi_MH", config=model, field="ffn_dim")
     if num_moe:
-        yield Size(key="model.moe.expert_dim", letter="H", tensor="wi_EMH", of=moe, field="expert_dim")
-        yield Size(key="model.moe.num_experts", letter="E", tensor="wi_EMH", of=moe, field="num_experts")
+        yield Size(key="model.moe.expert_dim", letter="H", tensor="wi_EMH", config=moe, field="expert_dim")
+        yield Size(key="model.moe.num_experts", letter="E", tensor="wi_EMH", config=moe, field="num_experts")
     sides = ["source_size and vocab.target_size"] if vocab.shared else ["source_size", "target_size"]
     for side in sides:
-        of, field = replace(vocab, shared=False), side.split()[0]
-        yield Size(key=f"vocab.{side}", letter="V", tensor="embedding_VM", of=of, field=field)
+        separate, field = replace(vocab, shared=False), side.split()[0]
+        yield Size(key=f"vocab.{side}", letter="V", tensor="embedding_VM", config=separate, field=field)
 
 
 def _nearest(size: Size, parts: int) -> list[int]:
-    """The largest legal size below, and the smallest above."""
+    """Return the largest legal size below and the smallest one above."""
     first = size.value // parts
     below = (n * parts for n in range(first, max(first - SEARCHED, 0), -1))
     above = (n * parts for n in range(first + 1, first + SEARCHED))
-    found = [next((n for n in sizes if size.is_legal(n)), 0) for sizes in (below, above)]
-    return [n for n in found if n]
+    nearest = [next((n for n in sizes if size.is_legal(n)), 0) for sizes in (below, above)]
+    return [n for n in nearest if n]
 
 
 def _divisor(layout: Layout, letter: str) -> str:
@@ -132,9 +138,9 @@ def _divisor(layout: Layout, letter: str) -> str:
 
 
 def _why(layout: Layout, letters: str) -> str:
-    """Which letters might have been cut over which axes."""
+    """Return the letters that the layout could have cut, and the axes."""
     cut = layout.cut(letters)
     axes = [axis for axis, size in layout.sizes.items() if size > 1 and axis not in cut]
-    of = [letter for letter in letters if letter in CUTTABLE]
-    none = f"neither {' nor '.join(of)} is" if of[1:] else f"{of[0]} is not"
-    return f"{none} cut over {' or '.join(axes)}"
+    whole = [letter for letter in letters if letter in CUTTABLE]
+    subject = f"neither {' nor '.join(whole)} is" if whole[1:] else f"{whole[0]} is not"
+    return f"{subject} cut over {' or '.join(axes)}"

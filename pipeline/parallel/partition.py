@@ -1,8 +1,8 @@
-"""Cutting a finished single-device model over the mesh, as its layout says.
+"""Cut a finished single-device model over the mesh, as its layout says.
 
-Parameters are sliced and the collectives put in from outside: around what is cut on H or N its input enters and its
-output leaves (`conversions`), tokens travel to experts that are cut on E (`exchange`), and a vocabulary that is cut on
-V has a look-up and a loss of its own (`vocabulary`). The router and the norms stay whole.
+Parameters are sliced, and collectives are added from outside. Inputs of modules that are cut on H or N enter, and their
+outputs leave (`conversions`). Tokens travel to experts that are cut on E (`exchange`). A vocabulary that is cut on V
+has its own look-up and loss (`vocabulary`). The router and the norms stay whole.
 """
 
 from collections.abc import Iterator
@@ -18,36 +18,35 @@ from pipeline.model.moe import MoE
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.annotations import split
 from pipeline.parallel.conversions import enter, leave
-from pipeline.parallel.exchange import compute_mine, exchange_rows
+from pipeline.parallel.exchange import compute_local, exchange_rows
 from pipeline.parallel.layout import Layout
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.vocabulary import look_up, token_losses
 
-# Modules whose own parameters are cut, and on which letters
+# The modules whose own parameters may be cut, with the letters
 CUT: dict[type[nn.Module], str] = {Experts: "EH", FeedForward: "H", Attention: "N", Transformer: "V"}
 
 
 def parameter_cuts(model: Transformer, layout: Layout) -> dict[str, dict[str, int]]:
-    """Of every parameter that the layout cuts, by name: the dimension that each axis cuts. Axes of size 1 cut
-    nothing."""
-    found = {}
+    """Return the dimension that each axis cuts, by name of the parameter. Axes of size 1 cut nothing."""
+    cuts_by_name = {}
     for name, module, leaf in _parameters(model):
         letters = leaf.rpartition("_")[2]
         axes = {layout.axis(letter): letters.index(letter) for letter in CUT[type(module)] if letter in letters}
         if cuts := {axis: dim for axis, dim in axes.items() if axis is not None}:
-            found[name] = cuts
-    return found
+            cuts_by_name[name] = cuts
+    return cuts_by_name
 
 
 def expert_parameters(model: Transformer) -> set[str]:
-    """Names of the parameters whose first dimension is experts."""
+    """Return the names of the parameters whose first dimension is experts."""
     return {name for name, module, _ in _parameters(model) if isinstance(module, Experts)}
 
 
 def partition(model: Transformer, mesh: Mesh) -> None:
-    """Keep this process's part of every parameter, and put the collectives in; axes of size 1 change nothing.
+    """Keep this process's part of every parameter, and add the collectives. Axes of size 1 change nothing.
 
-    Raises ValueError where a size does not divide.
+    Raises ValueError if a size is not divisible by the number of parts.
     """
     layout = mesh.layout
     _slice(model, mesh)
@@ -65,7 +64,7 @@ def partition(model: Transformer, mesh: Mesh) -> None:
 
 
 def _parameters(model: Transformer) -> Iterator[tuple[str, nn.Module, str]]:
-    """Name, module and last part of the name of the parameters that may be cut; one that is shared comes once."""
+    """Yield the name, module and leaf name of each parameter that may be cut. A shared one comes once."""
     owners = {
         f"{prefix}.{leaf}".lstrip("."): (module, leaf)
         for prefix, module in model.named_modules()
@@ -78,7 +77,7 @@ def _parameters(model: Transformer) -> Iterator[tuple[str, nn.Module, str]]:
 
 
 def _slice(model: Transformer, mesh: Mesh) -> None:
-    """In place of each parameter that is cut this process's part, everywhere it is used."""
+    """Replace each parameter that is cut by this process's part, in all modules that use it."""
     named = dict(model.named_parameters())
     parts: dict[nn.Parameter, nn.Parameter] = {}
     for name, cuts in parameter_cuts(model, mesh.layout).items():
@@ -97,15 +96,15 @@ def _slice(model: Transformer, mesh: Mesh) -> None:
 
 
 def _surround(module: nn.Module, mesh: Mesh, axis: str) -> None:
-    """All tensors that carry a gradient enter, each once; the output leaves."""
+    """Let all inputs with a gradient enter, each once, and let the output leave."""
     group = mesh.group(axis)
 
     def before(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         entered: dict[int, Tensor] = {}
-        for each in args:
-            if isinstance(each, Tensor) and each.is_floating_point() and each.requires_grad and id(each) not in entered:
-                entered[id(each)] = enter(each.to(compute_dtype(each)), group)  # gradients travel in it
-        return tuple(entered.get(id(each), each) for each in args)
+        for x in args:
+            if isinstance(x, Tensor) and x.is_floating_point() and x.requires_grad and id(x) not in entered:
+                entered[id(x)] = enter(x.to(compute_dtype(x)), group)  # gradients travel in this dtype
+        return tuple(entered.get(id(x), x) for x in args)
 
     def after(_module: nn.Module, _args: tuple[Any, ...], output: Tensor) -> Tensor:
         return leave(output, group)
@@ -115,13 +114,16 @@ def _surround(module: nn.Module, mesh: Mesh, axis: str) -> None:
 
 
 def _share_experts(moe: MoE, mesh: Mesh) -> None:
-    """Experts behind an all-to-all, or each process's share of them, and of every expert's hidden units."""
+    """Let a layer use experts of other processes: by an all-to-all, or by a sum over the processes of an axis.
+
+    A sum is also needed where the hidden units of every expert are cut.
+    """
     layout, summed = mesh.layout, []
     if axis := layout.axis("E"):
         if layout.handed_over:
             moe.experts.exchange = partial(exchange_rows, num_experts=moe.num_experts, group=mesh.group(axis))
         else:
-            moe.experts.exchange = partial(compute_mine, rank=mesh.rank(axis), parts=mesh.size(axis))
+            moe.experts.exchange = partial(compute_local, rank=mesh.rank(axis), parts=mesh.size(axis))
             summed.append(axis)
     if axis := layout.axis("H"):
         summed.append(axis)

@@ -1,4 +1,4 @@
-"""The model's parameters by name and shape, without the model; equal to those of the built one (tested).
+"""The names and shapes of a model's parameters, computed without the model. A test compares them with a real one.
 
 V vocabulary, M model, N heads, D head dim, H hidden, E experts, A groups of experts, B experts of such a group.
 """
@@ -16,7 +16,11 @@ FLOAT = 4  # bytes
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """One parameter. letters: of its dimensions where a layout may cut it, else empty. expert: one of experts'."""
+    """One parameter.
+
+    letters: the names of its dimensions if a layout may cut it, else empty.
+    expert: the parameter belongs to experts.
+    """
 
     name: str
     sizes: tuple[int, ...]
@@ -28,25 +32,25 @@ class Shape:
         return math.prod(self.sizes)
 
     def matrices(self, layout: Layout | None = None) -> tuple[int, int, int]:
-        """Give the parameter as Adafactor reads it: B matrices of one process, each of R rows and C columns.
+        """Return the parameter as Adafactor reads it: B matrices of one process, with R rows and C columns each.
 
-        Rows and columns are whole on every process, whatever the layout. A vector has neither.
+        No layout cuts rows and columns. A vector has neither.
         """
         if len(self.sizes) == 1:
             return 1, 0, 0
         if self.expert:
             B, R, C = self.sizes
             return self.part(layout).sizes[0] if layout else B, R, C
-        split = 1 if self.letters.startswith("M") else len(self.sizes) - 1  # from M to all other dimensions, or to M
+        split = 1 if self.letters.startswith("M") else len(self.sizes) - 1  # M is the rows or the columns
         return 1, math.prod(self.sizes[:split]), math.prod(self.sizes[split:])
 
     def factors(self, layout: Layout | None = None) -> int:
-        """Numbers in the rows and columns of its matrices; 0 for a vector."""
+        """Return the number of Adafactor's row and column means; 0 for a vector."""
         B, R, C = self.matrices(layout)
         return B * (R + C)
 
     def part(self, layout: Layout) -> "Shape":
-        """Give the part that one process has. Raises ValueError where a size does not divide."""
+        """Return the part of one process. Raises ValueError if a size is not divisible by the number of parts."""
         sizes = list(self.sizes)
         for dim, letter in enumerate(self.letters):
             parts = layout.parts(layout.table.get(letter, ()))
@@ -59,7 +63,7 @@ class Shape:
 def parameter_shapes(
     config: ModelConfig, *, source_vocabulary: int, target_vocabulary: int, shared: bool
 ) -> list[Shape]:
-    """Shapes of all parameters, in the order of `Transformer.named_parameters`."""
+    """Return the shapes of all parameters, in the order of `Transformer.named_parameters`."""
     shapes = [Shape(name="target_embedding_VM", sizes=(target_vocabulary, config.dim), letters="VM")]
     if not shared:
         shapes.append(Shape(name="source_embedding_VM", sizes=(source_vocabulary, config.dim), letters="VM"))
@@ -71,8 +75,10 @@ def parameter_shapes(
 
 
 def checkpoint_bytes(shapes: Iterable[Shape], *, optimizer: str, ema: bool) -> int:
-    """Bytes of a checkpoint of parameters, all in float32: weights, their average if there is one, and the state of the
-    optimizer. That is two moments of every element by adamw; by adafactor rows and columns of matrices, and vectors."""
+    """Return the bytes of a checkpoint: weights, the state of the optimizer, and the average if `ema`, all float32.
+
+    adamw keeps two moments of every element. adafactor keeps means of rows and columns, and the squares of vectors.
+    """
     numbers = 0
     for shape in shapes:
         state = 2 * shape.elements if optimizer == "adamw" else shape.factors() or shape.elements

@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pipeline.engine import BUCKET
 from pipeline.model.config import MoEConfig
 from pipeline.model.gate_config import training_capacity
-from pipeline.parallel.config import BUCKET
 from pipeline.parallel.layout import AXES, Layout
 from pipeline.parallel.shapes import Shape
 from pipeline.plan.layers import LayerKind, layer_kinds, logit_chunks, recomputes_logits

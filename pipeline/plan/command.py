@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.config import ROOT, load_config
 from pipeline.output import say
-from pipeline.parallel.config import layout_of
+from pipeline.parallel.layout import layout_of
 from pipeline.parallel.legality import cautions, check_sizes
 from pipeline.plan import table
 from pipeline.plan.config import PAPER, PlanConfig, published

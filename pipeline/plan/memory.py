@@ -10,7 +10,7 @@ partition.
 from dataclasses import dataclass, replace
 from functools import cache
 
-from pipeline.parallel.config import BUCKET
+from pipeline.engine import BUCKET
 from pipeline.plan.activations import Segment, segments
 from pipeline.plan.layers import logit_chunks, process_vocabulary
 from pipeline.plan.parts import FLOAT

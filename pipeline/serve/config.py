@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.config import compose_tree
 from pipeline.decode.text import Long
-from pipeline.parallel.config import RuntimeConfig
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.schema import build
 
 _MAY_BE_ZERO = ("wait_ms", "client_connections", "client_rate")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import PLACE, ROOT
-from pipeline.parallel.launch import JobFailed
+from pipeline.jobs.launch import JobFailed
 from pipeline.run_record import commit
 from pipeline.stage import Stopped, check_writable, write_atomically
 from pipeline.sweep.config import SweepConfig

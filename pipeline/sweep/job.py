@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pipeline.config import ROOT
-from pipeline.parallel.launch import GRACE, STOPPED
+from pipeline.jobs.launch import GRACE, STOPPED
 from pipeline.stage import try_lock, write_atomically
 
 STATE = ".sweep"  # what a sweep keeps for itself, in its directory

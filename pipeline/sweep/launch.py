@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.config import ROOT
-from pipeline.parallel.launch import GRACE, STOPPED, JobFailed
+from pipeline.jobs.launch import GRACE, STOPPED, JobFailed
 from pipeline.stage import try_lock, write_atomically
 from pipeline.sweep.equal import literal
 from pipeline.sweep.job import ABOVE_GRACE, INTERVAL, JOBS, LOCK, STATE, STOP

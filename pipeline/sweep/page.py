@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from pipeline.config import ROOT
-from pipeline.parallel.launch import JobFailed
+from pipeline.jobs.launch import JobFailed
 from pipeline.sweep.job import STATE
 from pipeline.sweep.launch import last_lines
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from shutil import get_terminal_size
 
 from pipeline.config import ROOT, compose_tree
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.output import say
-from pipeline.parallel.config import RuntimeConfig
 from pipeline.schema import build
 from pipeline.spelling import suggestion
 from pipeline.status import STATUS

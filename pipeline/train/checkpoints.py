@@ -1,4 +1,4 @@
-"""The checkpoints of one run: restored, saved beside training, kept by rule."""
+"""The checkpoints of one run: restore one, save them in the background, and remove old ones."""
 
 import logging
 from itertools import chain
@@ -9,10 +9,10 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.parallel.background_save import BackgroundSave
-from pipeline.parallel.checkpoint import code_version, first_decides, load, newest
-from pipeline.parallel.deepspeed import Engine
-from pipeline.parallel.weights import read_state
+from pipeline.engine.checkpoint.background_save import BackgroundSave
+from pipeline.engine.checkpoint.logical import code_version, first_decides, load, newest
+from pipeline.engine.checkpoint.weights import read_state
+from pipeline.engine.deepspeed import Engine
 from pipeline.train import retention
 from pipeline.train.config import CheckpointConfig
 from pipeline.train.records import Records
@@ -21,10 +21,11 @@ logger = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """Every process holds one and calls the same methods at the same steps.
+    """The checkpoints of a run. Every process has one of these and calls the same methods at the same steps.
 
-    found: the newest intact checkpoint there was, None for a run that starts anew. As a context it lets a save that is
-    in flight end before an error of training ends the process.
+    As a context, it lets a running save end before an error of training ends the process.
+
+    newest: the newest intact checkpoint at the start; None for a new run.
     """
 
     def __init__(self, root: Path, config: CheckpointConfig) -> None:
@@ -32,7 +33,7 @@ class Checkpoints:
         self.first = dist.get_rank() == 0
         root.mkdir(parents=True, exist_ok=True)
         dist.barrier()
-        self.found = first_decides(lambda: newest(root))
+        self.newest = first_decides(lambda: newest(root))
         self._saving = BackgroundSave()
         self._name = ""
 
@@ -42,46 +43,49 @@ class Checkpoints:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, ValueError):  # divergence, say; a lost peer is no reason to wait
+        if isinstance(error, ValueError):  # such as divergence; after a lost peer the save cannot end
             failure = self._saving.collect(wait=True)
             if failure is not None:
                 logger.warning("checkpoint %s was not written: %s", self._name, failure)
 
-    def restore(self, engine: Engine, others: dict[str, Tensor]) -> dict[str, Any] | None:
-        """Fill the engine and `others` with `found`, and give what it holds beside tensors."""
-        if self.found is None:
+    def restore(self, engine: Engine, extra: dict[str, Tensor]) -> dict[str, Any] | None:
+        """Fill the engine and the extra tensors from the newest checkpoint. Return its state; None for a new run."""
+        if self.newest is None:
             return None
-        state = read_state(self.found)
+        state = read_state(self.newest)
         if state["code"] != code_version() and self.first:
-            logger.warning("%s was written by other code or another torch: not bit for bit", self.found)
+            logger.warning("%s was written by other code or another torch: not bit for bit", self.newest)
         engine.resume(state["engine"])
-        tensors: dict[str, Tensor] = {**others, **engine.state()}
-        load(self.found, tensors)
+        tensors: dict[str, Tensor] = {**extra, **engine.state()}
+        load(self.newest, tensors)
         engine.load(tensors)
         if self.first:
             retention.forget_after(self.root, state["progress"]["step"])
         return state
 
     def due(self, step: int) -> bool:
-        """Whether a checkpoint is wanted at this step, validation or not."""
+        """Return true if this step needs a checkpoint even without a validation."""
         return any(every and step % every == 0 for every in (self.config.save_every, self.config.every_n))
 
     def save(
         self,
         engine: Engine,
-        others: dict[str, Tensor],
+        extra: dict[str, Tensor],
         state: dict[str, Any],
         records: Records | None,
         *,
         wait: bool,
     ) -> None:
-        """Begin to save, once the save before has ended. others: tensors beside the engine's, the same on all
-        processes. wait: to its end, and raise OSError if it fails; otherwise `report` tells of a failure, later."""
+        """Start to save, after the previous save has ended.
+
+        extra: tensors that are not the engine's, the same on all processes.
+        wait: wait for the end and raise OSError if the save fails. Otherwise `report` tells of a failure later.
+        """
         self.report(records, state["progress"]["step"], wait=True)
         self._name = f"step-{state['progress']['step']:08}"
         self._saving.start(
             self.root / self._name,
-            chain(others.items(), engine.tensors()),
+            chain(extra.items(), engine.tensors()),
             {**state, "code": code_version()},
             published=self.tidy,
         )
@@ -89,15 +93,15 @@ class Checkpoints:
             raise failure
 
     def tidy(self) -> None:
-        """Apply the rule to what is there; no save may be in flight. On the first process."""
+        """Remove the checkpoints that need not stay. Only the first process does so, and no save may be running."""
         retention.apply(self.root, self.config)
 
     def report(self, records: Records | None, step: int, *, wait: bool = False) -> None:
-        """Tell of a save that failed since the last call; training goes on, a checkpoint before it stays."""
+        """Report a save that has failed since the last call. Training continues, and earlier checkpoints stay."""
         failure = self._saving.collect(wait=wait)
         if failure is not None and records is not None:
-            others = [each for each in retention.saved(self.root) if each.name != self._name]
-            kept = "the one before it is kept" if others else "and there is none before it"
-            records.say(f"warning: checkpoint {self._name} was not written, {kept}: {failure}")
+            earlier = [checkpoint for checkpoint in retention.saved(self.root) if checkpoint.name != self._name]
+            consequence = "the one before it is kept" if earlier else "and there is none before it"
+            records.say(f"warning: checkpoint {self._name} was not written, {consequence}: {failure}")
             event = {"event": "checkpoint_failed", "step": step, "checkpoint": self._name, "error": str(failure)}
             records.write(event)

@@ -1,4 +1,4 @@
-"""Configuration of training; free of torch so that it loads fast."""
+"""The configuration of training. This module does not import torch, so that it loads fast."""
 
 from dataclasses import dataclass, field
 
@@ -8,10 +8,12 @@ from pipeline.train.spikes import SpikeConfig
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
-    """Which checkpoints are written and stay. It changes no result, so it is in no stage's key.
+    """The checkpoints that are written and kept. They do not affect the result, so no stage's key contains them.
 
-    best_k: those with the lowest macro-averaged validation cross-entropy. last_n: the newest. every_n: every n-th step
-    is saved and stays for good. save_every: steps between saves besides those of validations. 0 is never.
+    best_k: number of kept checkpoints with the lowest macro-averaged validation cross-entropy.
+    last_n: number of kept newest checkpoints.
+    every_n: every n-th step is saved and always kept; 0 is never.
+    save_every: steps between saves, in addition to one at each validation; 0 is never.
     """
 
     best_k: int = 1
@@ -25,7 +27,7 @@ class CheckpointConfig:
                 raise ValueError(f"train.checkpoints.{name}={getattr(self, name)} must be at least {least}")
 
     def most(self, max_steps: int) -> int:
-        """Checkpoints on disk at once, the one being written counted. max_steps: 0 is unknown."""
+        """Return the largest number of checkpoints on disk, with the one being written. max_steps: 0 is unknown."""
         return self.best_k + self.last_n + 1 + (max_steps // self.every_n if self.every_n else 0)
 
 
@@ -33,17 +35,29 @@ class CheckpointConfig:
 class TrainConfig:
     """Optimisation and its budget.
 
-    max_steps, max_tokens: the budget in optimizer steps or in real target tokens, whichever ends first; 0 is no limit.
-    optimizer: adamw, or adafactor as GShard used it, whose rates are relative to the RMS of each matrix and which takes
-    neither betas nor epsilon. learning_rate: the peak, reached linearly after warmup_steps; schedule: how it goes on.
-    expert_learning_rate: factor on it for the experts. clip_norm: 0 does not clip. validate_every: steps between
-    validations, each of which saves a checkpoint. patience: validations without a better macro-averaged cross-entropy
-    after which training stops; 0 never stops early. precision: fp32, or bf16 or fp16 by autocast (weights, masters and
-    gate stay float32; fp16 with a loss scale that halves where gradients overflow, which skips the step). ema: decay of
-    a moving average of the weights, which is then what is validated and decoded with; 0 is none. initialize_from: a
-    trained model (directory of the train stage, or one checkpoint) whose weights to start from; a dense feed-forward
-    network there becomes every expert here (sparse upcycling, arXiv:2212.05055). spikes: which steps are skipped.
-    checkpoints: which are kept.
+    max_steps, max_tokens: the budget in optimizer steps or real target tokens, whichever ends first; 0 is no limit.
+    optimizer: adamw, or adafactor as GShard used it. Rates of adafactor are relative to the RMS of each matrix.
+    learning_rate: the peak of the rate.
+    warmup_steps: steps in which the rate rises linearly to its peak.
+    schedule: the rate after warmup_steps.
+    expert_learning_rate: factor on the rate of the experts.
+    beta1: decay of the first moment of adamw.
+    beta2: decay of the second moment of adamw.
+    epsilon: added to the denominator of adamw.
+    weight_decay: decoupled weight decay, in units of the learning rate.
+    clip_norm: the largest gradient norm; 0 does not clip.
+    label_smoothing: share of the target distribution that is spread over the vocabulary, in [0, 1).
+    validate_every: steps between validations. Each one saves a checkpoint.
+    patience: validations without a better macro-averaged cross-entropy after which training stops; 0 never stops early.
+    precision: fp32, bf16 or fp16. bf16 and fp16 are by autocast: weights, masters and gate stay float32. fp16 has a
+        loss scale, which halves when gradients overflow. Such a step is skipped.
+    seed: decides initial weights, the order of the data, dropout and routing noise.
+    log_every: steps between records in metrics.jsonl.
+    ema: decay of a moving average of the weights, which validation and decoding then use; 0 is none.
+    initialize_from: a trained model whose weights to start from: the directory of a train stage, or one checkpoint. A
+        dense feed-forward network there becomes every expert here (sparse upcycling, arXiv:2212.05055).
+    spikes: the steps that are skipped.
+    checkpoints: the checkpoints that are kept.
     """
 
     max_steps: int
@@ -92,11 +106,11 @@ class TrainConfig:
         if self.optimizer == "adafactor":
             for name, default in (("beta1", 0.9), ("beta2", 0.98), ("epsilon", 1e-9)):
                 if getattr(self, name) != default:
-                    raise ValueError(f"train.{name}={getattr(self, name)} means nothing to adafactor; leave it out")
+                    raise ValueError(f"train.{name}={getattr(self, name)} has no effect with adafactor; leave it out")
         self._schedule()
 
     def learning_rate_at(self, step: int) -> float:
-        """Of optimizer step `step`, counted from 1."""
+        """Return the learning rate of an optimizer step, counted from 1."""
         return self._schedule()(step)
 
     def _schedule(self) -> Schedule:

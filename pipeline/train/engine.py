@@ -1,20 +1,20 @@
-"""The engine that a training job asks for."""
+"""Build the engine of a training job."""
 
+from pipeline.engine.deepspeed import Engine
+from pipeline.engine.optimizer import OptimizerSettings
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.deepspeed import Engine
 from pipeline.parallel.mesh import Mesh
-from pipeline.parallel.optimizer import OptimizerSettings
 from pipeline.train.job import TrainJob
 from pipeline.train.spikes import StepGuard
 
 
 def build_engine(job: TrainJob, model: Transformer, mesh: Mesh, guard: StepGuard) -> Engine:
-    """model: cut for the mesh, on its device."""
+    """Return the engine for a model that is cut for the mesh and on its device."""
     t = job.train
     return Engine(
         model,
         mesh,
-        accumulation=job.batch.groups_per_step // mesh.get_data_parallel_world_size(),
+        accumulation=job.batch.groups_per_step // mesh.batch_size,
         zero_stage=job.runtime.zero_stage,
         clip=t.clip_norm,
         optimizer=OptimizerSettings(

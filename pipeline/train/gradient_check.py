@@ -1,5 +1,7 @@
-"""Proof, at the first step of every run, that auxiliary losses reach the routers: elsewhere they have gone missing from
-the gradient without a word."""
+"""Check in the first step of every run that auxiliary losses reach the routers.
+
+Other implementations have lost them from the gradient without an error.
+"""
 
 from collections.abc import Sequence
 
@@ -9,11 +11,11 @@ from torch import nn
 
 from pipeline.model.moe import MoE, MoEStatistics
 
-SHARED_GATE = "budget"  # the one loss that is about the gate to the shared network, not about the router
+SHARED_GATE = "budget"  # the only loss of the gate to the shared network; all others are of the router
 
 
 class RouterGradientCheck:
-    """Looks at the gradient of each layer's weighted auxiliary loss in the parameters that it is for."""
+    """Checks that each layer's weighted auxiliary loss gives a gradient to the parameters that it must move."""
 
     def __init__(self, layers: dict[str, MoE], device: torch.device) -> None:
         self._names: list[str] = []
@@ -23,27 +25,27 @@ class RouterGradientCheck:
             self._targets.append(_targets(layer))
         self._num = sum(len(targets) for targets in self._targets)
         self._reached = torch.zeros(self._num, device=device)
-        self._done = not self._num
+        self._finished = not self._num
 
     def look(self, statistics: Sequence[MoEStatistics]) -> None:
-        """At one micro-batch of the first step, before its backward pass."""
-        if self._done:
+        """Note the gradients of one micro-batch of the first step, before its backward pass."""
+        if self._finished:
             return
         index = 0
         for targets, s in zip(self._targets, statistics, strict=True):
             for parameters in targets:
                 if s.loss.requires_grad:
                     grads = torch.autograd.grad(s.loss, parameters, retain_graph=True, allow_unused=True)
-                    found = [grad.abs().max() for grad in grads if grad is not None]
-                    if found:
-                        self._reached[index] = torch.maximum(self._reached[index], torch.stack(found).max())
+                    largest = [grad.abs().max() for grad in grads if grad is not None]
+                    if largest:
+                        self._reached[index] = torch.maximum(self._reached[index], torch.stack(largest).max())
                 index += 1
 
     def decide(self) -> None:
-        """After the first step's micro-batches: raise ValueError on every process where a gradient is missing."""
-        if self._done:
+        """Raise ValueError on every process if a gradient is missing after the first step. A collective."""
+        if self._finished:
             return
-        self._done = True
+        self._finished = True
         dist.all_reduce(self._reached, op=dist.ReduceOp.MAX)
         reached = iter(self._reached.tolist())
         missing = [
@@ -59,7 +61,7 @@ class RouterGradientCheck:
 
 
 def _targets(layer: MoE) -> list[list[nn.Parameter]]:
-    """Sets of parameters each of which some auxiliary loss must move."""
+    """Return sets of parameters. An auxiliary loss must move each set."""
     targets = []
     if any(name != SHARED_GATE for name in layer.loss_weights):
         targets.append(list(layer.router.parameters()))

@@ -1,19 +1,24 @@
-"""What one training job needs, as plain values that travel in a JSON file."""
+"""The values that one training job needs. They travel in a JSON file."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.batch.config import BatchConfig
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.model.config import ModelConfig
-from pipeline.parallel.config import RuntimeConfig
 from pipeline.train.config import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainJob:
-    """pairs: names of language pairs, and encoded: their directories in the same order. vocabulary, out: directories.
+    """One training job.
 
-    title: for progress and wandb. slot: line of the terminal that its progress bar takes. layout: for `layout_of`.
+    title: for progress and wandb.
+    slot: line of the terminal for the progress bar.
+    pairs: names of language pairs.
+    encoded: directories of the pairs' encoded texts, in the same order.
+    vocabulary, out: directories.
+    layout: for `layout_of`.
     """
 
     title: str

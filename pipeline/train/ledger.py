@@ -1,11 +1,11 @@
-"""What a run cost: the equal-FLOPs ledger, and the line that says it."""
+"""The costs of a run: the equal-FLOPs ledger, and a line about it for people."""
 
 from typing import Any
 
+from pipeline.jobs.matmul import matmul_library
 from pipeline.model.config import ModelConfig
 from pipeline.model.flops import ParameterCount
 from pipeline.parallel.layout import Layout
-from pipeline.parallel.matmul import matmul_library
 from pipeline.train.totals import Progress
 
 
@@ -19,7 +19,7 @@ def ledger(
     processes: int,
     layout: Layout,
 ) -> dict[str, Any]:
-    """Costs of a finished run. FLOPs are counted once where several processes do the same.
+    """Return the costs of a finished run. FLOPs that several processes repeat count once.
 
     flops_per_token: nominal training FLOPs per target token, by which systems of equal cost are chosen.
     mfu: useful FLOPs over time and over `peak`, the FLOP/s of matmuls on the run's devices together.
@@ -54,7 +54,7 @@ def ledger(
 
 
 def summary(progress: Progress, peak: float) -> str:
-    """One line for people."""
+    """Return one line about the costs, for people."""
     p = progress
     return (
         f"{p.step} steps, {p.target_tokens:,} target tokens in {p.train_seconds:.0f} s "

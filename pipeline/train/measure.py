@@ -1,4 +1,4 @@
-"""What a training step costs and what the machine could do: FLOPs, padding, memory, the matmul peak."""
+"""Measure the cost of a training step and the peak of the machine: FLOPs, padding, memory, matmuls."""
 
 import resource
 import time
@@ -18,30 +18,30 @@ PEAK_SECONDS = 0.4
 
 
 class MatmulPeak:
-    """Keeps the highest matmul rate that a run has seen on its devices together, in FLOP/s.
+    """Keeps the highest matmul rate of a run, over all its devices together, in FLOP/s.
 
-    One measurement is too low where something else runs at that moment, and then utilisation comes out too high. So it
-    is taken again while the run goes on, outside of the time of its steps, and the highest counts.
+    One measurement is too low if another program runs at that moment, and utilisation would then be too high. So the
+    run measures again between its steps, and the highest rate counts.
     """
 
     def __init__(self, device: torch.device, dtype: torch.dtype, flops: float = 0.0) -> None:
-        """flops: the highest rate that was seen before on the same number of processes."""
+        """Start with the highest rate of before, on the same number of processes."""
         self.device, self.dtype, self.flops = device, dtype, flops
 
     def measure(self) -> None:
-        """Measure once more, for `PEAK_SECONDS`. A collective: all processes call it at the same time."""
+        """Measure again, for `PEAK_SECONDS`. A collective."""
         self.flops = max(self.flops, matmul_peak(self.device, self.dtype))
 
 
 def peak_dtype(device: torch.device, precision: str) -> torch.dtype:
-    """The dtype in which the peak is measured; a CPU is no faster in fp16 than in fp32, most are slower by orders."""
+    """Return the dtype in which to measure the peak. It is fp32 for fp16 on a CPU, where fp16 is slower."""
     if precision == "bf16":
         return torch.bfloat16
     return torch.float16 if precision == "fp16" and device.type == "cuda" else torch.float32
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of square matmuls, best of several, summed over all processes, which measure at the same time."""
+    """Return the best FLOP/s of several square matmuls, summed over all processes. A collective."""
     size = PEAK_SIZE[device.type]
     a = torch.randn(size, size, device=device).to(dtype)
     b = torch.randn(size, size, device=device).to(dtype)
@@ -59,7 +59,7 @@ def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:
 
 
 class StepFlops(NamedTuple):
-    """Training FLOPs of one step over all its groups; `pipeline.model.flops` says what the three kinds are."""
+    """Training FLOPs of one step over all its groups. `pipeline.model.flops` defines the three kinds."""
 
     nominal: float
     useful: float
@@ -75,7 +75,11 @@ class FlopCount:
         self._expert_row = expert_row_flops(model)
 
     def step(self, step: Step, *, served: float, rows: float) -> StepFlops:
-        """served: expert choices that were served, in all layers and groups. rows: rows that experts multiplied."""
+        """Return the FLOPs of a step.
+
+        served: expert choices that were served, in all layers and groups.
+        rows: rows that experts multiplied.
+        """
         lengths = step.lengths[:, 0], step.lengths[:, 1]
         padded = step.num_groups * self._without_experts.of_shape(step.shape)
         return StepFlops(
@@ -86,26 +90,28 @@ class FlopCount:
 
 
 def padding(step: Step) -> float:
-    """Share of a step's slots, source and target, that no token takes."""
+    """Return the share of a step's slots, source and target, that have no token."""
     slots = step.num_groups * step.shape.rows * (step.shape.source + step.shape.target)
     return 1 - int(step.lengths.sum()) / slots
 
 
 def peak_memory(device: torch.device) -> int:
-    """Most bytes this process has held so far: of the device's memory, or of the host's where the device is a CPU."""
+    """Return the most bytes that this process has held so far, of the device's memory (for a CPU, the host's)."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def largest(values: list[float], device: torch.device) -> list[float]:
-    """Of each value over all processes. A collective."""
+    """Return the largest of each value over all processes. A collective."""
     most = torch.tensor(values, dtype=torch.float64, device=device)
     dist.all_reduce(most, op=dist.ReduceOp.MAX)
     return most.tolist()
 
 
 def counted_once(values: Tensor, mesh: Mesh) -> Tensor:
-    """The values, or zeros where another process runs the same groups and counts them: what a sum over all processes is
-    taken of, so that each group counts once and all processes get the same bits."""
+    """Return the values, or zeros if another process runs the same groups and counts them.
+
+    In a sum over all processes each group then counts once, and all processes get the same bits.
+    """
     return values if mesh.get_model_parallel_rank() == 0 else torch.zeros_like(values)

@@ -1,5 +1,7 @@
-"""Where a training run's numbers go: metrics.jsonl, wandb, TensorBoard, a progress bar or plain lines. First process
-only."""
+"""Record a training run's numbers in metrics.jsonl, wandb, TensorBoard, and a progress bar or plain lines.
+
+Only the first process does so.
+"""
 
 import json
 import logging
@@ -22,24 +24,24 @@ from pipeline.train.tensorboard import TensorBoard
 logger = logging.getLogger(__name__)
 
 WandbMode = Literal["online", "offline", "disabled"]
-PLAIN_EVERY = 15.0  # seconds between lines where there is no terminal
+PLAIN_EVERY = 15.0  # seconds between lines of progress without a terminal
 
 
-def wandb_mode(asked: str) -> WandbMode:
-    """offline, online or disabled. `auto` is online only for somebody who has logged in; nothing ever prompts."""
-    if asked == "auto":
-        asked = os.environ.get("WANDB_MODE", "auto")
-    if asked in get_args(WandbMode):
-        return cast(WandbMode, asked)
+def wandb_mode(setting: str) -> WandbMode:
+    """Return wandb's mode for a setting. `auto` is online only for a user who is logged in, and never asks for it."""
+    if setting == "auto":
+        setting = os.environ.get("WANDB_MODE", "auto")
+    if setting in get_args(WandbMode):
+        return cast(WandbMode, setting)
     import wandb
 
-    # Silent: to print a greeting, `login` asks the server for the user's name, for minutes where it cannot be reached.
+    # Silent, because for its greeting `login` asks the server for the user's name, which may take minutes.
     wandb.setup(settings=wandb.Settings(silent=True))
     return "online" if wandb.login(prompt=False, verify=False) else "offline"
 
 
 class Records:
-    """Append-only records of one run; a resumed run first forgets what came after its checkpoint."""
+    """Append-only records of one run. A resumed run first removes what came after its checkpoint."""
 
     def __init__(
         self, directory: Path, *, title: str, slot: int, resumed_step: int, wandb: str, config: dict[str, Any]
@@ -48,7 +50,7 @@ class Records:
         self.path = directory / "metrics.jsonl"
         self._forget_after(resumed_step)
         self._stream = self.path.open("ab", buffering=0)
-        self._waiting = b""  # lines, or the end of one, that a full disk did not take
+        self._waiting = b""  # lines, or the end of a line, that a full disk refused
         self._wandb = self._start_wandb(directory, title, wandb_mode(wandb), config)
         self._board: TensorBoard | None = TensorBoard(directory / "tensorboard", resumed_step=resumed_step)
         self._title = title
@@ -79,7 +81,7 @@ class Records:
             self._wandb.finish(exit_code=0 if error is None else 1)
 
     def write(self, record: dict[str, Any]) -> None:
-        """One event: {"event": "train" | "validation" | ..., "step": n, ...}."""
+        """Write one event: {"event": "train" | "validation" | ..., "step": n, ...}."""
         self._append(json.dumps(record, ensure_ascii=False) + "\n")
         if self._wandb is not None:
             event = record["event"]
@@ -88,15 +90,15 @@ class Records:
         self._to_board(record)
 
     @contextmanager
-    def tolerating(self, what: str) -> Iterator[None]:
-        """A full disk costs a record, not the run."""
+    def tolerating(self, name: str) -> Iterator[None]:
+        """Turn an OSError into a warning, so that a full disk does not end the run. name: of the file."""
         try:
             yield
         except OSError as error:
-            self.say(f"warning: {what} could not be written: {error}")
+            self.say(f"warning: {name} could not be written: {error}")
 
     def progress(self, *, step: int, fraction: float, cross_entropy: float, tokens_per_second: float) -> None:
-        """fraction: share of the budget that is spent, which gives the ETA."""
+        """Show the progress. fraction: the share of the budget that is spent, which gives the ETA."""
         now = time.monotonic()
         if self._began is None:
             self._began = (now, fraction)
@@ -112,7 +114,7 @@ class Records:
             logger.info("%s: step %d (%.0f %%), %s", self._title, step, 100 * fraction, text)
 
     def say(self, text: str) -> None:
-        """A line that stays, above the bar if there is one."""
+        """Print a line that stays, above the progress bar if there is one."""
         if self._bar.disable:
             logger.info("%s: %s", self._title, text)
         else:
@@ -126,17 +128,17 @@ class Records:
         write_atomically(self.path, "".join(x for x in whole if json.loads(x)["step"] <= step))
 
     def _append(self, line: str) -> None:
-        """To the file, or to what waits for room there."""
-        known, self._waiting = bool(self._waiting), self._waiting + line.encode()
+        """Write a line and all waiting ones to the file. What a full disk refuses waits for the next call."""
+        was_waiting, self._waiting = bool(self._waiting), self._waiting + line.encode()
         try:
             while self._waiting:
                 self._waiting = self._waiting[self._stream.write(self._waiting) :]
         except OSError as error:
-            if not known:
+            if not was_waiting:
                 self.say(f"warning: {self.path} could not be written, its lines wait: {error}")
 
     def _to_board(self, record: dict[str, Any] | None) -> None:
-        """None closes it. What a full disk refuses is lost here; metrics.jsonl has it."""
+        """Write a record to TensorBoard; None closes it. After an OSError it gets no more records."""
         if self._board is None:
             return
         try:
@@ -176,5 +178,5 @@ class Records:
             if mode != "online":
                 raise
             logger.warning("%s: wandb is not reached (%s); recording offline", title, error)
-            wandb.teardown()  # it still holds the run's identity
+            wandb.teardown()  # else it keeps the id of the run
             return start("offline")

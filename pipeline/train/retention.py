@@ -1,7 +1,6 @@
-"""Which checkpoints of a run stay on disk. Free of torch.
+"""Decide which checkpoints of a run stay on disk, without torch.
 
-What is decided depends on nothing but the checkpoints themselves, so a resumed run decides as one that was never
-interrupted.
+The decision depends on the checkpoints alone, so a resumed run decides like one that was never interrupted.
 """
 
 import json
@@ -22,7 +21,7 @@ STATE = "state.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """A published checkpoint. loss: of the validation at its step; None where there was none."""
+    """A published checkpoint. loss: of the validation at its step; None without a validation."""
 
     name: str
     step: int
@@ -31,7 +30,7 @@ class Saved:
 
 @dataclass(frozen=True, kw_only=True)
 class Marks:
-    """What `best.json` says to decoding: names of checkpoints. best_k: best first. last_n: newest first."""
+    """The names of checkpoints in `best.json`, which decoding reads. best_k: best first. last_n: newest first."""
 
     best: str
     last: str
@@ -40,8 +39,8 @@ class Marks:
 
 
 def saved(root: Path) -> list[Saved]:
-    """The published checkpoints below `root`, oldest first; one whose state cannot be read is none."""
-    found = []
+    """Return the published checkpoints below `root`, oldest first, without those that cannot be read."""
+    checkpoints = []
     for path in root.glob("step-*"):
         if (step := _step(path)) is None or not (path / STATE).exists():
             continue
@@ -50,44 +49,48 @@ def saved(root: Path) -> list[Saved]:
         except ValueError as error:
             logger.warning("%s is damaged and not counted: %s", path, error)
             continue
-        found.append(Saved(name=path.name, step=step, loss=_loss(state)))
-    return sorted(found, key=lambda checkpoint: checkpoint.step)
+        checkpoints.append(Saved(name=path.name, step=step, loss=_loss(state)))
+    return sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
 
 
-def mark(found: Sequence[Saved], config: CheckpointConfig) -> Marks:
-    """found: oldest first, not empty. Of equal losses the earlier is better; before any validation the last is best."""
-    last_n = [checkpoint.name for checkpoint in reversed(found)][: config.last_n]
-    validated = [
-        (checkpoint.loss, checkpoint.step, checkpoint.name) for checkpoint in found if checkpoint.loss is not None
-    ]
+def mark(checkpoints: Sequence[Saved], config: CheckpointConfig) -> Marks:
+    """Choose the best and the last checkpoints. checkpoints: oldest first, not empty.
+
+    The earlier of two equal losses is better. Before any validation the last checkpoint is the best.
+    """
+    last_n = [checkpoint.name for checkpoint in reversed(checkpoints)][: config.last_n]
+    validated = [(saved.loss, saved.step, saved.name) for saved in checkpoints if saved.loss is not None]
     best_k = [name for _, _, name in sorted(validated)][: config.best_k] or last_n[:1]
     return Marks(best=best_k[0], last=last_n[0], best_k=best_k, last_n=last_n)
 
 
 def apply(root: Path, config: CheckpointConfig) -> None:
-    """Write the marks and remove what need not stay; also what a crash left half-written or half-removed."""
-    found = saved(root)
-    if not found:
+    """Write the marks and remove all other checkpoints, also those that a crash left incomplete."""
+    checkpoints = saved(root)
+    if not checkpoints:
         return
-    marks = mark(found, config)
+    marks = mark(checkpoints, config)
     write_atomically(root / MARKS, json.dumps(asdict(marks)))
     stay = {*marks.best_k, *marks.last_n}
     if config.every_n:
-        stay |= {checkpoint.name for checkpoint in found if checkpoint.step % config.every_n == 0}
+        stay |= {checkpoint.name for checkpoint in checkpoints if checkpoint.step % config.every_n == 0}
     for path in root.glob("step-*"):
         if path.name not in stay:
             remove(path)
 
 
 def forget_after(root: Path, step: int) -> None:
-    """Remove checkpoints that are newer than the one a run goes on from: they are damaged, or it would be another."""
+    """Remove the checkpoints after the step from which a run continues. They are damaged, or it would use them."""
     for path in root.glob("step-*"):
         if (_step(path) or 0) > step:
             remove(path)
 
 
 def resolve(path: Path) -> Path:
-    """The checkpoint that a path names: itself, or the best of a directory of the train stage or of checkpoints."""
+    """Return the checkpoint at a path, or the best one below it. Raises ValueError.
+
+    path: a checkpoint, a directory of the train stage, or its directory of checkpoints.
+    """
     if (path / STATE).exists():
         return path
     for root in (path, path / "checkpoints"):
@@ -100,7 +103,7 @@ def resolve(path: Path) -> Path:
 
 
 def content(checkpoint: Path) -> dict[str, str]:
-    """The sha256 of each of its shards. Raises ValueError where its state is damaged."""
+    """Return the sha256 of each shard of a checkpoint. Raises ValueError if its state is damaged."""
     try:
         shards: dict[str, str] = load_checked((checkpoint / STATE).read_text(encoding="utf-8"))["shards"]
     except ValueError as error:
@@ -109,7 +112,7 @@ def content(checkpoint: Path) -> dict[str, str]:
 
 
 def remove(checkpoint: Path) -> None:
-    """Its state first: a crash in between leaves something that nobody takes for a checkpoint."""
+    """Remove a checkpoint, its state first. After a crash the incomplete directory is no checkpoint."""
     (checkpoint / STATE).unlink(missing_ok=True)
     remove_tree(checkpoint)
 
@@ -123,4 +126,4 @@ def _loss(state: dict[str, object]) -> float | None:
     if "validation" in state:
         return state["validation"]  # type: ignore[return-value]
     progress: dict[str, float | None] = state["progress"]  # type: ignore[assignment]
-    return progress["best_loss"] if progress["best_step"] == progress["step"] else None  # an older version wrote it
+    return progress["best_loss"] if progress["best_step"] == progress["step"] else None  # written by an older version

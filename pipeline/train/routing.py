@@ -1,4 +1,4 @@
-"""What the MoE layers of a run did, summed over micro-batches and processes.
+"""Statistics of the MoE layers of a run, summed over micro-batches and processes.
 
 L MoE layers, P language pairs, E experts.
 """
@@ -19,7 +19,7 @@ COUNTS = ("tokens", "asked", "kept", "unserved", "rows", "entropy", "sampled", "
 
 
 class RoutingSums:
-    """Sums of one step, or of one validation, of all MoE layers; a dense model has none."""
+    """Sums over one step, or over one validation, for all MoE layers. A dense model has no layers."""
 
     def __init__(self, layers: dict[str, MoE], num_pairs: int, mesh: Mesh) -> None:
         self.mesh = mesh
@@ -33,7 +33,7 @@ class RoutingSums:
 
     @torch.no_grad()
     def add(self, statistics: Sequence[MoEStatistics]) -> None:
-        """One micro-batch: an entry for every layer."""
+        """Add one micro-batch. statistics: one entry for every layer."""
         for index, s in enumerate(statistics):
             values = [getattr(s, name) for name in COUNTS]
             values += [s.losses.get(name, torch.zeros_like(s.tokens)) for name in self._losses[index]]
@@ -41,33 +41,33 @@ class RoutingSums:
             self.usage_LPE[index] += s.usage_PE
 
     def clear(self) -> None:
-        """Forget the step's sums; usage goes on."""
+        """Reset the sums of the step. Usage continues to count."""
         self.values_LX.zero_()
 
     def total(self, count: str) -> float:
-        """One of `COUNTS` summed over all layers; 0 for a dense model."""
+        """Return one of `COUNTS`, summed over all layers; 0 for a dense model."""
         return float(self.values_LX[:, COUNTS.index(count)].sum())
 
     def take_usage(self) -> Tensor:
-        """Choices of all processes since the last call, [L, P, E]. A collective."""
+        """Return the expert choices of all processes since the last call, [L, P, E]. A collective."""
         usage_LPE = counted_once(self.usage_LPE, self.mesh).clone()
         dist.all_reduce(usage_LPE)
         self.usage_LPE.zero_()
         return usage_LPE
 
     def share_usage(self) -> Tensor:
-        """As `take_usage`, but the next call counts them again; they are then the first process's."""
+        """Return what `take_usage` does and keep it, on the first process, so that the next call counts it again."""
         usage_LPE = self.take_usage()
         self.set_usage(usage_LPE)
         return usage_LPE
 
     def set_usage(self, usage_LPE: Tensor) -> None:
-        """Go on from what `share_usage` gave, on any number of processes."""
+        """Continue from what `share_usage` has returned, on any number of processes."""
         if dist.get_rank() == 0:
             self.usage_LPE.copy_(usage_LPE)
 
     def check_finite(self, step: int) -> None:
-        """Raise ValueError naming the layers whose router gave NaN or infinity. After `values_LX` was reduced."""
+        """Raise ValueError that names the layers whose router gave NaN or infinity. `values_LX` must be reduced."""
         broken = [
             name
             for name, row in zip(self.names, self.values_LX.tolist(), strict=True)
@@ -80,9 +80,14 @@ class RoutingSums:
             )
 
     def record(self, nonempty_groups: int, usage_LPE: Tensor) -> dict[str, object]:
-        """Of reduced sums. drop_rate: choices lost to full experts; experts_per_token: choices served; aux_loss: what
-        the auxiliary losses add to the training loss; by layer also each of them unweighted, unserved tokens, the
-        router's entropy in nats, and the load of the busiest and the idlest expert in units of a fair share."""
+        """Return values for a record. The sums must be reduced. The result is empty for a dense model.
+
+        aux_loss: the part of the training loss that is auxiliary losses.
+        drop_rate: share of choices that full experts dropped.
+        experts_per_token: choices served per token.
+        layers: for each layer also its auxiliary losses without weights, the share of unserved tokens, the router's
+            entropy in nats, and the load of the busiest and the idlest expert, in units of a fair share.
+        """
         if not self.names:
             return {}
         layers: dict[str, dict[str, float]] = {}
@@ -102,18 +107,21 @@ class RoutingSums:
                 "load_max": float(share_E.max()),
                 "load_min": float(share_E.min()),
             }
-        tokens, asked, kept = (self.total(name) for name in ("tokens", "asked", "kept"))
+        tokens, choices, served = (self.total(name) for name in ("tokens", "asked", "kept"))
         return {
             "aux_loss": aux,
-            "drop_rate": 1 - kept / max(asked, 1.0),
-            "experts_per_token": kept / max(tokens, 1.0),
+            "drop_rate": 1 - served / max(choices, 1.0),
+            "experts_per_token": served / max(tokens, 1.0),
             "layers": layers,
         }
 
 
 def write_usage(path: Path, *, names: Sequence[str], pairs: Sequence[str], train_LPE: Tensor, dev_LPE: Tensor) -> None:
-    """Expert usage by layer and language pair, as plain arrays (numpy .npz, no pickle): in training since the previous
-    validation, and on the development sets, where nothing is drawn and nothing dropped."""
+    """Write expert usage by layer and language pair, as plain arrays (numpy .npz, no pickle).
+
+    train_LPE: usage in training since the previous validation.
+    dev_LPE: usage on the development sets, without noise and without drops.
+    """
     partial = path.with_name(path.name + ".partial.npz")
     np.savez(
         partial,

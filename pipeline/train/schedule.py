@@ -1,11 +1,11 @@
-"""The learning rate as a function of the step; free of torch so that it loads fast."""
+"""The learning rate as a function of the step. This module does not import torch, so that it loads fast."""
 
 import math
 from dataclasses import dataclass
 
 INVERSE_SQUARE_ROOT, WARMUP_HOLD = "inverse_square_root", "warmup_hold_inverse_square_root"
 LINEAR, COSINE, STABLE = "linear", "cosine", "warmup_stable_decay"
-USED = {  # fields of ScheduleConfig besides kind
+USED = {  # the fields of ScheduleConfig that each kind uses
     INVERSE_SQUARE_ROOT: (),
     WARMUP_HOLD: ("hold_steps",),
     LINEAR: ("decay_steps", "floor"),
@@ -16,12 +16,15 @@ USED = {  # fields of ScheduleConfig besides kind
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
-    """How the learning rate goes on after train.warmup_steps steps in which it rises linearly to its peak.
+    """The learning rate after train.warmup_steps steps, in which it rises linearly to its peak.
 
-    kind: inverse_square_root falls with the root of the step, warmup_hold_inverse_square_root after hold_steps at the
-    peak; linear and cosine (half a wave, arXiv:1608.03983) fall to the floor over decay_steps, by default all that
-    train.max_steps leaves; warmup_stable_decay (arXiv:2404.06395) keeps the peak for hold_steps, by default all that is
-    left, before it falls linearly over decay_steps. floor: a rate, kept to the end.
+    kind: `inverse_square_root` falls with the root of the step. `warmup_hold_inverse_square_root` does so after
+        hold_steps at the peak. `linear` and `cosine` (half a wave, arXiv:1608.03983) fall to the floor over
+        decay_steps. `warmup_stable_decay` (arXiv:2404.06395) keeps the peak for hold_steps and then falls linearly over
+        decay_steps.
+    hold_steps: by default, for warmup_stable_decay, all other steps of train.max_steps.
+    decay_steps: by default, for linear and cosine, all other steps of train.max_steps.
+    floor: the rate at the end of the decay and afterwards.
     """
 
     kind: str = INVERSE_SQUARE_ROOT
@@ -38,14 +41,16 @@ class ScheduleConfig:
                 raise ValueError(f"train.schedule.{name}={value} must not be negative")
             if value and name not in USED[self.kind]:
                 users = " or ".join(kind for kind, used in USED.items() if name in used)
-                raise ValueError(f"train.schedule.{name}={value} means nothing to {self.kind}; set it to 0, or {users}")
+                raise ValueError(
+                    f"train.schedule.{name}={value} has no effect with {self.kind}; set it to 0, or {users}"
+                )
         if self.kind == STABLE and not self.decay_steps:
             raise ValueError(f"train.schedule.decay_steps=0 with {STABLE}: give the steps of its decay")
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The rate of each step, counted from 1, all steps given."""
+    """The learning rate of each step, with all numbers of steps known. Steps count from 1."""
 
     kind: str
     peak: float
@@ -56,7 +61,10 @@ class Schedule:
 
     @classmethod
     def of(cls, config: ScheduleConfig, *, peak: float, warmup: int, max_steps: int) -> "Schedule":
-        """max_steps: 0 is unknown. Raises ValueError where it is needed or too small."""
+        """Build a schedule from its configuration. Raises ValueError if it needs max_steps, or more of them.
+
+        max_steps: 0 is unknown.
+        """
         hold, decay = config.hold_steps, config.decay_steps
         left = max_steps - warmup
         if config.kind == INVERSE_SQUARE_ROOT and not warmup:
@@ -81,7 +89,7 @@ class Schedule:
         return cls(config.kind, peak, warmup, hold, decay, config.floor)
 
     def __call__(self, step: int) -> float:
-        """Of optimizer step `step`, counted from 1."""
+        """Return the learning rate of an optimizer step, counted from 1."""
         if step <= self.warmup:
             return self.peak * step / self.warmup
         after = self.warmup + self.hold
@@ -89,6 +97,6 @@ class Schedule:
             return self.peak
         if self.kind in (INVERSE_SQUARE_ROOT, WARMUP_HOLD):
             return self.peak * math.sqrt(after / step)
-        done = min((step - after) / self.decay, 1.0)
-        share = (1 + math.cos(math.pi * done)) / 2 if self.kind == COSINE else 1 - done
+        passed = min((step - after) / self.decay, 1.0)
+        share = (1 + math.cos(math.pi * passed)) / 2 if self.kind == COSINE else 1 - passed
         return self.floor + (self.peak - self.floor) * share

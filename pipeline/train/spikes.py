@@ -1,4 +1,4 @@
-"""Steps that must not change the weights, and when to give up; free of torch so that it loads fast."""
+"""Skip steps that must not change the weights, and decide when to stop. This module does not import torch."""
 
 import math
 import statistics
@@ -9,11 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class SpikeConfig:
-    """Steps that are skipped instead of spoiling or ending a run.
+    """Steps that are skipped so that they do not spoil or end a run.
 
-    threshold: a step is skipped if its gradient norm is beyond so many times the median of the last `window` steps that
-    were not, or is not finite; 0 skips none, and then a loss or norm that is not finite ends the run. patience: skipped
-    steps in a row that end it.
+    threshold: a step is skipped if its gradient norm is not finite, or is larger than this many times the median of the
+        last `window` steps that were not skipped. 0 skips no step; a loss or norm that is not finite then ends the run.
+    window: number of steps for the median.
+    patience: number of skipped steps in a row that ends the run.
     """
 
     threshold: float = 0.0
@@ -29,7 +30,7 @@ class SpikeConfig:
 
 
 class StepGuard:
-    """Judges each step by numbers that all processes share, so that they decide alike; its state is in checkpoints."""
+    """Judges each step by numbers that are equal on all processes. Its state is part of checkpoints."""
 
     def __init__(self, config: SpikeConfig, *, fp16: bool) -> None:
         self.config, self._fp16 = config, fp16
@@ -41,14 +42,19 @@ class StepGuard:
         return self.config.threshold > 0
 
     def accepts(self, norm: float) -> bool:
-        """Whether a finite gradient norm is no spike. Nothing is one before the window is full."""
+        """Return true if a finite gradient norm is not a spike. There are no spikes before the window is full."""
         return not self.on or len(self._norms) < self.config.window or norm <= self.config.threshold * self._median()
 
     def settle(
         self, step: int, *, cross_entropy: float, norm: float, updated: bool, loss_scale: float
     ) -> dict[str, Any] | None:
-        """After a step: None if it updated the weights, else what to record of it. norm: infinite where gradients were
-        not finite. loss_scale: with which it was computed. Raises ValueError where the run has to end."""
+        """Judge a finished step. Return None if it updated the weights, else a record of the skipped step.
+
+        norm: the gradient norm; infinite if a gradient was not finite.
+        loss_scale: the scale with which the step was computed.
+
+        Raises ValueError if the run has to end.
+        """
         finite = math.isfinite(cross_entropy) and math.isfinite(norm)
         if updated and finite:
             self._skipped = 0

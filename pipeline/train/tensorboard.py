@@ -1,4 +1,4 @@
-"""The numbers of a run as TensorBoard's event files."""
+"""Write the numbers of a run to TensorBoard's event files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +8,16 @@ from torch.utils.tensorboard import SummaryWriter
 
 
 class TensorBoard:
-    """resumed_step: events after it, of an attempt that was interrupted, are hidden."""
+    """Event files of one run. Events of an earlier attempt after `resumed_step` are hidden."""
 
     def __init__(self, directory: Path, *, resumed_step: int) -> None:
         self._writer = SummaryWriter(str(directory), purge_step=resumed_step + 1 if resumed_step else None)
 
     def write(self, record: dict[str, Any]) -> None:
-        """Every number of a record, as `train/layers/encoder.2/entropy`. Raises OSError of an earlier write."""
+        """Write every number of a record under a name such as `train/layers/encoder.2/entropy`.
+
+        Raises the OSError of an earlier write.
+        """
         for name, value in numbers(record["event"], record):
             self._writer.add_scalar(name, value, record["step"])
 
@@ -23,7 +26,7 @@ class TensorBoard:
 
 
 def numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    """Those in nested mappings, by path."""
+    """Yield the numbers in nested mappings, with their paths."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key not in ("event", "step"):

@@ -1,4 +1,4 @@
-"""Running sums: of one step over its micro-batches and processes, and of a run over its steps.
+"""Sums over the micro-batches and processes of one step, and over the steps of a run.
 
 P language pairs.
 """
@@ -22,17 +22,18 @@ from pipeline.train.routing import RoutingSums
 
 
 def pair_sums(nll_BT: Tensor, batch: Batch, num_pairs: int) -> Tensor:
-    """Sum of cross-entropy and number of target tokens by pair, [P, 2] in float64."""
+    """Return the sum of cross-entropy and the number of target tokens by pair, [P, 2] in float64."""
     valid_T = (batch.decoder_segments_BT > 0).flatten()
     values_T2 = torch.stack((nll_BT.flatten().double(), valid_T.double()), dim=1)
     return values_T2.new_zeros(num_pairs, 2).index_add_(0, batch.pair_BT.flatten(), values_T2)
 
 
 class StepSums:
-    """Sums over one step's micro-batches on this process; `reduce` makes them those of all processes, in one
-    all-reduce.
+    """Sums over one step's micro-batches on this process. `reduce` adds those of the other processes.
 
-    nll: of the step. pairs_P2: as `pair_sums` gives them.
+    pairs_P2: as `pair_sums` returns it.
+    nll: sum of cross-entropy, in nats.
+    stop: true if a stop of any process is requested.
     """
 
     def __init__(self, routing: RoutingSums, num_pairs: int, mesh: Mesh) -> None:
@@ -48,7 +49,7 @@ class StepSums:
         self.routing.add(losses.statistics)
 
     def reduce(self, *, stop: bool) -> None:
-        """stop: whether this process was asked to stop; `self.stop` then says whether any was."""
+        """Sum over all processes, in one all-reduce. stop: true if this process is asked to stop."""
         pairs_P2, values_LX = self.pairs_P2, self.routing.values_LX
         sums = counted_once(torch.cat((pairs_P2.flatten(), values_LX.flatten())), self.mesh)
         sums = torch.cat((sums.new_tensor([float(stop)]), sums))
@@ -60,7 +61,7 @@ class StepSums:
 
 
 class Stopwatch:
-    """Seconds spent inside it."""
+    """A context that adds up the seconds spent inside it."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -77,7 +78,7 @@ class Stopwatch:
 
 @dataclass(kw_only=True)
 class Progress:
-    """Where a run stands; part of every checkpoint. FLOPs are those of training, by kind (`pipeline.model.flops`)."""
+    """The progress of a run, which every checkpoint has. FLOPs are of training, by kind (`pipeline.model.flops`)."""
 
     step: int = 0
     target_tokens: int = 0
@@ -98,7 +99,7 @@ class Progress:
         self.executed_flops += flops.executed
 
     def judge(self, loss: float) -> None:
-        """A validation's macro-averaged cross-entropy."""
+        """Compare a validation's macro-averaged cross-entropy with the best one."""
         if loss < self.best_loss:
             self.best_loss, self.best_step, self.stale_validations = loss, self.step, 0
         else:
@@ -111,7 +112,7 @@ class Progress:
         return 0 < config.patience <= self.stale_validations
 
     def fraction(self, config: TrainConfig) -> float:
-        """Share of the budget that is spent, by steps or tokens, whichever is further."""
+        """Return the spent share of the budget, of steps or of tokens, whichever is larger."""
         by_steps = self.step / config.max_steps if config.max_steps else 0.0
         by_tokens = self.target_tokens / config.max_tokens if config.max_tokens else 0.0
         return max(by_steps, by_tokens)

@@ -1,9 +1,9 @@
 """The training loop of one process: the same code on one device or many.
 
-Each step's G groups are dealt in turn to the processes that share them out; a process runs one group per micro-batch,
-with those to which the layout deals the same groups. The loss of a micro-batch is its sum of cross-entropy over the
-target tokens of the WHOLE step plus its share of the auxiliary loss over the groups of the whole step, so the step does
-not depend on how groups were dealt.
+The G groups of each step are dealt in turn to the processes that share them. A process runs one group a micro-batch,
+together with the processes to which the layout deals the same groups. The loss of a micro-batch is its sum of
+cross-entropy over the target tokens of the WHOLE step, plus its share of the auxiliary loss over the groups of that
+step. So the step does not depend on how groups were dealt.
 """
 
 import json
@@ -23,12 +23,12 @@ from pipeline.batch.lengths import read_lengths
 from pipeline.batch.mixture import Mixture
 from pipeline.batch.packing import Step
 from pipeline.batch.shapes import fit_targets
+from pipeline.jobs.process import StopRequest
 from pipeline.model.compilation import compile_layers
 from pipeline.model.flops import count_parameters
 from pipeline.model.noise import seed_group
 from pipeline.parallel.build import build, parts_of
 from pipeline.parallel.mesh import Mesh
-from pipeline.parallel.process import StopRequest
 from pipeline.stage import Stopped, write_atomically
 from pipeline.train.checkpoints import Checkpoints
 from pipeline.train.engine import build_engine
@@ -52,7 +52,7 @@ CHECKPOINTS = "checkpoints"
 
 
 class Trainer:
-    """Builds or restores one run and takes it to the end of its budget."""
+    """Builds or restores one run and trains to the end of its budget."""
 
     def __init__(self, job: TrainJob, mesh: Mesh, stop: StopRequest) -> None:
         self.mesh, self.stop = mesh, stop
@@ -70,7 +70,7 @@ class Trainer:
         model = build(job.model, mesh, **sizes, shared=vocabulary.shared, max_positions=positions, seed=job.train.seed)
         self.checkpoints = Checkpoints(Path(job.out) / CHECKPOINTS, job.train.checkpoints)
         self.vocabulary = vocabulary.sha256
-        if job.train.initialize_from and self.checkpoints.found is None:
+        if job.train.initialize_from and self.checkpoints.newest is None:
             initialize_from(Path(job.train.initialize_from), model, self.vocabulary, parts_of(model, mesh))
         self.parameters = count_parameters(job.model, **sizes, shared=vocabulary.shared)
         self.flops = FlopCount(job.model, vocabulary.target_size)
@@ -88,7 +88,7 @@ class Trainer:
         self._restore()
 
     def run(self) -> None:
-        """Train until the budget or patience ends. Raises Stopped after saving, when asked to stop."""
+        """Train until the budget or patience ends. Raises Stopped, after a save, if a stop is requested."""
         t, progress = self.job.train, self.progress
         self.peak.measure()
         with self._records() as records, self.checkpoints:
@@ -110,7 +110,7 @@ class Trainer:
                 if stop_asked and not progress.finished(t):
                     raise Stopped(self.job.title)
             if records is not None:
-                self.checkpoints.tidy()  # a crash may have come between the last save and this
+                self.checkpoints.tidy()  # needed if an earlier attempt crashed right after the last save
                 costs = ledger(
                     progress,
                     self.job.model,
@@ -124,7 +124,7 @@ class Trainer:
                 records.say(summary(progress, self.peak.flops))
 
     def _records(self) -> AbstractContextManager[Records | None]:
-        """Records on the first process, None on the others."""
+        """Return a context with Records on the first process, and with None on the others."""
         if self.rank != 0:
             return nullcontext()
         return Records(
@@ -137,7 +137,7 @@ class Trainer:
         )
 
     def _step(self, steps: Iterator[Step], records: Records | None) -> bool:
-        """One optimizer step, its packing included; whether any process was asked to stop."""
+        """Run one optimizer step, packing included. Return true if a stop of any process is requested."""
         began = time.perf_counter()
         with self.window.data_wait:
             step = next(steps)
@@ -205,7 +205,7 @@ class Trainer:
         return sums.stop
 
     def _validate(self, records: Records | None) -> float:
-        """Macro-averaged cross-entropy of the development sets, judged and recorded."""
+        """Record and return the macro-averaged cross-entropy of the development sets."""
         train_LPE = self.window.take_usage()
         per_pair = self.validation.run(self.engine, self.routing)
         macro = sum(per_pair) / len(per_pair)
@@ -232,7 +232,7 @@ class Trainer:
         return macro
 
     def _state(self, validation: float | None) -> dict[str, Any]:
-        """What a checkpoint holds beside tensors."""
+        """Return the state of the run that is not in tensors, for a checkpoint."""
         return {
             "progress": self.progress.to_json(),
             "validation": validation,

@@ -1,4 +1,4 @@
-"""A model that starts from the weights of another, a Mixture-of-Experts from those of a dense one.
+"""Start a model from the weights of another one, such as a Mixture-of-Experts from a dense model.
 
 E experts, M model, H hidden.
 """
@@ -9,40 +9,43 @@ from pathlib import Path
 
 import torch
 
+from pipeline.engine.checkpoint.weights import read_parts, read_state, shapes_of
 from pipeline.model.initialization import Part
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.weights import read_parts, read_state, shapes_of
 from pipeline.train.retention import resolve
 
 logger = logging.getLogger(__name__)
 
-DENSE = {"wi_EMH": "wi_MH", "wo_EHM": "wo_HM"}  # an expert's weights and those of a feed-forward network
+DENSE = {"wi_EMH": "wi_MH", "wo_EHM": "wo_HM"}  # weights of experts and of a feed-forward network
 
 
 def initialize_from(path: Path, model: Transformer, vocabulary: str, parts: Mapping[str, Part] | None = None) -> None:
-    """Copy every weight of equal name and shape; experts become copies of the dense feed-forward network in their place
-    (sparse upcycling, arXiv:2212.05055), routers keep their fresh weights.
+    """Copy every weight of equal name and shape. Routers keep their new weights.
 
-    vocabulary: as `vocabulary_sha256` gives it. parts: of parameters that the model has a part of (`build.parts_of`);
-    no more than that is read. Raises ValueError on another vocabulary, on shapes that differ and on
-    weights that the checkpoint does not have.
+    If the checkpoint has a dense feed-forward network in the place of experts, all of them become copies of it (sparse
+    upcycling, arXiv:2212.05055).
+
+    vocabulary: sha256 of the vocabulary.
+    parts: the parts of parameters that the model has (`build.parts_of`). Only these are read.
+
+    Raises ValueError on another vocabulary, on other shapes, and if the checkpoint lacks a weight.
     """
     directory = resolve(path)
     if read_state(directory).get("vocabulary", vocabulary) != vocabulary:
         raise ValueError(f"train.initialize_from={path} was trained with another vocabulary; its embeddings do not fit")
-    there, parts = shapes_of(directory), parts or {}
+    shapes, parts = shapes_of(directory), parts or {}
     sources: dict[str, str] = {}
     problems: list[str] = []
     for name, parameter in model.named_parameters():
-        source = name if name in there else _dense(name)
+        source = name if name in shapes else _dense(name)
         shape = parts[name].shape if name in parts else tuple(parameter.shape)
-        if source in there:
+        if source in shapes:
             sources[name] = source
-            if there[source] != (shape if source == name or ".experts." not in name else shape[1:]):
-                problems.append(f"{name} is {list(shape)} here, {source} is {list(there[source])} there")
+            if shapes[source] != (shape if source == name or ".experts." not in name else shape[1:]):
+                problems.append(f"{name} is {list(shape)} here, {source} is {list(shapes[source])} there")
         elif not _fresh(name):
             problems.append(f"{name} is not there")
-    widths = _widths(model, there, sources)
+    widths = _widths(model, shapes, sources)
     if widths is not None:
         problems.insert(0, widths)
     if problems:
@@ -66,7 +69,7 @@ def _copy(directory: Path, model: Transformer, sources: Mapping[str, str], parts
 
 
 def _dense(name: str) -> str:
-    """Where a dense model has what becomes this weight of a MoE layer."""
+    """Return the name, in a dense model, of the weight that becomes this weight of a MoE layer; empty if none."""
     prefix, _, leaf = name.rpartition(".")
     for part in (".experts", ".conditional.shared"):
         if prefix.endswith(part):
@@ -75,16 +78,16 @@ def _dense(name: str) -> str:
 
 
 def _fresh(name: str) -> bool:
-    """Whether a weight decides about routes; those start anew."""
+    """Return true for a weight that decides about routes. Those are not copied."""
     return ".feed_forward.router." in name or name.endswith(".feed_forward.conditional.wc_M")
 
 
-def _widths(model: Transformer, there: dict[str, tuple[int, ...]], sources: dict[str, str]) -> str | None:
-    """What to change where experts are wider or narrower than the dense feed-forward network."""
+def _widths(model: Transformer, shapes: dict[str, tuple[int, ...]], sources: dict[str, str]) -> str | None:
+    """Return the remedy if experts are wider or narrower than the dense feed-forward network, else None."""
     expert_dim = model.config.moe.expert_dim
     for name, source in sources.items():
-        if name.endswith("experts.wi_EMH") and source != name and there[source][1] != expert_dim:
-            ffn_dim = there[source][1]
+        if name.endswith("experts.wi_EMH") and source != name and shapes[source][1] != expert_dim:
+            ffn_dim = shapes[source][1]
             return (
                 f"model.moe.expert_dim={expert_dim}, but its feed-forward networks have ffn_dim={ffn_dim}, of which "
                 f"experts are copies; set model.moe.expert_dim={ffn_dim}"

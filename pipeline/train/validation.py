@@ -1,4 +1,4 @@
-"""Cross-entropy of every pair's development sentences."""
+"""Compute the cross-entropy of every pair's development sentences."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ import torch.distributed as dist
 from pipeline.batch.assembly import assemble
 from pipeline.batch.config import BatchConfig
 from pipeline.batch.packing import Step, pack_steps
-from pipeline.parallel.deepspeed import Engine
+from pipeline.engine.deepspeed import Engine
 from pipeline.parallel.mesh import Mesh
 from pipeline.train.measure import counted_once
 from pipeline.train.routing import RoutingSums
@@ -18,7 +18,7 @@ from pipeline.vocab.encoded import EncodedSplit
 
 
 class Validation:
-    """All development sentences in fixed order, in groups of the training shapes."""
+    """Development sentences in a fixed order, in groups of the training shapes."""
 
     def __init__(self, dev: Sequence[EncodedSplit], batch: BatchConfig, mesh: Mesh) -> None:
         self.dev, self.mesh, self.device = dev, mesh, mesh.device
@@ -26,8 +26,12 @@ class Validation:
 
     @torch.no_grad()
     def run(self, engine: Engine, routing: RoutingSums) -> list[float]:
-        """Nats a target token, by pair, without noise or drops; `routing` gets the experts' usage. A collective: idle
-        processes run empty groups so that none waits forever."""
+        """Return nats per target token, by pair, without noise or drops. A collective.
+
+        Idle processes run empty groups, because the others would wait for them.
+
+        routing: gets the experts' usage.
+        """
         engine.train(False)
         sums_P2 = torch.zeros(len(self.dev), 2, dtype=torch.float64, device=self.device)
         for step in self.steps:
@@ -42,7 +46,7 @@ class Validation:
 
 
 def validation_steps(dev: Sequence[EncodedSplit], batch: BatchConfig) -> list[Step]:
-    """All development sentences, packed once."""
+    """Pack all development sentences into steps."""
     named = [np.stack((np.full(len(d), p), np.arange(len(d))), axis=1) for p, d in enumerate(dev)]
     lengths = [np.stack((d.source_lengths, d.target_lengths), axis=1) for d in dev]
     steps, _ = pack_steps(

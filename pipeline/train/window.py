@@ -1,4 +1,4 @@
-"""What is summed from one record of training to the next, and from one validation to the next.
+"""Sums from one record of training to the next, and from one validation to the next.
 
 L MoE layers, P language pairs, E experts.
 """
@@ -16,7 +16,7 @@ from pipeline.train.totals import StepSums, Stopwatch
 
 
 class Window:
-    """Every process holds one; its sums are part of a checkpoint, so that a resumed run records the same.
+    """The sums of every process. Checkpoints have them, so that a resumed run records the same values.
 
     data_wait: runs while a process waits for its batches.
     """
@@ -29,13 +29,19 @@ class Window:
         self._usage_LPE = torch.zeros_like(routing.usage_LPE)  # since the last validation, up to the last record
 
     def add(self, sums: StepSums, seconds: float) -> None:
-        """One step's sums over all processes and its time."""
+        """Add one step's sums over all processes and its time."""
         self._pairs_P2 += sums.pairs_P2
         self._seconds += seconds
 
     def record(self, nonempty_groups: int) -> dict[str, Any]:
-        """memory: most bytes a process holds; data_wait: share of the time that a process waited for batches; pairs:
-        cross-entropy by pair where one was seen; and what `RoutingSums.record` gives. A collective; begins anew."""
+        """Return values for a record and start new sums. A collective.
+
+        memory: the most bytes that a process has held.
+        data_wait: the largest share of the time that a process waited for batches.
+        pairs: cross-entropy by pair, for the pairs that had tokens.
+
+        The values of `RoutingSums.record` follow.
+        """
         memory, waited = largest([peak_memory(self.device), self.data_wait.seconds], self.device)
         usage_LPE = self.routing.take_usage()
         self._usage_LPE += usage_LPE
@@ -51,18 +57,18 @@ class Window:
         return values
 
     def take_usage(self) -> Tensor:
-        """Choices of all processes since the last call, [L, P, E]. A collective."""
+        """Return the expert choices of all processes since the last call, [L, P, E]. A collective."""
         usage_LPE = self._usage_LPE + self.routing.take_usage()
         self._usage_LPE.zero_()
         return usage_LPE
 
     def write_usage(self, path: Path, train_LPE: Tensor, dev_LPE: Tensor) -> None:
-        """Of a model with experts; see `pipeline.train.routing`."""
+        """Write the usage of a model with experts; see `pipeline.train.routing`."""
         if self.routing.names:
             write_usage(path, names=self.routing.names, pairs=self.pairs, train_LPE=train_LPE, dev_LPE=dev_LPE)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The sums, the same on all processes, for a checkpoint. A collective."""
+        """Return the sums for a checkpoint, the same on all processes. A collective."""
         tensors = {"window.pairs": self._pairs_P2.clone()}
         if self.routing.names:
             tensors["window.usage"] = self._usage_LPE.clone()
@@ -70,7 +76,7 @@ class Window:
         return tensors
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from what `tensors` gave, on any number of processes."""
+        """Continue from what `tensors` has returned, on any number of processes."""
         self._pairs_P2 = tensors["window.pairs"]
         if self.routing.names:
             self._usage_LPE = tensors["window.usage"]

@@ -1,7 +1,6 @@
-"""One process of the runs of one world: `python -m pipeline.verify job.json` with RANK and WORLD_SIZE set."""
+"""One process of the runs of one world: `python -m pipeline.verify job.json`, with RANK and WORLD_SIZE set."""
 
 import gc
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,29 +8,22 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipeline.parallel.device import pick_device
-from pipeline.parallel.mesh import Mesh, start_processes_group
-from pipeline.parallel.process import StopRequest, run_process
+from pipeline.jobs.device import pick_device
+from pipeline.jobs.process import StopRequest, run_process
+from pipeline.jobs.rendezvous import join_job
+from pipeline.parallel.mesh import Mesh
 from pipeline.schema import build
 from pipeline.verify.comparison import EARLY, GRADIENT, LATER, WEIGHT
 from pipeline.verify.config import Case, Target, VerifyJob
 
-HEARTBEAT = 30  # seconds, as runtime.heartbeat
+HEARTBEAT = 30  # seconds, like runtime.heartbeat
 
 
 def work(values: dict[str, Any], stop: StopRequest) -> None:
     job = build(VerifyJob, values)
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
-    device = pick_device("cpu", local_rank=rank, local_processes=world)
-    start_processes_group(
-        init_method=os.environ["BABELSHARD_RENDEZVOUS"],
-        rank=rank,
-        world=world,
-        device=device,
-        timeout=job.timeout,
-        met=partial(stop.watch, limit=HEARTBEAT),
-    )
+    device = pick_device("cpu", local_rank=0, local_processes=1)
+    join_job(device=device, timeout=job.timeout, met=partial(stop.watch, limit=HEARTBEAT))
     from pipeline.verify.runs import EngineRun, run_plain
 
     meshes: dict[str, Mesh] = {}
@@ -46,14 +38,14 @@ def work(values: dict[str, Any], stop: StopRequest) -> None:
         outcome = run.steps(1, job.steps_of(case), stop, checkpoints)
         save(Path(job.out) / f"{case.name}.safetensors", outcome, case, mesh)
         del run
-        gc.collect()  # engines hold circles
+        gc.collect()  # engines have reference cycles
     for target in job.targets:
         resume(target, mesh_of(target.case, meshes, device), job, stop)
         gc.collect()
 
 
 def mesh_of(case: Case, meshes: dict[str, Mesh], device: torch.device) -> Mesh:
-    """The case's, made once. A collective then."""
+    """Return the mesh of a case. It is built once, by a collective."""
     key = f"{case.layout} {case.mesh}"
     if key not in meshes:
         meshes[key] = Mesh.build(case.cut, device)
@@ -61,7 +53,7 @@ def mesh_of(case: Case, meshes: dict[str, Mesh], device: torch.device) -> Mesh:
 
 
 def resume(target: Target, mesh: Mesh, job: VerifyJob, stop: StopRequest) -> None:
-    """One engine takes one checkpoint after the other, and goes on from each. A collective."""
+    """Continue from each checkpoint in turn, with one engine. A collective."""
     from pipeline.verify.runs import EngineRun
 
     run = EngineRun(target.case, mesh, job.optimizer)
@@ -79,7 +71,7 @@ def decisions(reference: Path) -> Any:
 
 
 def save(path: Path, outcome: Any, case: Case, mesh: Mesh | None) -> None:
-    """Write an outcome from the first process. mesh: None for plain torch. A collective."""
+    """Write an outcome on the first process. A collective. mesh: None for plain torch."""
     from safetensors.torch import save_file
 
     from pipeline.verify.runs import extremes, gathered, stacked

@@ -1,4 +1,4 @@
-"""Steps of random sentences, the same on every process."""
+"""Make steps of random sentences, the same on every process."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -15,12 +15,15 @@ from pipeline.vocab.symbols import EOS
 SHAPE = GroupShape(rows=4, source=24, target=20)
 VOCABULARY = 64
 NUM_PAIRS = 2
-FIRST_PIECE = 4  # behind the symbols
+FIRST_PIECE = 4  # the smaller ids are symbols
 
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticStep:
-    """groups: one micro-batch each; the last one of every third step is empty, and no two are full alike."""
+    """A step of random sentences. The last group of every third step is empty, and all groups differ.
+
+    groups: one micro-batch each.
+    """
 
     groups: list[Batch]
     target_tokens: int
@@ -43,7 +46,7 @@ class _Sentences:
 
 @cache
 def synthetic_step(number: int, num_groups: int) -> SyntheticStep:
-    """Step `number`, counted from 1."""
+    """Return a step. number: counted from 1."""
     last_is_empty = number % 3 == 0 and num_groups > 1
     groups = [_group(number, group, empty=last_is_empty and group == num_groups - 1) for group in range(num_groups)]
     tokens = [int((batch.decoder_segments_BT > 0).sum()) for batch in groups]
@@ -65,6 +68,6 @@ def _group(number: int, group: int, *, empty: bool) -> Batch:
 
 
 def _sentence(rng: np.random.Generator, longest: int) -> npt.NDArray[Any]:
-    """So long that experts fill up."""
+    """Return a random sentence that is at least half of `longest`, so that experts become full."""
     pieces = rng.integers(FIRST_PIECE, VOCABULARY, size=int(rng.integers(longest // 2, longest)))
     return np.append(pieces, EOS)

@@ -1,4 +1,4 @@
-"""`make verify`: the same global batches on every topology against plain torch, as a table."""
+"""`make verify` runs the same global batches on every topology and compares them with plain torch in a table."""
 
 import sys
 import tempfile
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from pipeline.parallel.launch import launch
+from pipeline.jobs.launch import launch
 from pipeline.schema import build
 from pipeline.verify.config import MAIN_GATE, OF_RECIPES, RESUMED, Case, Target, VerifyConfig, VerifyJob, cases_of
 
@@ -21,7 +21,7 @@ WORKER = "pipeline.verify"
 
 
 def parse(arguments: Sequence[str]) -> VerifyConfig:
-    """From `key=value`, values in YAML."""
+    """Read the configuration from arguments `key=value`, with values in YAML. Raises ValueError."""
     values = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
@@ -32,7 +32,7 @@ def parse(arguments: Sequence[str]) -> VerifyConfig:
 
 
 def verify(config: VerifyConfig) -> None:
-    """Run and compare everything, printing a row each. Raises ValueError where something is beyond its bound."""
+    """Run all cases and print a row for each comparison. Raises ValueError if a deviation is beyond its bound."""
     from pipeline.verify.table import heading, line, resumed_heading
 
     began, number = time.monotonic(), 0
@@ -60,12 +60,14 @@ def verify(config: VerifyConfig) -> None:
 
 
 def plan(config: VerifyConfig, directory: Path) -> list[tuple[int, VerifyJob]]:
-    """Runs with numbers of processes; first of all, in one process, those of plain torch. Where a topology goes on from
-    the checkpoint of a larger world, its world is launched once more."""
+    """Return jobs with their numbers of processes. The first one has one process and all runs of plain torch.
+
+    A world is launched again if one of its topologies continues from the checkpoint of a larger world.
+    """
     worlds = sorted(config.worlds)
     cases = {world: cases_of(config, world) for world in worlds}
-    every = [case for found in cases.values() for case in found]
-    savers = checkpointed(every, config)
+    all_cases = [case for world_cases in cases.values() for case in world_cases]
+    savers = checkpointed(all_cases, config)
 
     def job(cases: list[Case], targets: list[Target]) -> VerifyJob:
         return VerifyJob(
@@ -79,37 +81,39 @@ def plan(config: VerifyConfig, directory: Path) -> list[tuple[int, VerifyJob]]:
         )
 
     def targets(world: int, *, larger: bool) -> list[Target]:
-        found = [
+        candidates = [
             Target(case=case, sources=[s for s in savers if s != case and (s.world > world) == larger])
             for case in savers
             if case.world == world
         ]
-        return [target for target in found if target.sources]
+        return [target for target in candidates if target.sources]
 
-    jobs = [(1, job([*references(every), *cases.pop(1, [])], targets(1, larger=False)))]
-    jobs += [(world, job(found, targets(world, larger=False))) for world, found in cases.items() if found]
+    jobs = [(1, job([*references(all_cases), *cases.pop(1, [])], targets(1, larger=False)))]
+    jobs += [(world, job(runs, targets(world, larger=False))) for world, runs in cases.items() if runs]
     return jobs + [(world, job([], again)) for world in worlds if (again := targets(world, larger=True))]
 
 
 def references(cases: Iterable[Case]) -> list[Case]:
-    """What plain torch has to run for these: marked by ep=0, each once."""
-    found: dict[str, Case] = {}
+    """Return the runs of plain torch that these cases need, each once and marked by ep=0."""
+    runs: dict[str, Case] = {}
     for case in cases:
-        found[case.reference] = replace(case, world=1, layout="gshard", ep=0, mp=1, zero_stage=0, replayed=False)
-    return list(found.values())
+        runs[case.reference] = replace(case, world=1, layout="gshard", ep=0, mp=1, zero_stage=0, replayed=False)
+    return list(runs.values())
 
 
 def checkpointed(cases: Iterable[Case], config: VerifyConfig) -> list[Case]:
-    """One of each topology of the recipes' layouts, under ZeRO stages in turn: each leaves a checkpoint and goes on
-    from those of the others."""
+    """Return one case for each topology of the recipes' layouts, with ZeRO stages in turn.
+
+    Each of them saves a checkpoint and continues from those of the others.
+    """
     if not config.resume or config.steps <= RESUMED:
         return []
     stages: dict[tuple[str, str], list[Case]] = {}
     for case in cases:
         if case.layout in OF_RECIPES and case.gate == MAIN_GATE and case.precision == "float64":
             stages.setdefault((case.layout, case.mesh), []).append(case)
-    found = [[case for case in of_one if case.groups == config.groups[0]] for of_one in stages.values()]
-    return [of_one[number % len(of_one)] for number, of_one in enumerate(found) if of_one]
+    choices = [[case for case in same if case.groups == config.groups[0]] for same in stages.values()]
+    return [same[number % len(same)] for number, same in enumerate(choices) if same]
 
 
 def _rows(job: VerifyJob) -> "Iterator[Row]":
@@ -125,23 +129,23 @@ def _rows(job: VerifyJob) -> "Iterator[Row]":
 
 
 def _resumed_rows(jobs: Sequence[tuple[int, VerifyJob]]) -> "Iterator[tuple[Row, list[Row]]]":
-    """One for each topology, and those that it stands for."""
+    """Yield one row for each topology, the worst of its comparisons, and all of them."""
     from pipeline.verify.comparison import compare_resumption, worst
 
     rows: dict[Case, list[Row]] = {}
     for _, job in jobs:
         for target in job.targets:
-            found = [compare_resumption(target, s, job.saved_step + 1, Path(job.out)) for s in target.sources]
-            rows.setdefault(target.case, []).extend(found)
-    for case, found in rows.items():
-        yield worst(case, found), found
+            pairs = [compare_resumption(target, s, job.saved_step + 1, Path(job.out)) for s in target.sources]
+            rows.setdefault(target.case, []).extend(pairs)
+    for case, pairs in rows.items():
+        yield worst(case, pairs), pairs
 
 
 def _launch(job: VerifyJob, world: int) -> None:
-    """All of it in one launch."""
+    """Run a job in one launch."""
     resumed = sum(len(target.sources) for target in job.targets)
-    what = [f"{number} {name}" for number, name in ((len(job.cases), "runs"), (resumed, "resumptions")) if number]
-    title = f"{world} process{'es' if world > 1 else ''}: {', '.join(what)}"
+    counts = [f"{number} {name}" for number, name in ((len(job.cases), "runs"), (resumed, "resumptions")) if number]
+    title = f"{world} process{'es' if world > 1 else ''}: {', '.join(counts)}"
     print(f"{title} …", file=sys.stderr, flush=True)
     directory = Path(job.out) / f"world-{world}"
     launch(WORKER, asdict(job), directory=directory, processes=world, threads=1, title=title)

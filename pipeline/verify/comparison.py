@@ -1,4 +1,4 @@
-"""Outcomes against their references, in numbers that have bounds."""
+"""Compare outcomes with their references, in numbers that have bounds."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from pipeline.verify.config import NUM_EXPERTS, Case, Target
 
 Array = npt.NDArray[Any]
 
-# Beginnings of tensors' names in an outcome's file; endings of those that are not the same on all processes
+# Prefixes of tensors' names in an outcome's file, and suffixes of tensors that differ between processes
 GRADIENT, WEIGHT = "gradient of ", "weight "
-LATER, EARLY = "later ", "early "  # a reference's gradient of the step after a checkpoint, and its weights halfway
+LATER, EARLY = "later ", "early "  # a reference's gradients in the step after a checkpoint, and weights of a short run
 LARGEST, SMALLEST = " (largest of all processes)", " (smallest of all processes)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """What a column of the table shows. key: of `BOUNDS`."""
+    """A column of the table. key: in `BOUNDS`. head: its heading."""
 
     key: str
     head: str
@@ -36,7 +36,7 @@ QUANTITIES = (
     Quantity(key="weight", head="weights"),
 )
 
-# Relative. What is missing is shown and not judged. docs/verify.md gives the reasons.
+# Relative bounds. Quantities without a bound are shown only. docs/verify.md has the reasons.
 BOUNDS: dict[str, dict[str, float]] = {
     "float64": {
         "first_loss": 1e-12,
@@ -56,7 +56,7 @@ BOUNDS: dict[str, dict[str, float]] = {
         "weight": 3e-2,
     },
     "bf16": {"first_loss": 5e-3, "first_gradient": 2e-2, "first_norm": 5e-3, "loss": 5e-3},
-    "bf16 cut": {"first_loss": 5e-3, "first_norm": 5e-3, "loss": 5e-3},  # over a model axis
+    "bf16 cut": {"first_loss": 5e-3, "first_norm": 5e-3, "loss": 5e-3},  # cut over a model axis
     "bf16 to fp32": {"first_loss": 5e-3, "loss": 5e-3},
     "float64 resumed": {
         "first_loss": 1e-8,
@@ -71,7 +71,7 @@ BOUNDS: dict[str, dict[str, float]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Deviation:
-    """The largest of one quantity, in units of the reference's largest entry. where: tensor or step."""
+    """The largest deviation of one quantity, in units of the reference's largest entry. where: tensor or step."""
 
     value: float
     where: str
@@ -84,8 +84,14 @@ class Deviation:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One comparison. title: for a failure. moved: of `tokens`, those served by other experts than in the reference;
-    none may be where routing was replayed."""
+    """One comparison.
+
+    title: names it in a failure.
+    cells: what the table says about the case.
+    deviations: by key of `Quantity`.
+    moved: how many of the `tokens` other experts served than in the reference.
+    replayed: the run used the reference's routing, so no token may have moved.
+    """
 
     title: str
     cells: list[str]
@@ -99,7 +105,7 @@ class Row:
         return next(self.failures(), None) is not None
 
     def failures(self) -> Iterator[str]:
-        """One line for each quantity beyond its bound."""
+        """Yield a line for each quantity beyond its bound."""
         for deviation in self.deviations.values():
             if deviation.failed:
                 yield f"{self.title}: {deviation.where} differs by {deviation.value:.1e} (bound {deviation.bound:.0e})"
@@ -108,11 +114,11 @@ class Row:
 
 
 def compare_case(case: Case, directory: Path) -> Row:
-    """A run of the engine with plain torch in the same precision."""
-    precision, mine = case.precision + " replayed" * case.replayed, _load(directory, case.name)
+    """Compare a run of the engine with plain torch in the same precision."""
+    precision, outcome = case.precision + " replayed" * case.replayed, _load(directory, case.name)
     return _compare(
-        mine,
-        _part(_load(directory, case.reference), 1, len(mine["loss"])),
+        outcome,
+        _part(_load(directory, case.reference), 1, len(outcome["loss"])),
         title=f"{_title(case)} {precision} {case.gate}",
         cells=[*_place(case), precision, case.gate],
         bounds=BOUNDS["bf16 cut" if case.precision == "bf16" and case.mp > 1 else precision],
@@ -121,11 +127,11 @@ def compare_case(case: Case, directory: Path) -> Row:
 
 
 def compare_resumption(target: Target, source: Case, first: int, directory: Path) -> Row:
-    """What went on with step `first` from a checkpoint of another topology with plain torch that never stopped."""
-    case, mine = target.case, _load(directory, target.name(source))
+    """Compare a run that continued at step `first` from another topology with plain torch, which never stopped."""
+    case, outcome = target.case, _load(directory, target.name(source))
     return _compare(
-        mine,
-        _part(_load(directory, case.reference), first, len(mine["loss"])),
+        outcome,
+        _part(_load(directory, case.reference), first, len(outcome["loss"])),
         title=f"{_title(case)} {case.precision} {case.gate} from a checkpoint of {_title(source)}",
         cells=[],
         bounds=BOUNDS[f"{case.precision} resumed"],
@@ -134,7 +140,7 @@ def compare_resumption(target: Target, source: Case, first: int, directory: Path
 
 
 def _part(reference: dict[str, Array], first: int, number: int) -> dict[str, Array]:
-    """Of so many steps."""
+    """Return what a reference has of `number` steps, with the names of an outcome. first: number of the first step."""
     last = first - 1 + number
     gradient = GRADIENT if first == 1 else LATER + GRADIENT
     weight = WEIGHT if last == len(reference["loss"]) else EARLY + WEIGHT
@@ -145,7 +151,7 @@ def _part(reference: dict[str, Array], first: int, number: int) -> dict[str, Arr
 
 
 def worst(target: Case, rows: Sequence[Row]) -> Row:
-    """Of one topology that went on from the checkpoints of several others."""
+    """Return the worst of the rows of a topology that continued from the checkpoints of several others."""
     deviations = {
         key: max((row.deviations[key] for row in rows), key=lambda deviation: deviation.value)
         for key in rows[0].deviations
@@ -168,7 +174,7 @@ def _title(case: Case) -> str:
 
 
 def compare_bf16(reference: Case, fp32: Case, directory: Path) -> Row:
-    """Plain torch in bf16 with itself in fp32."""
+    """Compare plain torch in bf16 with plain torch in fp32."""
     return _compare(
         _load(directory, reference.reference),
         _load(directory, fp32.reference),
@@ -184,8 +190,8 @@ def _load(directory: Path, name: str) -> dict[str, Array]:
 
 
 def _compare(
-    mine: dict[str, Array],
-    theirs: dict[str, Array],
+    outcome: dict[str, Array],
+    reference: dict[str, Array],
     *,
     title: str,
     cells: list[str],
@@ -193,16 +199,16 @@ def _compare(
     replayed: bool = False,
     first: int = 1,
 ) -> Row:
-    """first: number of the first step."""
-    found = [_distances(view, theirs, first) for view in _views(mine)]
-    served, expected = (outcome["served"].reshape(-1, NUM_EXPERTS) for outcome in (mine, theirs))
+    """Return the row of one comparison. first: number of the first step."""
+    views = [_distances(view, reference, first) for view in _views(outcome)]
+    served, expected = (tensors["served"].reshape(-1, NUM_EXPERTS) for tensors in (outcome, reference))
     return Row(
         title=title,
         cells=cells,
         deviations={
             key: Deviation(value=value, where=where, bound=bounds.get(key))
-            for key in found[0]
-            for value, where in [max(distances[key] for distances in found)]
+            for key in views[0]
+            for value, where in [max(distances[key] for distances in views)]
         },
         moved=int((served != expected).any(axis=1).sum()),
         tokens=int(expected.any(axis=1).sum()),
@@ -210,47 +216,47 @@ def _compare(
     )
 
 
-def _views(mine: dict[str, Array]) -> Iterator[dict[str, Array]]:
-    """The first process's tensors, and where another's differ, those that differ most."""
-    own = {name: value for name, value in mine.items() if not name.endswith((LARGEST, SMALLEST))}
-    yield own
-    for ending in (LARGEST, SMALLEST):
-        if others := {name.removesuffix(ending): value for name, value in mine.items() if name.endswith(ending)}:
-            yield {**own, **others}
+def _views(outcome: dict[str, Array]) -> Iterator[dict[str, Array]]:
+    """Yield the first process's tensors, and if other processes differ, the largest and the smallest entries."""
+    first = {name: value for name, value in outcome.items() if not name.endswith((LARGEST, SMALLEST))}
+    yield first
+    for suffix in (LARGEST, SMALLEST):
+        if extremes := {name.removesuffix(suffix): value for name, value in outcome.items() if name.endswith(suffix)}:
+            yield {**first, **extremes}
 
 
-def _distances(mine: dict[str, Array], theirs: dict[str, Array], first: int) -> dict[str, tuple[float, str]]:
-    """By `Quantity`, with the tensor or step."""
+def _distances(outcome: dict[str, Array], reference: dict[str, Array], first: int) -> dict[str, tuple[float, str]]:
+    """Return the largest distance of each `Quantity`, with the name of the tensor or step."""
     return {
-        "first_loss": (_distance(mine["loss"][:1], theirs["loss"][:1]), f"loss of step {first}"),
-        "first_gradient": _worst(mine, theirs, GRADIENT),
-        "first_norm": (_distance(mine["norm"][:1], theirs["norm"][:1]), f"clip norm of step {first}"),
-        "loss": _worst_step(mine, theirs, "loss", first),
-        "norm": _worst_step(mine, theirs, "norm", first),
-        "weight": _worst(mine, theirs, WEIGHT),
+        "first_loss": (_distance(outcome["loss"][:1], reference["loss"][:1]), f"loss of step {first}"),
+        "first_gradient": _worst(outcome, reference, GRADIENT),
+        "first_norm": (_distance(outcome["norm"][:1], reference["norm"][:1]), f"clip norm of step {first}"),
+        "loss": _worst_step(outcome, reference, "loss", first),
+        "norm": _worst_step(outcome, reference, "norm", first),
+        "weight": _worst(outcome, reference, WEIGHT),
     }
 
 
-def _distance(mine: Array, theirs: Array) -> float:
-    """Largest difference in units of the largest reference entry; infinite for other shapes and for NaN."""
-    if mine.shape != theirs.shape or not (np.isfinite(mine).all() and np.isfinite(theirs).all()):
+def _distance(values: Array, expected: Array) -> float:
+    """Return the largest difference in units of the largest expected entry; infinite for other shapes and for NaN."""
+    if values.shape != expected.shape or not (np.isfinite(values).all() and np.isfinite(expected).all()):
         return float("inf")
-    difference = float(np.abs(mine.astype(np.float64) - theirs).max(initial=0.0))
-    size = float(np.abs(theirs).max(initial=0.0))
+    difference = float(np.abs(values.astype(np.float64) - expected).max(initial=0.0))
+    size = float(np.abs(expected).max(initial=0.0))
     if not difference:
         return 0.0
     return difference / size if size else float("inf")
 
 
-def _worst(mine: dict[str, Array], theirs: dict[str, Array], prefix: str) -> tuple[float, str]:
-    """Of all tensors of a kind, with its name."""
-    names = {name for name in (*mine, *theirs) if name.startswith(prefix)}
+def _worst(outcome: dict[str, Array], reference: dict[str, Array], prefix: str) -> tuple[float, str]:
+    """Return the largest distance of the tensors with a prefix, and the tensor's name."""
+    names = {name for name in (*outcome, *reference) if name.startswith(prefix)}
     nothing = np.zeros(0)
-    found = [(_distance(mine.get(name, nothing), theirs.get(name, nothing)), name) for name in sorted(names)]
-    return max(found)
+    return max((_distance(outcome.get(name, nothing), reference.get(name, nothing)), name) for name in sorted(names))
 
 
-def _worst_step(mine: dict[str, Array], theirs: dict[str, Array], what: str, first: int) -> tuple[float, str]:
-    each = [(_distance(a, b), step) for step, (a, b) in enumerate(zip(mine[what], theirs[what], strict=True), first)]
-    value, step = max(each)
-    return value, f"{'clip norm' if what == 'norm' else what} of step {step}"
+def _worst_step(outcome: dict[str, Array], reference: dict[str, Array], key: str, first: int) -> tuple[float, str]:
+    """Return the largest distance of the steps, and the step's name."""
+    steps = enumerate(zip(outcome[key], reference[key], strict=True), first)
+    distance, step = max((_distance(value, expected), step) for step, (value, expected) in steps)
+    return distance, f"{'clip norm' if key == 'norm' else key} of step {step}"

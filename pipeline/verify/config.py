@@ -1,4 +1,4 @@
-"""What `make verify` compares; free of torch so that it loads fast."""
+"""The configuration of `make verify`. This module does not import torch, so that it loads fast."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,17 +17,17 @@ Optimizer = Literal["adamw", "adafactor"]
 GATE_FILES = Path(__file__).resolve().parents[2] / "configs" / "gate"
 LAYOUT_FILES = GATE_FILES.with_name("layout")
 GATES = sorted(path.stem for path in GATE_FILES.glob("*.yaml"))
-MAIN_GATE = "top2"  # compared on every topology, the others on some
-# Layout, world, ep, mp: ZeRO stage
+MAIN_GATE = "top2"  # compared on every topology; the other gates on some
+# The topologies of other gates and precisions. (layout, world, ep, mp): ZeRO stage
 OTHER_GATES = {("gshard", 2, 2, 1): 2, ("gshard", 4, 2, 1): 1}
-OTHER_PRECISIONS = {("model", 2, 1, 2): 1, ("model", 4, 2, 2): 2}  # of model
+OTHER_PRECISIONS = {("model", 2, 1, 2): 1, ("model", 4, 2, 2): 2}
 NUM_EXPERTS, HEADS = 8, 4
-FULL = 0.6  # of a recipe's capacity: batches have padding, which takes no slot
-SHORT, RESUMED = 6, 2  # steps of layouts beside gshard, and of these after a checkpoint
+FULL = 0.6  # share of a recipe's capacity that makes experts full, because padding takes no slot
+SHORT, RESUMED = 6, 2  # steps of other layouts than gshard, and how many of them come after the checkpoint
 
 
 def _table(name: str) -> Mapping[str, tuple[str, ...]]:
-    """Of configs/layout."""
+    """Return the axes of each letter in a file of configs/layout."""
     values = yaml.safe_load((LAYOUT_FILES / f"{name}.yaml").read_text(encoding="utf-8"))
     table: dict[str, tuple[str, ...]] = {}
     for parent in values.pop("defaults", []):
@@ -39,22 +39,28 @@ OF_RECIPES = {path.stem: _table(path.stem) for path in sorted(LAYOUT_FILES.glob(
 GSHARD, MODEL = OF_RECIPES["gshard"], OF_RECIPES["model"]
 LAYOUTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     **OF_RECIPES,
-    # and those that no recipe has, which the partitioner must survive
-    "hidden": {**GSHARD, "H": ("model",)},  # attention and vocabulary are done by all
-    "summed": {**GSHARD, "E": ("model",), "N": ("model",), "V": ("model",)},  # an all-reduce for the all-to-all
-    "copied": {**MODEL, "G": ("data",)},  # groups, over the processes that share the experts
+    # Layouts of no recipe, which the partitioner must support too.
+    "hidden": {**GSHARD, "H": ("model",)},  # all processes do attention and vocabulary
+    "summed": {**GSHARD, "E": ("model",), "N": ("model",), "V": ("model",)},  # an all-reduce in place of the all-to-all
+    "copied": {**MODEL, "G": ("data",)},  # processes that share the experts have the same groups
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyConfig:
-    """worlds: numbers of processes, each with every mesh that `topologies` knows of it.
+    """The runs to compare.
 
-    layouts: of `LAYOUTS`. groups: numbers of groups per step (global batches), of which those that a topology divides
-    are run there: N processes with groups of their own accumulate groups / N micro-batches. The first is run in every
-    precision, the others in float64, which proves. gates: of configs/gate; bf16 is run with top2 alone. steps: of each
-    run, `SHORT` of them under layouts beside gshard. resume: whether checkpoints go from every topology of the recipes'
-    layouts to every other, in float64. timeout: seconds after which a collective that hears nothing fails.
+    worlds: numbers of processes. Each one runs with every mesh of `topologies`.
+    layouts: names in `LAYOUTS`.
+    groups: numbers of groups per step. N processes that share them accumulate groups / N micro-batches; topologies that
+        do not divide a number skip it. The first number runs in every precision, the others in float64 alone.
+    zero_stages: 1, 2 or both.
+    precisions: float64 is the proof; fp32 and bf16 are shown too.
+    gates: names in configs/gate. bf16 runs with top2 alone.
+    optimizer: adamw or adafactor.
+    steps: of each run; at most `SHORT` under other layouts than gshard.
+    resume: continue, in float64, from the checkpoints of every topology of the recipes' layouts on every other one.
+    timeout: seconds after which a silent collective fails.
     """
 
     worlds: list[int] = field(default_factory=lambda: [1, 2, 4])
@@ -81,10 +87,10 @@ class VerifyConfig:
         for zero_stage in self.zero_stages:
             if zero_stage not in (1, 2):
                 raise ValueError(f"zero_stages={self.zero_stages}: there are 1 and 2")
-        for name, known in (("gates", GATES), ("layouts", list(LAYOUTS))):
-            for each in getattr(self, name):
-                if each not in known:
-                    raise ValueError(f"{name}: {each} does not exist; there are {', '.join(known)}")
+        for name, choices in (("gates", GATES), ("layouts", list(LAYOUTS))):
+            for value in getattr(self, name):
+                if value not in choices:
+                    raise ValueError(f"{name}: {value} does not exist; there are {', '.join(choices)}")
         for world in self.worlds:
             if "gshard" in self.layouts and not any(groups % world == 0 for groups in self.groups):
                 raise ValueError(f"worlds: {world} processes divide none of groups={self.groups}; add {world}")
@@ -94,8 +100,14 @@ class VerifyConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One run. layout: of `LAYOUTS`. ep, mp: sizes of the axes expert and model, data takes the rest of the world; ep
-    is 0 for plain torch. replayed: with the routing of the reference."""
+    """One run.
+
+    world: number of processes.
+    layout: name in `LAYOUTS`.
+    ep, mp: sizes of the axes expert and model; the axis data has the other processes. ep is 0 for plain torch.
+    groups: number of groups per step.
+    replayed: the run uses the routing of the reference.
+    """
 
     world: int
     layout: str = "gshard"
@@ -114,17 +126,17 @@ class Case:
 
     @property
     def mesh(self) -> str:
-        """Sizes of data, expert and model."""
+        """The sizes of the axes data, expert and model."""
         return "x".join(str(size) for size in self.cut.sizes.values())
 
     @property
     def accumulation(self) -> int:
-        """Micro-batches of a process and step."""
+        """The number of micro-batches of a process in a step."""
         return self.groups // self._sharers
 
     @property
     def divides(self) -> bool:
-        """Whether all processes that have groups of their own have as many."""
+        """True if the processes that share the groups of a step have equally many."""
         return self.groups % self._sharers == 0
 
     @property
@@ -133,32 +145,35 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Of its file, and for people."""
+        """The name of the outcome's file, which people read too."""
         replayed = "-replayed" if self.replayed else ""
         return f"{self.layout}-{self.mesh}-zero{self.zero_stage}-{self.reference}{replayed}"
 
     @property
     def reference(self) -> str:
-        """Name of the run of plain torch with which it is compared."""
+        """The name of the run of plain torch with which this one is compared."""
         return f"groups{self.groups}-{self.precision}-{self.gate}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A topology that goes on from the checkpoints of others."""
+    """A topology that continues from the checkpoints of others."""
 
     case: Case
     sources: list[Case]
 
     def name(self, source: Case) -> str:
-        """Of the outcome's file."""
+        """Return the name of the outcome's file."""
         return f"{self.case.name}-from-{source.name}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyJob:
-    """Runs of one world, for its processes. saved: names of the cases that leave a checkpoint. out: directory for
-    checkpoints and outcomes, where the references are too."""
+    """The runs of one world, for its processes.
+
+    saved: names of the cases that save a checkpoint.
+    out: directory for checkpoints, outcomes and references.
+    """
 
     cases: list[Case]
     targets: list[Target]
@@ -175,7 +190,7 @@ class VerifyJob:
 
     @property
     def saved_step(self) -> int:
-        """After which checkpoints are saved."""
+        """The step after which checkpoints are saved."""
         return self.short - RESUMED
 
     def steps_of(self, case: Case) -> int:
@@ -186,8 +201,8 @@ class VerifyJob:
 
 
 def cases_of(config: VerifyConfig, world: int) -> list[Case]:
-    """All runs with `world` processes."""
-    found = [
+    """Return all runs with `world` processes."""
+    cases = [
         Case(
             world=world,
             layout=layout,
@@ -206,11 +221,11 @@ def cases_of(config: VerifyConfig, world: int) -> list[Case]:
         for precision in config.precisions
         for replayed in ((False, True) if precision == "fp32" else (False,))
     ]
-    return [case for case in found if case.divides and _wanted(case, config)]
+    return [case for case in cases if case.divides and _wanted(case, config)]
 
 
 def topologies(config: VerifyConfig, world: int) -> list[tuple[str, int, int]]:
-    """Layout, ep and mp."""
+    """Return the layout, ep and mp of each topology with `world` processes."""
     return [
         (layout, ep, mp)
         for layout in config.layouts
@@ -224,7 +239,7 @@ def topologies(config: VerifyConfig, world: int) -> list[tuple[str, int, int]]:
 
 
 def _wanted(case: Case, config: VerifyConfig) -> bool:
-    """Whether it shows something that the others do not."""
+    """Return true if the case shows something that other cases do not."""
     place, first = (case.layout, case.world, case.ep, case.mp), case.groups == config.groups[0]
     proof = case.precision == "float64"
     if case.gate != MAIN_GATE:
@@ -237,8 +252,11 @@ def _wanted(case: Case, config: VerifyConfig) -> bool:
 
 
 def model_of(gate: str) -> ModelConfig:
-    """A small model with the named gate; dropout, random routing, every loss and every regulariser are on, and capacity
-    is so small that experts are full in most groups."""
+    """Return the configuration of a small model with a gate.
+
+    Dropout, random routing, every loss and every regulariser are on. The capacity is so small that experts are full in
+    most groups.
+    """
     values = yaml.safe_load((GATE_FILES / f"{gate}.yaml").read_text(encoding="utf-8"))
     for settings in (values["gate"], values["encoder_gate"] or {}):
         if settings.get("kind") in ("top1", "top2"):

@@ -1,4 +1,4 @@
-"""What the routers of a model decided in one run, for another one to take over. T tokens, E experts, N numbers."""
+"""Record the decisions of a model's routers, so that another run can repeat them. T tokens, E experts, N numbers."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +15,7 @@ from pipeline.model.transformer import Transformer
 
 
 class Witness:
-    """Stands at the routers of a model, for one group after the other."""
+    """Records the decisions of a model's routers, or replaces them, for one group at a time."""
 
     def __init__(self, model: Transformer) -> None:
         self._decisions = Decisions()
@@ -23,18 +23,18 @@ class Witness:
         for layer in model.moe_layers().values():
             layer.router.forward = partial(self._watch, layer.router.forward)  # type: ignore[method-assign]
 
-    def begin(self, given_N: Tensor | None = None) -> None:
-        """A new group, which decides by itself or as given."""
-        self._decisions, self._served = Decisions(given_N), []
+    def begin(self, decisions_N: Tensor | None = None) -> None:
+        """Begin a new group. Its routers take these decisions; with None they decide by themselves."""
+        self._decisions, self._served = Decisions(decisions_N), []
 
     @property
     def noted_N(self) -> Tensor:
-        """What the group's routers decided by themselves: int32, in a form for `begin`."""
+        """The decisions that the group's routers made by themselves, as int32 for `begin`."""
         return self._decisions.noted_N
 
     @property
     def served_TE(self) -> Tensor:
-        """Which experts served each token of the group, all layers one after the other; capacity has been counted."""
+        """The experts that served each token of the group, within capacity, for all layers in a row."""
         return torch.cat(self._served)
 
     def _watch(self, forward: Callable[..., Routing], *args: Any) -> Routing:
@@ -45,7 +45,7 @@ class Witness:
 
 
 def served(decision: Gating | Selection) -> Tensor:
-    """bool [T, E]: whether the expert serves the token."""
+    """Return a mask [T, E] that is true if the expert serves the token."""
     mask_TE = torch.zeros(decision.valid_GS.numel(), decision.num_experts, dtype=torch.bool)
     if isinstance(decision, Selection):
         filled_X = decision.filled_X

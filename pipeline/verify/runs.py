@@ -1,4 +1,4 @@
-"""One run of a few steps: by the engine on any topology, and by plain torch, which everything is compared with."""
+"""Run a few steps, with the engine on any topology or with plain torch, which is the reference."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,18 +10,18 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from pipeline.engine.adafactor import Adafactor, Contents
+from pipeline.engine.checkpoint.logical import load, save
+from pipeline.engine.checkpoint.weights import read_state
+from pipeline.engine.deepspeed import Engine
+from pipeline.engine.optimizer import OptimizerSettings, matrices_of, set_learning_rate
+from pipeline.jobs.process import StopRequest
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.adafactor import Adafactor, Contents
 from pipeline.parallel.build import build
-from pipeline.parallel.checkpoint import load, save
-from pipeline.parallel.deepspeed import Engine
 from pipeline.parallel.mesh import Mesh
-from pipeline.parallel.optimizer import OptimizerSettings, matrices_of, set_learning_rate
 from pipeline.parallel.partition import expert_parameters
-from pipeline.parallel.process import StopRequest
-from pipeline.parallel.weights import read_state
 from pipeline.stage import Stopped
 from pipeline.verify.batches import SHAPE, VOCABULARY, SyntheticStep, synthetic_step
 from pipeline.verify.comparison import LARGEST, SMALLEST
@@ -30,17 +30,25 @@ from pipeline.verify.routes import Witness
 
 SEED = 1
 LABEL_SMOOTHING = 0.1
-CLIP = 1.0  # below the norms that occur, so that clipping is compared too
+CLIP = 1.0  # smaller than the norms that occur, so that clipping is compared too
 SETTINGS = OptimizerSettings(weight_decay=0.01, expert_rate=0.5)
 LEARNING_RATE, WARMUP = 3e-3, 10
 
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What a run gave, all processes together. losses, norms: of each step. gradients: of its first step, before
-    clipping; weights: after the last one. served: of each step and group, flat. Of plain torch besides, noted:
-    decisions, in a form for `Witness.begin`; later_gradients: of the step after a checkpoint; early_weights: after a
-    short run.
+    """The results of a run, of all processes together.
+
+    losses, norms: of each step.
+    gradients: of the first step, before clipping.
+    weights: after the last step.
+    served: masks of `Witness.served_TE` by step and group.
+
+    Of plain torch alone:
+
+    noted: decisions for `Witness.begin`, by step and group.
+    later_gradients: of the step after a checkpoint.
+    early_weights: after as many steps as a short run has.
     """
 
     losses: list[Tensor] = field(default_factory=list)
@@ -54,33 +62,32 @@ class Outcome:
 
 
 class Passes:
-    """Forward passes of single groups, with keyed draws and a witness."""
+    """Forward passes of single groups, with draws that depend on step and group, and with a witness."""
 
-    def __init__(self, model: Transformer, given: Tensor | None = None) -> None:
-        """given: decisions of a reference, [steps, groups, N], to take over."""
-        self._witness, self._given = Witness(model), given
+    def __init__(self, model: Transformer, decisions: Tensor | None = None) -> None:
+        """Take over the decisions of a reference, [steps, groups, N], if there are any."""
+        self._witness, self._decisions = Witness(model), decisions
 
     def share(
         self, forward: Transformer | Engine, step: SyntheticStep, number: int, group: int, outcome: Outcome
     ) -> Tensor:
-        """What a group adds to the loss of step `number`."""
-        self._witness.begin(None if self._given is None else self._given[number - 1, group])
+        """Return the share of a group in the loss of step `number`."""
+        self._witness.begin(None if self._decisions is None else self._decisions[number - 1, group])
         seed_group(SEED, number, group)
         losses = forward(step.groups[group], label_smoothing=LABEL_SMOOTHING)
         outcome.served[number, group] = self._witness.served_TE
-        if self._given is None:
+        if self._decisions is None:
             outcome.noted[number, group] = self._witness.noted_N
         share: Tensor = losses.share(target_tokens=step.target_tokens, nonempty_groups=step.nonempty_groups)
         return share
 
 
 class EngineRun:
-    """Steps of the engine on one topology, in all processes of the world."""
+    """Steps of the engine on one topology, in all processes of the world. decisions: as of `Passes`."""
 
-    def __init__(self, case: Case, mesh: Mesh, optimizer: str, given: Tensor | None = None) -> None:
-        """given: as of `Passes`."""
-        model = built(case, mesh)
-        self._passes = Passes(model, given)
+    def __init__(self, case: Case, mesh: Mesh, optimizer: str, decisions: Tensor | None = None) -> None:
+        model = build_model(case, mesh)
+        self._passes = Passes(model, decisions)
         self._groups, self._mesh = case.groups, mesh
         self.engine = Engine(
             model,
@@ -92,10 +99,10 @@ class EngineRun:
             precision=case.precision,
         )
         self.engine.train()
-        self._state: dict[str, Tensor] = {}  # for `load`, over and over
+        self._state: dict[str, Tensor] = {}  # allocated once for all calls of `load`
 
     def steps(self, first: int, last: int, stop: StopRequest, checkpoints: Mapping[int, Path] | None = None) -> Outcome:
-        """checkpoints: where to save one, by step. A collective, as is `load`."""
+        """Run steps from `first` to `last`. A collective. checkpoints: directories to save to, by step."""
         outcome, checkpoints = Outcome(), checkpoints or {}
         for number in range(first, last + 1):
             if stop:
@@ -108,14 +115,14 @@ class EngineRun:
         return outcome
 
     def load(self, directory: Path) -> None:
-        """A checkpoint, and nothing stays of what was."""
+        """Replace all state by that of a checkpoint. A collective."""
         self.engine.resume(read_state(directory)["engine"])
         self._state = self._state or self.engine.state()
         load(directory, self._state)
         self.engine.load(self._state)
 
     def _step(self, number: int, outcome: Outcome, *, note: bool) -> None:
-        """note: its gradients."""
+        """Run one step. note: keep its gradients in the outcome."""
         step, mesh = synthetic_step(number, self._groups), self._mesh
         total = torch.zeros((), dtype=torch.float64)
         for group in range(mesh.batch_rank, self._groups, mesh.batch_size):
@@ -131,9 +138,12 @@ class EngineRun:
 
 
 def run_plain(case: Case, job: VerifyJob, stop: StopRequest) -> Outcome:
-    """By plain torch in one process: autograd, its AdamW or our Adafactor on whole parameters, masters and clip norm in
-    float32 as the engine's."""
-    model = built(case)
+    """Run the steps of a case with plain torch in one process.
+
+    This uses autograd, and torch's AdamW or our Adafactor on whole parameters. Masters and the clip norm are float32,
+    like those of the engine.
+    """
+    model = build_model(case)
     outcome = Outcome()
     passes = Passes(model)
     named = dict(model.named_parameters())
@@ -173,7 +183,7 @@ def run_plain(case: Case, job: VerifyJob, stop: StopRequest) -> Outcome:
 
 
 def plain_optimizer(masters: dict[str, nn.Parameter], experts: set[str], kind: str) -> torch.optim.Optimizer:
-    """On whole parameters."""
+    """Return the optimizer of whole parameters, with the same groups as that of the engine."""
     dense = {name: m for name, m in masters.items() if name not in experts}
     groups: list[dict[str, Any]] = [
         {"params": [m for m in dense.values() if m.dim() > 1], "factor": 1.0},
@@ -189,8 +199,8 @@ def plain_optimizer(masters: dict[str, nn.Parameter], experts: set[str], kind: s
     return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=epsilon, weight_decay=weight_decay, fused=True)
 
 
-def built(case: Case, mesh: Mesh | None = None) -> Transformer:
-    """Whole; with a mesh this process's part, as training builds it."""
+def build_model(case: Case, mesh: Mesh | None = None) -> Transformer:
+    """Return the whole model; with a mesh, this process's part, built as in training."""
     sizes = {
         "source_vocabulary": VOCABULARY,
         "target_vocabulary": VOCABULARY,
@@ -209,13 +219,16 @@ def learning_rate_at(number: int) -> float:
 
 
 def whole(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What is cut, all processes together. A collective."""
+    """Return whole tensors of those that are cut. A collective."""
     return {name: t.full_tensor() if isinstance(t, DTensor) else t for name, t in tensors.items()}
 
 
 def gathered(parts: dict[tuple[int, int], Tensor], groups: int, mesh: Mesh | None) -> Tensor:
-    """[steps, groups, N] of what the processes have of each step and group, which are of one size. mesh: None of one
-    process. A collective."""
+    """Return the tensors of all steps and groups as one, [steps, groups, N]. A collective.
+
+    parts: the tensors of this process by step and group, all of one size.
+    mesh: None for a single process.
+    """
     flat = {key: value.flatten().int() for key, value in parts.items()}
     size, first = next(iter(flat.values())).numel(), min(number for number, _ in flat)
     total = torch.zeros(max(number for number, _ in flat) - first + 1, groups, size, dtype=torch.int32)
@@ -227,19 +240,19 @@ def gathered(parts: dict[tuple[int, int], Tensor], groups: int, mesh: Mesh | Non
 
 
 def extremes(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Largest and smallest entries of all processes, of those tensors that are not the same on all. A collective."""
-    mine = torch.cat([tensor.flatten().double() for tensor in tensors.values()])
-    both = torch.stack((mine, -mine))
-    dist.all_reduce(both, op=dist.ReduceOp.MAX)
-    found = {}
+    """Return the largest and the smallest entries over all processes, of tensors that differ. A collective."""
+    values = torch.cat([tensor.flatten().double() for tensor in tensors.values()])
+    bounds = torch.stack((values, -values))
+    dist.all_reduce(bounds, op=dist.ReduceOp.MAX)
     sizes = [tensor.numel() for tensor in tensors.values()]
-    for (name, tensor), high, low in zip(
-        tensors.items(), torch.split(both[0], sizes), torch.split(-both[1], sizes), strict=True
-    ):
+    highs, lows = torch.split(bounds[0], sizes), torch.split(-bounds[1], sizes)
+    result = {}
+    for (name, tensor), high, low in zip(tensors.items(), highs, lows, strict=True):
         if not torch.equal(high, low):
-            found[name + LARGEST], found[name + SMALLEST] = high.view_as(tensor).clone(), low.view_as(tensor).clone()
-    return found
+            result[name + LARGEST], result[name + SMALLEST] = high.view_as(tensor).clone(), low.view_as(tensor).clone()
+    return result
 
 
 def stacked(values: Sequence[Tensor | float]) -> Tensor:
+    """Return numbers as one float64 tensor."""
     return torch.tensor([float(value) for value in values], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Rows of comparisons for people to read."""
+"""Format comparisons as a table for people."""
 
 from pipeline.verify.comparison import QUANTITIES, Deviation, Row
 
@@ -8,7 +8,7 @@ WIDTH = 10
 
 
 def heading(steps: int, short: int) -> str:
-    """Lines above the columns."""
+    """Return the lines above the columns."""
     left = "".join(head.ljust(width) for head, width in zip(CASE_HEADS, CASE_WIDTHS, strict=True))
     heads = "".join(quantity.head.rjust(WIDTH) for quantity in QUANTITIES)
     number = f"over {steps} steps" + f" ({short})" * (short < steps)
@@ -16,7 +16,7 @@ def heading(steps: int, short: int) -> str:
 
 
 def resumed_heading(first: int, last: int) -> str:
-    """Above the rows of checkpoints. first, last: steps after one."""
+    """Return the line above the rows of resumed runs. first, last: their steps."""
     left = f"from the checkpoints of step {first - 1} of every other topology".ljust(sum(CASE_WIDTHS))
     return left + _spans(f"at step {first}", f"over steps {first} to {last}")
 
@@ -26,7 +26,7 @@ def _spans(first: str, all_steps: str) -> str:
 
 
 def line(row: Row) -> str:
-    """moved: share of the routed tokens."""
+    """Return a row as a line. Its last number is the share of routed tokens that moved to other experts."""
     left = "".join(cell.ljust(width) for cell, width in zip(row.cells, CASE_WIDTHS, strict=True))
     values = "".join(cell(row.deviations[quantity.key]).rjust(WIDTH) for quantity in QUANTITIES)
     moved = f"{100 * row.moved / row.tokens:.2f} %" if row.moved else "0"
@@ -34,7 +34,7 @@ def line(row: Row) -> str:
 
 
 def cell(deviation: Deviation) -> str:
-    """In brackets where there is no bound, with a mark where it is passed."""
+    """Return a deviation as text: in brackets if it has no bound, with a mark if it is beyond its bound."""
     value = f"{deviation.value:.0e}" if deviation.value else "0"
     if deviation.bound is None:
         return f"({value})"

@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from pipeline.parallel.adafactor import COLUMN, FULL, ROW, Adafactor, Block, Contents, Fragment, Matrices
+from pipeline.engine.adafactor import COLUMN, FULL, ROW, Adafactor, Block, Contents, Fragment, Matrices
 from tests.golden.adafactor import FILE, LEARNING_RATE, PROBLEMS, problem
 
 GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))

@@ -3,7 +3,7 @@
 from concurrent.futures import wait
 from pathlib import Path
 
-from pipeline.parallel.process import run_process
+from pipeline.jobs.process import run_process
 from pipeline.train.__main__ import train
 from tests.hostile.disk_worker import fill
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from pipeline.parallel.mesh import start_processes_group
-from pipeline.parallel.process import run_process
+from pipeline.jobs.process import run_process
+from pipeline.jobs.rendezvous import join_job
 
 BLOCK = 4096
 
@@ -35,14 +35,7 @@ def work(values, stop):
         worlds.append(world)
         stop.watch(world, limit=values["heartbeat"])
 
-    start_processes_group(
-        init_method=address,
-        rank=rank,
-        world=int(os.environ["WORLD_SIZE"]),
-        device=torch.device("cpu"),
-        timeout=60,
-        met=met,
-    )
+    join_job(device=torch.device("cpu"), timeout=60, met=met)
     dist.barrier()
     if rank == 0:
         fill(Path(sys.argv[1]).with_name("filler"))

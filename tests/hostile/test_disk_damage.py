@@ -13,9 +13,9 @@ import torch.distributed as dist
 from pipeline import artifact as artifacts
 from pipeline.artifact import MANIFEST, publish, verify
 from pipeline.checked_json import dump_checked
-from pipeline.parallel.checkpoint import newest, save
-from pipeline.parallel.launch import launch
-from pipeline.parallel.weights import read_state
+from pipeline.engine.checkpoint.logical import newest, save
+from pipeline.engine.checkpoint.weights import read_state
+from pipeline.jobs.launch import launch
 from pipeline.stage import Stage, Store, remove_tree
 from pipeline.systems import CLOCKS
 from pipeline.tasks import run_once

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.parallel.launch import JobFailed, launch, read_reports
-from pipeline.parallel.memory_file import memory_file
+from pipeline.jobs.launch import JobFailed, launch, read_reports
+from pipeline.jobs.memory_file import memory_file
 from tests.parallel.conftest import Outcome, make_job
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,8 +70,8 @@ def test_a_full_disk_costs_training_a_checkpoint_and_the_warning_says_that_none_
 HEARTBEAT = """
 import sys, time
 from torch.distributed import FileStore
-from pipeline.parallel.heartbeat import Heartbeat
-from pipeline.parallel.rendezvous import World
+from pipeline.jobs.heartbeat import Heartbeat
+from pipeline.jobs.rendezvous import World
 
 class OnDisk(FileStore):
     full = False

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.config import load_config
-from pipeline.parallel.cluster import launch_on_hosts, read_hostfile
+from pipeline.jobs.hosts import launch_on_hosts, read_hostfile
 
 
 @pytest.fixture(scope="module")

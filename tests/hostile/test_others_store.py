@@ -13,14 +13,14 @@ import pytest
 from torch.distributed import TCPStore
 
 from pipeline.config import load_config
-from pipeline.parallel.cluster import KEY, prepare
-from pipeline.parallel.rendezvous import World
+from pipeline.jobs.hosts import KEY, prepare
+from pipeline.jobs.rendezvous import World
 from tests.conftest import ROOT
 
 PROCESS = """
 import sys
-from pipeline.parallel.heartbeat import Heartbeat
-from pipeline.parallel.rendezvous import World
+from pipeline.jobs.heartbeat import Heartbeat
+from pipeline.jobs.rendezvous import World
 
 world = World.meet(init_method=sys.argv[1], rank=0, size=1, timeout=60)
 heartbeat = Heartbeat(world, limit=6, report=lambda why: print(why, flush=True))

@@ -1,13 +1,9 @@
-"""One of four processes: GShard's three words on parameters and activations of our modules, against one device.
+"""One of four processes compares GShard's three annotations with one device, on parameters and activations.
 
-Exits with an error that says what differs. Run by test_annotations.py with RANK, WORLD_SIZE and BABELSHARD_RENDEZVOUS.
+An error names the difference. Run by test_annotations.py with RANK, WORLD_SIZE and BABELSHARD_RENDEZVOUS.
 """
 
 import os
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pytest
 import torch
@@ -17,22 +13,23 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 
+from pipeline.jobs.rendezvous import join_job
 from pipeline.model.experts import Experts
 from pipeline.model.feed_forward import FeedForward
 from pipeline.model.initialization import initialize
 from pipeline.parallel.annotations import name_letters, replicate, shard, split
 from pipeline.parallel.layout import Layout
-from pipeline.parallel.mesh import Mesh, start_processes_group
+from pipeline.parallel.mesh import Mesh
 
 RANK = int(os.environ["RANK"])
 
 
-def close(found, expected):
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 def whole(*shape):
-    """The same on every process."""
+    """Return a random tensor, the same on every process."""
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
 
 
@@ -44,18 +41,18 @@ def parameters_of(module):
 
 
 def check_each_word(mesh):
-    """Parts, and gradients, of a tensor [4, 8]; expert and model have two processes each."""
+    """Check parts and gradients of a tensor [4, 8]. The axes expert and model have two processes each."""
     weight_EM = whole(4, 8)
     factor_EM = whole(4, 8).detach().cos()
     expert, model = mesh.rank("expert"), mesh.rank("model")
     rows, columns = slice(2 * expert, 2 * expert + 2), slice(4 * model, 4 * model + 4)
     once = split(weight_EM, "E", "expert", letters="EM")
-    twice = split(once, "M", "model")  # it has kept its letters
+    twice = split(once, "M", "model")  # `once` has kept its letters
     moved = split(once, "M", "expert")
     assignment = [[3, 1], [0, 2]]
     sharded = shard(weight_EM, assignment)
     i, j = next((i, j) for i in range(2) for j in range(2) if assignment[i][j] == RANK)
-    for what, annotated, mine in (
+    for case, annotated, part in (
         ("replicate", replicate(weight_EM), weight_EM),
         ("split", once, weight_EM[rows]),
         ("split on both", twice, weight_EM[rows, columns]),
@@ -63,14 +60,14 @@ def check_each_word(mesh):
         ("replicate what was cut", replicate(twice), weight_EM),
         ("shard", sharded, weight_EM[2 * i : 2 * i + 2, 4 * j : 4 * j + 4]),
     ):
-        assert torch.equal(annotated.to_local(), mine), what
-        assert torch.equal(annotated.full_tensor(), weight_EM), what
+        assert torch.equal(annotated.to_local(), part), case
+        assert torch.equal(annotated.full_tensor(), weight_EM), case
         (gradient,) = torch.autograd.grad((annotated.full_tensor() * factor_EM).sum(), weight_EM, retain_graph=True)
         assert torch.equal(gradient, factor_EM)
 
 
 def check_why_shard_makes_its_own_groups():
-    """Contract of torch: a mesh of ranks that do not rise gathers parts in another order than it cuts them in."""
+    """Check that torch gathers parts in a wrong order if the ranks of a mesh do not rise (contract)."""
     mesh = DeviceMesh("cpu", torch.tensor([[3, 1], [0, 2]]))
     cut = distribute_tensor(whole(4, 8).detach(), mesh, [Shard(0), Shard(1)])
     assert not torch.equal(cut.full_tensor(), whole(4, 8).detach()), "DeviceMesh keeps the order now: use it in shard"
@@ -88,7 +85,7 @@ def check_communication(mesh):
 
 
 def check_modules():
-    """A feed-forward network with its hidden units cut, of groups that are cut; an all-reduce by the einsum rule."""
+    """Check a feed-forward network with cut hidden units, on cut groups. The einsum rule needs an all-reduce."""
     plain, cut = (parameters_of(FeedForward(8, 16)) for _ in range(2))
     cut.wi_MH = nn.Parameter(split(cut.wi_MH, "H", "model"))
     cut.wo_HM = nn.Parameter(split(cut.wo_HM, "H", "model"))
@@ -104,7 +101,7 @@ def check_modules():
 
 
 def check_einsum():
-    """Algorithm 2 of the paper, its lines as printed: tensors are cut on G, dispatched ones on E."""
+    """Check the lines of the paper's algorithm 2. Tensors are cut on G, and dispatched ones on E."""
     experts = parameters_of(Experts(4, 8, 16))
     inputs_GSM, mask_GSEC = whole(4, 3, 8), (whole(4, 3, 4, 2) > 0).double()
 
@@ -126,7 +123,7 @@ def check_einsum():
 
 
 def check_hand_over_of_a_product():
-    """docs/layouts.md: a product that is cut on both sides, and handed over from H to G on one axis."""
+    """Check docs/layouts.md: a product of two cut tensors, which then changes from H to G on one axis."""
     wi_MH, x_GSM = parameters_of(FeedForward(8, 16)).wi_MH, whole(4, 3, 8)
     x, wi = split(x_GSM, "G", "expert", letters="GSM"), split(wi_MH, "H", "model")
     with CommDebugMode() as nothing:
@@ -139,7 +136,7 @@ def check_hand_over_of_a_product():
 
 
 def check_gradients_of_einsum():
-    """Of experts that are cut on E and, for two processes more, on H."""
+    """Check gradients of experts that are cut on E and on H."""
     experts = parameters_of(Experts(4, 8, 16))
     x_EYM = whole(4, 3, 8)
 
@@ -150,12 +147,12 @@ def check_gradients_of_einsum():
     wi_EMH = split(split(experts.wi_EMH, "E", "expert"), "H", "model")
     wo_EHM = split(split(experts.wo_EHM, "E", "expert"), "H", "model")
     total = layer(split(x_EYM, "E", "expert", letters="EYM"), wi_EMH, wo_EHM).square().sum().full_tensor()
-    for found, gradient in zip(torch.autograd.grad(total, [x_EYM, *experts.parameters()]), expected, strict=True):
-        close(found, gradient)
+    for actual, gradient in zip(torch.autograd.grad(total, [x_EYM, *experts.parameters()]), expected, strict=True):
+        close(actual, gradient)
 
 
 def check_a_limit_of_torch():
-    """Contract: the gradient of an einsum that gives its dimensions in another order than its products'."""
+    """Check that torch cannot yet differentiate an einsum that permutes the dimensions of its product (contract)."""
     x_GSM, mask_GSEC = whole(4, 3, 8), whole(4, 3, 4, 2)
     parts = split(mask_GSEC, "G", "expert", letters="GSEC"), split(x_GSM, "G", "expert", letters="GSM")
     total = torch.einsum("gsec,gsm->egcm", *parts).square().sum().full_tensor()
@@ -164,7 +161,7 @@ def check_a_limit_of_torch():
 
 
 def check_errors(mesh):
-    """Alike on every process, and before anything is sent."""
+    """Check errors, which are the same on every process and come before any message."""
     with pytest.raises(ValueError, match="E of EM has size 5, which is not divisible by 2 processes; choose 4 or 6"):
         split(whole(5, 8), "E", "expert", letters="EM")
     with pytest.raises(ValueError, match="dimension 1 has size 7"):
@@ -183,9 +180,7 @@ def check_errors(mesh):
 
 def main():
     torch.set_num_threads(1)
-    start_processes_group(
-        init_method=os.environ["BABELSHARD_RENDEZVOUS"], rank=RANK, world=4, device=torch.device("cpu"), timeout=120
-    )
+    join_job(device=torch.device("cpu"), timeout=120)
     sizes = {"data": 1, "expert": 2, "model": 2}
     mesh = Mesh.build(Layout(table={"G": ("data",)}, sizes=sizes), torch.device("cpu"))
     with pytest.raises(ValueError, match="annotate inside `with"):
@@ -195,7 +190,7 @@ def main():
         check_why_shard_makes_its_own_groups()
         check_communication(mesh)
         check_errors(mesh)
-    with mesh.submesh("expert", "model"):  # what torch weighs for a product grows fast with axes: seconds for four
+    with mesh.submesh("expert", "model"):  # torch plans a product for seconds if the mesh has four axes
         check_modules()
         check_einsum()
         check_hand_over_of_a_product()

@@ -1,26 +1,22 @@
-"""One of four processes: what the engine and its model send in one step under several layouts, against the formulas.
+"""One of four processes compares the messages of one step with the formulas, under several layouts.
 
-Exits with an error that says what differs. Run by test_collectives.py with RANK, WORLD_SIZE and BABELSHARD_RENDEZVOUS.
+An error names the difference. Run by test_collectives.py with RANK, WORLD_SIZE and BABELSHARD_RENDEZVOUS.
 """
 
-import os
-import sys
 from dataclasses import replace
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 import torch.distributed as dist
 
 import pipeline.plan.collectives as formulas
+from pipeline.engine.deepspeed import Engine
+from pipeline.engine.optimizer import OptimizerSettings
+from pipeline.jobs.rendezvous import join_job
 from pipeline.model.config import ModelConfig
 from pipeline.model.initialization import initialize
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.deepspeed import Engine
 from pipeline.parallel.layout import Layout
-from pipeline.parallel.mesh import Mesh, start_processes_group
-from pipeline.parallel.optimizer import OptimizerSettings
+from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import partition
 from pipeline.plan.collectives import engine_collectives, model_collectives
 from pipeline.plan.workload import Setup, Workload
@@ -70,7 +66,7 @@ def engine_of(workload, setup, mesh):
 
 
 def check(name, workload, setup, bucket=None):
-    """bucket: elements of the engine's buckets of gradients, so small that there are many."""
+    """Compare one step of the engine with the formulas. bucket: elements of a bucket, small so that there are many."""
     mesh = Mesh.build(setup.layout, torch.device("cpu"))
     engine = engine_of(workload, setup, mesh)
     usual = formulas.BUCKET
@@ -90,13 +86,7 @@ def check(name, workload, setup, bucket=None):
 
 def main():
     torch.set_num_threads(1)
-    start_processes_group(
-        init_method=os.environ["BABELSHARD_RENDEZVOUS"],
-        rank=int(os.environ["RANK"]),
-        world=int(os.environ["WORLD_SIZE"]),
-        device=torch.device("cpu"),
-        timeout=120,
-    )
+    join_job(device=torch.device("cpu"), timeout=120)
     once = replace(WORKLOAD, groups_per_step=4)
     adafactor = replace(once, optimizer="adafactor")
     check("ep 1", once, setup_of(4, 1, 1, GSHARD, 1))

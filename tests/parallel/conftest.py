@@ -1,4 +1,4 @@
-"""Real training jobs: real processes, gloo, DeepSpeed."""
+"""Real training jobs, with real processes, gloo and DeepSpeed."""
 
 import json
 import shutil
@@ -11,24 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from pipeline.batch.config import BatchConfig, GroupShape
 from pipeline.batch.mixture_config import MixtureConfig
+from pipeline.jobs.launch import launch, process_environment
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.model.config import ModelConfig, MoEConfig
-from pipeline.parallel.config import RuntimeConfig
-from pipeline.parallel.launch import launch, process_environment
+from pipeline.model.initialization import initialize
+from pipeline.model.transformer import Transformer
 from pipeline.tasks import DataConfig
 from pipeline.train.config import CheckpointConfig, TrainConfig
 from pipeline.train.job import TrainJob
 from pipeline.train.retention import apply, forget_after
 from pipeline.train.schedule import ScheduleConfig
 from pipeline.train.spikes import SpikeConfig
+from pipeline.vocab.tokenizer import Vocabulary
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job left behind."""
+    """The directory that a job has written."""
 
     directory: Path
 
@@ -41,15 +45,15 @@ class Outcome:
         return Path(root / json.loads((root / "best.json").read_text())["last"])
 
     def until(self, step: int, directory: Path) -> "Outcome":
-        """A copy as it was after a step, every one of which was kept."""
-        kept = Outcome(directory / f"until-{step}")
-        shutil.copytree(self.directory, kept.directory)
-        forget_after(kept.directory / "checkpoints", step)
-        apply(kept.directory / "checkpoints", CheckpointConfig(every_n=1))
-        return kept
+        """Return a copy of the state after a step. The run must have kept a checkpoint of every step."""
+        copy = Outcome(directory / f"until-{step}")
+        shutil.copytree(self.directory, copy.directory)
+        forget_after(copy.directory / "checkpoints", step)
+        apply(copy.directory / "checkpoints", CheckpointConfig(every_n=1))
+        return copy
 
     def tensors(self, name: str = "") -> dict[str, Tensor]:
-        """All tensors of a checkpoint, by default the last, whole, read without the code under test."""
+        """Return all tensors of a checkpoint, by default the last one, read without the code under test."""
         from safetensors import safe_open
 
         parts: dict[str, list[tuple[list[int], Tensor]]] = {}
@@ -61,14 +65,22 @@ class Outcome:
                     part = file.get_tensor(name)
                     starts = offsets.get(name, {}).get("saved_offsets", [0] * part.dim())
                     parts.setdefault(name, []).append((starts, part))
-        found = {}
+        tensors = {}
         for name, placed in parts.items():
             ends = [[start + size for start, size in zip(starts, t.shape, strict=True)] for starts, t in placed]
-            whole = found[name] = placed[0][1].new_empty([max(sizes) for sizes in zip(*ends, strict=True)])
+            whole = tensors[name] = placed[0][1].new_empty([max(sizes) for sizes in zip(*ends, strict=True)])
             assert whole.numel() == sum(t.numel() for _, t in placed), name
             for starts, t in placed:
                 whole[tuple(slice(s, s + n) for s, n in zip(starts, t.shape, strict=True))] = t
-        return found
+        return tensors
+
+
+def assert_same_bits(actual: Outcome, expected: Outcome) -> None:
+    """Assert that the last checkpoints of two runs have equal tensors, bit for bit."""
+    tensors, expected_tensors = actual.tensors(), expected.tensors()
+    assert tensors.keys() == expected_tensors.keys()
+    for name, tensor in expected_tensors.items():
+        assert torch.equal(tensors[name], tensor), name
 
 
 GSHARD = {"G": ["data", "expert"], "E": "expert"}
@@ -78,8 +90,10 @@ RunJob = Callable[..., Outcome]
 
 
 def run_worker(name: str, directory: Path, *arguments: str, processes: int = 2) -> str:
-    """Run a script of this folder as processes that meet in `directory`; what the first one printed. One that fails
-    ends all."""
+    """Run a script of this folder as processes that meet in `directory`. Return the output of the first one.
+
+    If a process fails, all are killed.
+    """
     outputs = [directory / f"{rank}.out" for rank in range(processes)]
     started = []
     for rank, output in enumerate(outputs):
@@ -106,7 +120,7 @@ def run_worker(name: str, directory: Path, *arguments: str, processes: int = 2) 
     return outputs[0].read_text()
 
 
-SPIKY = {  # a run with Adafactor, and what goes wrong in it
+SPIKY = {  # a run with Adafactor, whose spikes SPIKES makes
     "optimizer": "adafactor",
     "learning_rate": 0.01,
     "warmup_steps": 0,
@@ -125,8 +139,10 @@ def step_name(step: int) -> str:
 
 
 def make_job(prepared: Any, out: Path, *, processes: int, ep: int, **changes: Any) -> TrainJob:
-    """A small MoE model with dropout and random routing on; `changes` go to the training configuration, but for
-    `runtime`, `layout` and `moe`."""
+    """Return a job with a small MoE model, with dropout and random routing.
+
+    changes: fields of the training configuration, and `runtime`, `layout` and `moe`.
+    """
     runtime = changes.pop("runtime", {})
     moe = changes.pop("moe", MoEConfig(num_experts=4, expert_dim=32))
     layout = changes.pop("layout", GSHARD)
@@ -189,9 +205,18 @@ def make_job(prepared: Any, out: Path, *, processes: int, ep: int, **changes: An
     )
 
 
+def initial_model(job: TrainJob) -> Transformer:
+    """Return the whole model of a job with its initial weights."""
+    vocabulary = Vocabulary.load(Path(job.vocabulary))
+    sizes = {"source_vocabulary": vocabulary.source_size, "target_vocabulary": vocabulary.target_size}
+    model = Transformer(job.model, **sizes, shared=vocabulary.shared, max_positions=96)
+    initialize(model, job.train.seed)
+    return model
+
+
 @pytest.fixture(scope="session")
 def run_job(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> RunJob:
-    """Run a job to its end; `into` continues in an older outcome's directory."""
+    """Run a job to its end. `into` continues in the directory of an older outcome."""
 
     def run(*, processes: int, ep: int, into: Outcome | None = None, **changes: Any) -> Outcome:
         out = into.directory if into else tmp_path_factory.mktemp(f"world{processes}-ep{ep}")
@@ -207,32 +232,32 @@ EVERY = CheckpointConfig(every_n=1)
 
 @pytest.fixture(scope="session")
 def straight(run_job: RunJob) -> Outcome:
-    """A run that nothing interrupts, with a checkpoint of every step."""
+    """A run without interruption, with a checkpoint of every step."""
     return run_job(processes=2, ep=2, max_steps=6, checkpoints=EVERY)
 
 
 @pytest.fixture(scope="session")
 def alone(run_job: RunJob) -> Outcome:
-    """The same on one process."""
+    """The same run on one process."""
     return run_job(processes=1, ep=1, max_steps=6, checkpoints=EVERY)
 
 
 @pytest.fixture(scope="session")
 def dense(run_job: RunJob) -> Outcome:
-    """Without experts."""
+    """A run of a dense model."""
     return run_job(processes=1, ep=1, max_steps=3, moe=MoEConfig(), checkpoints=EVERY)
 
 
 @pytest.fixture(scope="session")
 def kept_three(run_job: RunJob) -> Outcome:
-    """Saved at steps 2, 3, 4, 6 and 8, all but the last while training went on."""
+    """A run that saved at steps 2, 3, 4, 6 and 8. Only the last save did not overlap with training."""
     keep = CheckpointConfig(best_k=2, last_n=3, every_n=3, save_every=4)
     return run_job(processes=2, ep=2, max_steps=8, validate_every=2, checkpoints=keep)
 
 
 @pytest.fixture(scope="session")
 def run_wrong(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> RunJob:
-    """Run a job of two processes with steps that go wrong as skipping_worker.py says; `into` as in `run_job`."""
+    """Run a job of two processes with the bad steps of skipping_worker.py. `into` is that of `run_job`."""
 
     def run(wrong: dict[str, Any], *, into: Outcome | None = None, **changes: Any) -> Outcome:
         out = into.directory if into else tmp_path_factory.mktemp("wrong")
@@ -249,5 +274,5 @@ def run_wrong(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> RunJob
 
 @pytest.fixture(scope="session")
 def spiky(run_wrong: RunJob) -> Outcome:
-    """Seven steps with Adafactor, of which the fifth and the sixth are spikes."""
+    """A run of seven steps with Adafactor. The fifth and the sixth step are spikes."""
     return run_wrong(SPIKES, **SPIKY)

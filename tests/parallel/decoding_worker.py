@@ -21,11 +21,12 @@ from pipeline.decode.model import load_model, set_precision
 from pipeline.decode.peers import ExpertPeers
 from pipeline.decode.search import Request, search
 from pipeline.decode.share import share
-from pipeline.parallel.device import Place
+from pipeline.jobs.device import Place
+from pipeline.jobs.process import run_process
+from pipeline.jobs.rendezvous import join_job
 from pipeline.parallel.layout import Layout
-from pipeline.parallel.mesh import Mesh, start_processes_group
+from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import expert_parameters, partition
-from pipeline.parallel.process import run_process
 from pipeline.vocab.tokenizer import Vocabulary
 from tests.parallel.logical_checkpoint import sharpen
 from tests.unit.model.test_transformer import built, random_pairs, small
@@ -147,14 +148,7 @@ def memory():
 def work(values, stop):
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     device = torch.device("cpu")
-    start_processes_group(
-        init_method=os.environ["BABELSHARD_RENDEZVOUS"],
-        rank=rank,
-        world=world,
-        device=device,
-        timeout=60,
-        met=partial(stop.watch, limit=30),
-    )
+    join_job(device=device, timeout=60, met=partial(stop.watch, limit=30))
     torch.set_num_threads(1)
     mesh = Mesh.build(Layout.gshard(dist.get_world_size(), values["ep"]), device)
     place = Place(rank=rank, world=world, on_host=world, device=device)

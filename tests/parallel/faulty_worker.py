@@ -1,10 +1,10 @@
-"""A process of a training job with a fault: FAULT is `stop` or `busy`, in process 1, before step FAULT_STEP."""
+"""A process of a training job. Process 1 has the fault FAULT, `stop` or `busy`, before step FAULT_STEP."""
 
 import ctypes
 import os
 import signal
 
-from pipeline.parallel.process import run_process
+from pipeline.jobs.process import run_process
 from pipeline.train.__main__ import train
 
 

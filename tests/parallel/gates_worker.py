@@ -1,13 +1,9 @@
-"""One of two processes: every gate that ships, with experts cut over both, against the whole model in one process.
+"""One of two processes compares every gate, with experts cut over two processes, with the whole model.
 
-Exits with an error that names gate and tensor. Run by test_gates.py with RANK, WORLD_SIZE and BABELSHARD_RENDEZVOUS.
+An error names the gate and the tensor. Run by test_gates.py with RANK, WORLD_SIZE and BABELSHARD_RENDEZVOUS.
 """
 
 import os
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 import torch
@@ -15,12 +11,13 @@ import torch.distributed as dist
 
 from pipeline.batch.assembly import assemble
 from pipeline.batch.config import GroupShape
+from pipeline.jobs.rendezvous import join_job
 from pipeline.model.config import ModelConfig
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.layout import Layout
-from pipeline.parallel.mesh import Mesh, start_processes_group
+from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import expert_parameters, partition
 from pipeline.vocab.symbols import EOS
 from tests.gates import GATES, moe_of
@@ -30,7 +27,7 @@ SHAPE = GroupShape(rows=3, source=20, target=16)
 
 
 class Sentences:
-    """Random sentences; the last group of a step is empty."""
+    """Random sentences of one language pair."""
 
     def __init__(self):
         rng = np.random.default_rng(1)
@@ -54,12 +51,12 @@ def built(config):
     return model.double()
 
 
-def run(model, mine, *, training):
-    """Loss and gradients of the groups `mine`, one a micro-batch, and the usage of every layer."""
+def run(model, indices, *, training):
+    """Return the loss of some groups, one per micro-batch, and the usage of every layer. The model keeps gradients."""
     model.train(training)
     total, usage = 0.0, 0
     data = [Sentences(), Sentences()]
-    for index in mine:
+    for index in indices:
         seed_group(7, 1, index)
         losses = model(assemble(groups()[index], SHAPE, data), label_smoothing=0.1)
         auxiliary = torch.stack([s.loss for s in losses.statistics]).sum()
@@ -79,23 +76,23 @@ def check(gate, mesh, rank):
     experts = expert_parameters(cut)
     for training in (True, False):
         loss, usage = run(whole, range(NUM_GROUPS), training=training)
-        mine, used = run(cut, range(rank, NUM_GROUPS, 2), training=training)
-        dist.all_reduce(mine)
+        cut_loss, used = run(cut, range(rank, NUM_GROUPS, 2), training=training)
+        dist.all_reduce(cut_loss)
         dist.all_reduce(used)
         assert torch.equal(used, usage), f"{gate}: usage differs, training={training}"
-        torch.testing.assert_close(mine, loss, atol=1e-12, rtol=1e-12, msg=lambda m: f"{gate}: loss: {m}")
-    for (name, theirs), parameter in zip(whole.named_parameters(), cut.parameters(), strict=True):
+        torch.testing.assert_close(cut_loss, loss, atol=1e-12, rtol=1e-12, msg=lambda m: f"{gate}: loss: {m}")
+    for (name, reference), parameter in zip(whole.named_parameters(), cut.parameters(), strict=True):
         gradient = parameter.grad
         if name in experts:
-            theirs_grad = theirs.grad.chunk(2)[rank]
+            expected_gradient = reference.grad.chunk(2)[rank]
         else:
-            theirs_grad = theirs.grad
+            expected_gradient = reference.grad
             if gradient is not None:
                 dist.all_reduce(gradient)
-        assert (gradient is None) == (theirs_grad is None), f"{gate}: {name}"
+        assert (gradient is None) == (expected_gradient is None), f"{gate}: {name}"
         if gradient is not None:
             torch.testing.assert_close(
-                gradient, theirs_grad, atol=1e-12, rtol=1e-10, msg=lambda m, n=name: f"{gate}: {n}: {m}"
+                gradient, expected_gradient, atol=1e-12, rtol=1e-10, msg=lambda m, n=name: f"{gate}: {n}: {m}"
             )
 
 
@@ -103,12 +100,10 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
     device = torch.device("cpu")
-    start_processes_group(
-        init_method=os.environ["BABELSHARD_RENDEZVOUS"], rank=rank, world=2, device=device, timeout=60
-    )
+    join_job(device=device, timeout=60)
     mesh = Mesh.build(Layout.gshard(2, 2), device)
     for gate in GATES:
         check(gate, mesh, rank)
         print(gate, flush=True)
     dist.barrier()
-    os._exit(0)  # as the product's processes end: gloo's destructors abort where a peer is gone already
+    os._exit(0)  # like a real job, because gloo's destructors abort if a peer is gone

@@ -1,4 +1,4 @@
-"""Two hosts on one machine: network namespaces with names of their own, joined by a virtual cable."""
+"""Two hosts on one machine: two network namespaces with their own names, connected by a virtual cable."""
 
 import os
 import shutil
@@ -15,18 +15,18 @@ SERVER_PATH = f"{os.environ['PATH']}:/usr/sbin"
 
 @dataclass(frozen=True)
 class Host:
-    """name: of the namespace, and what gethostname says in it."""
+    """One host. name: of the namespace, which gethostname returns in it."""
 
     name: str
     address: str
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """The words as a command on this host, with nothing between it and the process that starts it."""
+        """Return a command that runs the words on this host, without another process around it."""
         named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.name, *words]
         return ["ip", "netns", "exec", self.name, *named]
 
     def cable(self, state: str) -> None:
-        """state: down or up."""
+        """Set the state of the cable: down or up."""
         ip("-n", self.name, "link", "set", "cable", state)
 
 
@@ -36,7 +36,7 @@ def ip(*words: str) -> None:
 
 @contextmanager
 def two_hosts() -> Iterator[list[Host]]:
-    """They are gone afterwards, and their interfaces with them, also when the test failed. Skips where it cannot be."""
+    """Provide two hosts and remove them afterwards, also if the test fails. Skip the test if they are impossible."""
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
     if shutil.which("ip") is None:
@@ -61,13 +61,13 @@ def two_hosts() -> Iterator[list[Host]]:
 
 @contextmanager
 def ssh_between(hosts: Sequence[Host], directory: Path) -> Iterator[Path]:
-    """A server on each host, and a directory for PATH whose `ssh` they trust; nobody's own keys are touched."""
+    """Run a server on each host, and provide a directory for PATH with an `ssh` that they trust, with its own keys."""
     for name in ("sshd", "pdsh"):
         if shutil.which(name, path=SERVER_PATH) is None:
             pytest.skip(f"{name} is not installed")
     for key in ("server", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", directory / key], check=True)
-    Path("/run/sshd").mkdir(exist_ok=True)  # sshd wants it
+    Path("/run/sshd").mkdir(exist_ok=True)  # sshd needs this directory
     options = {
         "HostKey": directory / "server",
         "AuthorizedKeysFile": directory / "user.pub",
@@ -88,6 +88,6 @@ def ssh_between(hosts: Sequence[Host], directory: Path) -> Iterator[Path]:
     try:
         yield client.parent
     finally:
-        for each in servers:
-            each.terminate()
-            each.wait()
+        for server_process in servers:
+            server_process.terminate()
+            server_process.wait()

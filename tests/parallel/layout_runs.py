@@ -1,4 +1,4 @@
-"""Runs under layouts at world 4: by the engine on a mesh, and by plain torch in one process."""
+"""Runs under layouts with four processes, by the engine on a mesh or by plain torch in one process."""
 
 from dataclasses import dataclass, replace
 
@@ -6,13 +6,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from pipeline.engine.deepspeed import Engine
+from pipeline.engine.optimizer import set_learning_rate
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.deepspeed import Engine
 from pipeline.parallel.layout import Layout
 from pipeline.parallel.mesh import Mesh
-from pipeline.parallel.optimizer import set_learning_rate
 from pipeline.parallel.partition import expert_parameters, partition
 from pipeline.verify.batches import SHAPE, VOCABULARY, synthetic_step
 from pipeline.verify.config import model_of
@@ -36,7 +36,7 @@ SIZES = [(1, 2, 2), (2, 1, 2), (1, 1, 4)]  # of data, expert and model
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """sizes: of data, expert and model."""
+    """One run. sizes: of the axes data, expert and model."""
 
     table: str
     sizes: tuple[int, int, int]
@@ -95,7 +95,11 @@ def share_of(forward, case, number, group):
 
 
 def engine_step(engine, case, number, look=lambda: None, begin=lambda number, group: None):
-    """The loss of a step; look: called between its last backward pass and the update; begin: before each group."""
+    """Run a step and return its loss.
+
+    look: called between the last backward pass and the update.
+    begin: called before each group.
+    """
     mesh, total = engine.mesh, torch.zeros((), dtype=torch.float64)
     for group in range(mesh.batch_rank, GROUPS, mesh.batch_size):
         begin(number, group)
@@ -109,9 +113,13 @@ def engine_step(engine, case, number, look=lambda: None, begin=lambda number, gr
     return float(total)
 
 
-def plain_steps(case, steps, given=None):
-    """Losses, clip norms, the first step's gradients and the last weights, by plain torch in one process; and what
-    routers decided, by step and group. given: that of another run, to take over."""
+def plain_steps(case, steps, decisions=None):
+    """Run steps by plain torch in one process.
+
+    Return losses, clip norms, the first step's gradients, the last weights, and decisions by step and group.
+
+    decisions: of another run, to repeat them.
+    """
     model, noted = built(case), {}
     witness = Witness(model)
     named = dict(model.named_parameters())
@@ -121,10 +129,10 @@ def plain_steps(case, steps, given=None):
     for number in range(1, steps + 1):
         total = 0.0
         for group in range(GROUPS):
-            witness.begin(given and given[number, group])
+            witness.begin(decisions and decisions[number, group])
             with torch.autocast("cpu", torch.bfloat16, enabled=case.precision == "bf16"):
                 share = share_of(model, case, number, group)
-            if given is None:
+            if decisions is None:
                 noted[number, group] = witness.noted_N
             share.backward()
             total += float(share.detach())
@@ -144,8 +152,8 @@ def plain_steps(case, steps, given=None):
     return losses, norms, first, {name: master.detach() for name, master in masters.items()}, noted
 
 
-def within(bounds, key, mine, theirs, where):
-    """In units of the largest reference entry, by `make verify`'s bounds."""
-    mine, theirs = (torch.as_tensor(x, dtype=torch.float64) for x in (mine, theirs))
-    distance = float((mine - theirs).abs().max() / theirs.abs().max().clamp(min=1e-300))
+def within(bounds, key, actual, expected, where):
+    """Assert the bound of `make verify` for a distance, in units of the largest expected entry."""
+    actual, expected = (torch.as_tensor(x, dtype=torch.float64) for x in (actual, expected))
+    distance = float((actual - expected).abs().max() / expected.abs().max().clamp(min=1e-300))
     assert distance <= bounds.get(key, float("inf")), f"{where}: {key} differs by {distance:.1e}"

@@ -1,8 +1,7 @@
-"""One of four processes: the real engine under layouts, in float64 against plain torch, and its checkpoints from each
-to the next.
+"""One of four processes compares the real engine under layouts with plain torch in float64, and passes checkpoints on.
 
-Exits with an error that names case and tensor. Run by test_layouts.py with RANK and BABELSHARD_RENDEZVOUS; arguments: a
-directory that all share, and, for all cases of a long test, the name of a layout (all gates under it on all meshes) or
+An error names the case and the tensor. Run by test_layouts.py with RANK and BABELSHARD_RENDEZVOUS. The arguments are a
+directory that all processes share and, for a long test, the name of a layout (all gates under it on all meshes) or
 `chains` (bf16, and checkpoints from layout to layout).
 """
 
@@ -13,18 +12,16 @@ from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 import torch
 import torch.distributed as dist
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 from deepspeed.utils import groups as deepspeed_groups
 from torch.distributed.tensor import DTensor
 
-from pipeline.parallel.checkpoint import load, save
-from pipeline.parallel.mesh import start_processes_group
+from pipeline.engine.checkpoint.logical import load, save
+from pipeline.engine.checkpoint.weights import load_weights
+from pipeline.jobs.rendezvous import join_job
 from pipeline.parallel.partition import expert_parameters, partition
-from pipeline.parallel.weights import load_weights
 from pipeline.verify.comparison import BOUNDS
 from pipeline.verify.config import GATES
 from pipeline.verify.routes import Witness
@@ -43,8 +40,8 @@ from tests.parallel.layout_runs import (
 )
 
 EMA = 0.5
-# Adafactor divides each update by its size, so that after few updates the last bit of the float32 masters decides on
-# 6e-5 of a bias that began at zero (plain torch against itself).
+# Adafactor divides each update by its size. So after a few updates the last bit of the float32 masters changes a bias
+# that began at zero by 6e-5 of its size (plain torch compared with itself).
 AFTER_UPDATES = {"adamw": {}, "adafactor": {"loss": 1e-7, "weight": 1e-4}}
 
 CASES = [
@@ -82,29 +79,33 @@ def every_case():
     ]
 
 
-def cases_of(wanted):
-    """wanted: name of a layout, `chains`, or empty for the short test."""
-    if wanted == "chains":
+def cases_of(choice):
+    """Return the cases of a test. choice: name of a layout, `chains`, or empty for the short test."""
+    if choice == "chains":
         return [Case(table="model", sizes=size, precision="bf16") for size in SIZES]
-    return [case for case in every_case() if case.table == wanted] if wanted else CASES
+    return [case for case in every_case() if case.table == choice] if choice else CASES
 
 
-def chains_of(wanted):
-    """As `cases_of`: tables, sizes and ZeRO stages that one checkpoint after the other comes from, by optimizer."""
+def chains_of(choice):
+    """Return, by optimizer, the tables, sizes and ZeRO stages that pass a checkpoint on. choice: as of `cases_of`."""
     stages = cycle((1, 2))
-    if wanted == "chains":
+    if choice == "chains":
         return {
             optimizer: [(table, size, next(stages)) for table, size in zip(TABLES, cycle(SIZES), strict=False)]
             for optimizer in CHAINS
         }
-    return {} if wanted else CHAINS
+    return {} if choice else CHAINS
 
 
 def check(case, steps, judge):
-    """judge: whether this process compares; all have the same whole tensors. In bf16, sums in another order send some
-    tokens elsewhere, so there the engine routes as plain torch; and its gradients, which are sums of rounded parts, are
-    at most twice as far from float32's as plain torch's are (1.5 was seen)."""
-    engine, found, begin = engine_of(case, mesh_of(case.table, case.sizes)), {}, lambda *_: None
+    """Compare a run of the engine with plain torch.
+
+    In bf16, sums in another order would route some tokens elsewhere, so the engine repeats plain torch's routing. Its
+    gradients are sums of rounded parts. They may be twice as far from float32's as those of plain torch (1.5 was seen).
+
+    judge: this process compares. All processes have the same whole tensors.
+    """
+    engine, step_gradients, begin = engine_of(case, mesh_of(case.table, case.sizes)), {}, lambda *_: None
     replayed = case.precision == "bf16"
     plain = plain_steps(case, steps) if judge or replayed else None
     if replayed:
@@ -114,9 +115,9 @@ def check(case, steps, judge):
             witness.begin(plain[-1][number, group])
 
     def look():
-        if not found:
+        if not step_gradients:
             check_contract(engine)
-            found.update(whole(engine.gradients()))
+            step_gradients.update(whole(engine.gradients()))
 
     losses, norms = [], []
     for number in range(1, steps + 1):
@@ -132,20 +133,24 @@ def check(case, steps, judge):
     within(bounds, "first_norm", norms[0], plain_norms[0], case)
     within(bounds, "loss", losses, plain_losses, case)
     within(bounds, "norm", norms, plain_norms, case)
-    assert found.keys() == gradients.keys() == plain_weights.keys()
+    assert step_gradients.keys() == gradients.keys() == plain_weights.keys()
     exact = plain_steps(replace(case, precision="fp32"), 1, plain[-1])[2] if replayed else {}
     for name, gradient in gradients.items():
         if replayed:
-            mine, theirs = ((g.float() - exact[name]).norm() for g in (found[name], gradient))
-            assert mine <= 2 * theirs, f"{case} {name}: {mine:.1e} from float32, plain torch {theirs:.1e}"
+            distance, plain_distance = ((g.float() - exact[name]).norm() for g in (step_gradients[name], gradient))
+            assert distance <= 2 * plain_distance, (
+                f"{case} {name}: {distance:.1e} from float32, plain torch {plain_distance:.1e}"
+            )
             continue
-        within(bounds, "first_gradient", found[name], gradient, f"{case} {name}")
+        within(bounds, "first_gradient", step_gradients[name], gradient, f"{case} {name}")
         within(bounds, "weight", weights[name], plain_weights[name], f"{case} {name}")
 
 
 def check_contract(engine):
-    """What ours relies on in DeepSpeed, between backward and step: whose processes reduce and partition what, and which
-    gradient lies where. And why the norm is ours: DeepSpeed's counts wrongly what is cut."""
+    """Check what we assume of DeepSpeed between backward and step: its groups, and the places of gradients.
+
+    Also check that our own gradient norm is needed, because DeepSpeed's is wrong for parameters that are cut.
+    """
     mesh, zero = engine.mesh, engine.zero
     name, layout = mesh.expert_group_name, mesh.layout
     assert engine.engine.dp_world_size == mesh.batch_size
@@ -164,14 +169,18 @@ def check_contract(engine):
             assert torch.equal(gradient.flatten(), part.flatten())
             assert gradient.numel() == parameter._hp_mapping.lp_fragment_address.numel
         assert not any(g.any() for g in gradients[len(parameters) :])
-    theirs, ours = float(DeepSpeedZeroOptimizer.scaled_global_norm(zero)), float(zero.scaled_global_norm())
+    deepspeed_norm, norm = float(DeepSpeedZeroOptimizer.scaled_global_norm(zero)), float(zero.scaled_global_norm())
     cut = any(layout.axis(letter) in layout.copy_axes for letter in "EHNV")
-    assert (abs(theirs - ours) > 1e-4 * ours) == cut, f"DeepSpeed's norm is {theirs}, ours {ours}: {layout}"
+    assert (abs(deepspeed_norm - norm) > 1e-4 * norm) == cut, (
+        f"DeepSpeed's norm is {deepspeed_norm}, ours {norm}: {layout}"
+    )
 
 
 def check_chain(optimizer, stops, directory, judge):
-    """One step under each layout, from the checkpoint that the one before has written: every tensor bit by bit, and
-    losses as of a run by plain torch that nothing interrupts."""
+    """Run one step under each layout, from the checkpoint of the previous one.
+
+    Every tensor must be equal bit by bit, and losses must be those of an uninterrupted run by plain torch.
+    """
     losses, before, counters = [], {}, {}
     case = Case(table="", sizes=(1, 1, 1), optimizer=optimizer)
     for number, (table, sizes, zero) in enumerate(stops, start=1):
@@ -192,9 +201,9 @@ def check_chain(optimizer, stops, directory, judge):
         save(path, tensors, {"ema": EMA})
         with engine.averaged():
             for name, parameter in engine.model.named_parameters():
-                mine = tensors[f"ema.{name}"]
-                mine = mine.to_local() if isinstance(mine, DTensor) else mine
-                assert torch.equal(parameter, mine.double()), name
+                average = tensors[f"ema.{name}"]
+                average = average.to_local() if isinstance(average, DTensor) else average
+                assert torch.equal(parameter, average.double()), name
     assert {name.partition(".")[0] for name in before} == {
         "adamw": {"model", "exp_avg", "exp_avg_sq", "ema"},
         "adafactor": {"model", "exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_sq", "ema"},
@@ -203,18 +212,17 @@ def check_chain(optimizer, stops, directory, judge):
     if judge:
         plain_losses, _, _, weights, _ = plain_steps(case, len(stops))
         bounds = BOUNDS["float64"] | AFTER_UPDATES[optimizer]
-        for mine, theirs in zip(losses, plain_losses, strict=True):
-            within(bounds, "loss", mine, theirs, f"{optimizer} chain: {losses} {plain_losses}")
+        for loss, plain_loss in zip(losses, plain_losses, strict=True):
+            within(bounds, "loss", loss, plain_loss, f"{optimizer} chain: {losses} {plain_losses}")
         for name, weight in weights.items():
             within(bounds, "weight", before[f"model.{name}"], weight, f"{optimizer} chain: {name}")
 
 
 def check_decoding(case, first, last, tensors):
-    """A model for decoding, whole or with its experts over all processes, has the averages of the last checkpoint, and
-    takes the mean of two."""
-    gone, mesh = built(replace(case, precision="fp32")), mesh_of("gshard", (1, 4, 1))
-    load_weights([last], gone)
-    for name, parameter in gone.named_parameters():
+    """Check that a model for decoding loads averages, whole or with cut experts, and the mean of two checkpoints."""
+    single, mesh = built(replace(case, precision="fp32")), mesh_of("gshard", (1, 4, 1))
+    load_weights([last], single)
+    for name, parameter in single.named_parameters():
         assert torch.equal(parameter, tensors[f"ema.{name}"]), name
     cut = built(replace(case, precision="fp32"))
     partition(cut, mesh)
@@ -223,28 +231,22 @@ def check_decoding(case, first, last, tensors):
         expected = tensors[f"ema.{name}"]
         part = expected.chunk(WORLD)[dist.get_rank()] if name in expert_parameters(cut) else expected
         assert torch.equal(parameter, part), name
-    load_weights([first, last], gone)
-    assert not torch.equal(gone.target_embedding_VM, tensors["ema.target_embedding_VM"])
+    load_weights([first, last], single)
+    assert not torch.equal(single.target_embedding_VM, tensors["ema.target_embedding_VM"])
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
-    start_processes_group(
-        init_method=os.environ["BABELSHARD_RENDEZVOUS"],
-        rank=rank,
-        world=WORLD,
-        device=torch.device("cpu"),
-        timeout=120,
-    )
-    directory, wanted = Path(sys.argv[1]), "".join(sys.argv[2:])
-    for index, case in enumerate(cases_of(wanted)):
-        check(case, steps=2 if wanted else 1, judge=index % WORLD == rank)
-        gc.collect()  # engines hold circles
+    join_job(device=torch.device("cpu"), timeout=120)
+    directory, choice = Path(sys.argv[1]), "".join(sys.argv[2:])
+    for index, case in enumerate(cases_of(choice)):
+        check(case, steps=2 if choice else 1, judge=index % WORLD == rank)
+        gc.collect()  # engines have reference cycles
         print(case, flush=True)
-    for index, (optimizer, stops) in enumerate(chains_of(wanted).items()):
+    for index, (optimizer, stops) in enumerate(chains_of(choice).items()):
         check_chain(optimizer, stops, directory, judge=index == rank)
         print(optimizer, flush=True)
     dist.barrier()
     print("done", flush=True)
-    os._exit(0)  # as the product's processes end: gloo's destructors abort where a peer is gone already
+    os._exit(0)  # like a real job, because gloo's destructors abort if a peer is gone

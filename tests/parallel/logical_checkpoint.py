@@ -1,4 +1,4 @@
-"""A checkpoint of a model that nothing trained, as two processes with half of the experts each would write it."""
+"""Write the checkpoint of an untrained model, like two processes that have half of the experts each."""
 
 import json
 from dataclasses import asdict
@@ -7,18 +7,18 @@ from pathlib import Path
 import torch
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
+from pipeline.engine.checkpoint.shard_writer import write_shard
+from pipeline.engine.checkpoint.weights import FORMAT, STATE
 from pipeline.model.initialization import initialize
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.partition import expert_parameters
-from pipeline.parallel.shard_writer import write_shard
-from pipeline.parallel.weights import FORMAT, STATE
 from pipeline.vocab.tokenizer import Vocabulary
 
 FILES = 2
 
 
 def sharpen(model: Transformer) -> None:
-    """Make random layers loud, so that what they compute decides what a translation is, and not the last token."""
+    """Scale up random layers, so that they decide the translation, and not the last token."""
     with torch.no_grad():
         for stack in (model.encoder, model.decoder):
             for parameter in stack.parameters():
@@ -27,7 +27,7 @@ def sharpen(model: Transformer) -> None:
 
 
 def write_checkpoints(root: Path, config, vocabulary: Vocabulary) -> Path:
-    """Below `root`, as training leaves them."""
+    """Write checkpoints below `root`, like training. Return their directory."""
     model = Transformer(
         config,
         source_vocabulary=vocabulary.source_size,

@@ -1,8 +1,7 @@
-"""One process that trains a step of several configurations and counts what lives at once."""
+"""A process that trains a step of several configurations and prints predicted over counted peaks of memory."""
 
 import itertools
 import json
-import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +10,11 @@ import torch
 
 from bench.plan.case import Case
 from bench.plan.worker import build, step, tokens
-from pipeline.parallel.deepspeed import Engine
-from pipeline.parallel.matmul import choose_matmul
-from pipeline.parallel.mesh import Mesh, start_processes_group
-from pipeline.parallel.optimizer import OptimizerSettings
+from pipeline.engine.deepspeed import Engine
+from pipeline.engine.optimizer import OptimizerSettings
+from pipeline.jobs.matmul import choose_matmul
+from pipeline.jobs.rendezvous import join_job
+from pipeline.parallel.mesh import Mesh
 from pipeline.plan.memory import phases, state_of
 from tests.plans import device_of
 
@@ -29,9 +29,9 @@ CASES = [
 
 
 def living(case: Case, directory: Path) -> float:
-    """The most bytes at once in a step of the real engine, by torch's profiler, which sees what comes and goes.
+    """Return the most bytes at once in a step of the real engine, by torch's profiler of memory.
 
-    The least of three steps counts: on a busy machine a thread may release a block late, which only adds.
+    The least of three steps counts, because a thread of a busy machine may release a block late.
     """
     mesh = Mesh.build(case.setup.layout, torch.device("cpu"))
     engine = Engine(
@@ -60,8 +60,7 @@ def living(case: Case, directory: Path) -> float:
 def main() -> None:
     torch.set_num_threads(1)
     device = device_of(kind="cpu", float32_attention=choose_matmul() == "onednn")
-    where = os.environ["BABELSHARD_RENDEZVOUS"]
-    start_processes_group(init_method=where, rank=0, world=1, device=torch.device("cpu"), timeout=60)
+    join_job(device=torch.device("cpu"), timeout=60)
     with tempfile.TemporaryDirectory() as directory:
         for case in CASES:
             predicted = max(phase.total for phase in phases(case.workload, case.setup, device))

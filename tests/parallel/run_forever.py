@@ -1,4 +1,4 @@
-"""A job of two processes with a budget that it never reaches; prints how it ended."""
+"""Run a job of two processes whose budget is endless, and print its error."""
 
 import sys
 from dataclasses import asdict
@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from pipeline.parallel.launch import JobFailed, launch
+from pipeline.jobs.launch import JobFailed, launch
 from tests.conftest import Prepared
 from tests.parallel.conftest import make_job
 

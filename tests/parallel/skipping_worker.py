@@ -1,11 +1,14 @@
-"""The worker of training with steps that go wrong, as BABELSHARD_WRONG says in JSON: `factors`, by step what the last
-process multiplies its loss with (NaN too), and `loss_scale`, the first one of fp16."""
+"""The worker of training with bad steps, which BABELSHARD_WRONG defines in JSON.
+
+factors: by step, the factor of the last process's loss, which may be NaN.
+loss_scale: the initial one of fp16.
+"""
 
 import json
 import os
 
-from pipeline.parallel import deepspeed
-from pipeline.parallel.process import run_process
+from pipeline.engine import deepspeed
+from pipeline.jobs.process import run_process
 from pipeline.train import trainer
 from pipeline.train.__main__ import train
 

@@ -1,4 +1,4 @@
-"""A Slurm cluster of two nodes on one machine, with its own configuration and its own munge."""
+"""Run a Slurm cluster of two nodes on one machine, with its own configuration and munge."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 
 @contextmanager
 def two_nodes(directory: Path) -> Iterator[dict[str, str]]:
-    """The environment in which Slurm's commands find it. Skips where Slurm is not installed."""
+    """Provide the environment for Slurm's commands. Skip the test if Slurm is not installed."""
     if os.geteuid() != 0:
         pytest.skip("slurmd needs root")
     for name in ("munged", "slurmctld", "slurmd", "srun"):
@@ -52,7 +52,7 @@ def two_nodes(directory: Path) -> Iterator[dict[str, str]]:
     (directory / "munge.key").chmod(0o400)
     environment = {**os.environ, "PATH": PATH, "SLURM_CONF": str(directory / "slurm.conf")}
     munge = ["munged", "--foreground", "--force"]
-    munge += [f"--{each}={directory}/munge.{each.split('-')[0]}" for each in ("socket", "key-file", "pid-file")]
+    munge += [f"--{option}={directory}/munge.{option.split('-')[0]}" for option in ("socket", "key-file", "pid-file")]
     munge += [f"--log-file={directory}/munge.log", f"--seed-file={directory}/munge.seed"]
     with (directory / "output").open("wb") as output:
         servers = [
@@ -72,18 +72,18 @@ def two_nodes(directory: Path) -> Iterator[dict[str, str]]:
 
 
 def nodes(environment: dict[str, str]) -> list[str]:
-    """Their states."""
+    """Return the states of the nodes."""
     command = ["sinfo", "--noheader", "--Node", "--format=%T"]
     return subprocess.run(command, env=environment, capture_output=True, text=True).stdout.split()
 
 
 def free_ports() -> list[int]:
-    """One, and two that follow each other."""
+    """Return one free port, and two consecutive ones."""
     while True:
         sockets = [socket.socket() for _ in range(2)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        first, second = (each.getsockname()[1] for each in sockets)
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        first, second = (listener.getsockname()[1] for listener in sockets)
         try:
             with socket.socket() as third:
                 third.bind(("127.0.0.1", second + 1))
@@ -91,5 +91,5 @@ def free_ports() -> list[int]:
         except OSError:
             continue
         finally:
-            for each in sockets:
-                each.close()
+            for listener in sockets:
+                listener.close()

@@ -1,4 +1,4 @@
-"""GShard's three words in real processes."""
+"""GShard's three annotations in real processes."""
 
 from tests.parallel.conftest import run_worker
 

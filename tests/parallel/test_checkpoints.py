@@ -1,4 +1,4 @@
-"""Saving beside training, retention, and the average of checkpoints."""
+"""Saves in the background, retention, and the average of checkpoints."""
 
 import json
 import subprocess
@@ -13,24 +13,26 @@ from safetensors.numpy import load_file
 
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.model import choose, load_model
-from pipeline.parallel import background_save
-from pipeline.parallel.checkpoint import newest, save
-from pipeline.parallel.launch import JobFailed
-from pipeline.parallel.weights import verify
+from pipeline.engine.checkpoint import background_save
+from pipeline.engine.checkpoint.logical import newest, save
+from pipeline.engine.checkpoint.weights import verify
+from pipeline.jobs.launch import JobFailed
 from pipeline.train.config import CheckpointConfig
 from pipeline.vocab.tokenizer import Vocabulary
 from tests.parallel.conftest import Outcome
 
 
 def test_a_checkpoint_written_beside_training_is_that_of_its_step(run_job, kept_three):
-    """Against one written at the end of a run of three steps, with nothing going on beside it; that run's last
-    validation has taken what the window had summed."""
+    """The reference is the last checkpoint of a run of three steps, which was saved after training.
+
+    Its validation has already taken the sums of usage from the window.
+    """
     stopped = run_job(processes=2, ep=2, max_steps=3)
-    mine, theirs = kept_three.tensors("step-00000003"), stopped.tensors()
-    assert mine.keys() == theirs.keys()
-    assert mine.pop("window.usage").sum() > theirs.pop("window.usage").sum() == 0
-    for name, tensor in theirs.items():
-        assert torch.equal(mine[name], tensor), name
+    actual, expected = kept_three.tensors("step-00000003"), stopped.tensors()
+    assert actual.keys() == expected.keys()
+    assert actual.pop("window.usage").sum() > expected.pop("window.usage").sum() == 0
+    for name, tensor in expected.items():
+        assert torch.equal(actual[name], tensor), name
 
 
 def test_the_rules_decide_what_stays(kept_three):
@@ -57,10 +59,10 @@ def decoding(**changes):
     return DecodeConfig(beam=2, length_penalty=1.0, **changes)
 
 
-@pytest.mark.parametrize(("of", "steps"), [("last", (8, 6, 4)), ("best", (8, 6))])
-def test_decoding_takes_the_mean_of_checkpoints(prepared, kept_three, of, steps):
-    """Against a mean that numpy takes in float64 of what safetensors reads; float32 rounds to 6e-8 of the largest."""
-    config = decoding(average=len(steps), average_of=of)
+@pytest.mark.parametrize(("rule", "steps"), [("last", (8, 6, 4)), ("best", (8, 6))])
+def test_decoding_takes_the_mean_of_checkpoints(prepared, kept_three, rule, steps):
+    """The reference is numpy's mean in float64. float32 rounds to 6e-8 of the largest value."""
+    config = decoding(average=len(steps), average_of=rule)
     root = kept_three.checkpoint().parent
     chosen = [path.name for path in choose(root, config)]
     assert set(chosen) == {f"step-{n:08}" for n in steps}
@@ -106,7 +108,7 @@ def world_of_one(tmp_path):
 
 @pytest.mark.usefixtures("world_of_one")
 def test_nobody_waits_for_the_disk_until_asked_to(tmp_path, monkeypatch):
-    """A disk that takes its time, and then works, is full, or breaks in another way."""
+    """The disk is slow, and then works, is full, or fails in another way."""
     go_on, outcome = threading.Event(), []
 
     def write(*_args, **_kwargs):
@@ -130,7 +132,7 @@ def test_nobody_waits_for_the_disk_until_asked_to(tmp_path, monkeypatch):
     outcome.append(OSError(28, "No space left on device"))
     start()
     assert saving.collect(wait=True) is outcome[0]
-    assert saving.collect(wait=True) is None  # told once
+    assert saving.collect(wait=True) is None  # reported only once
     outcome[0] = RuntimeError("connection closed by peer")
     start()
     with pytest.raises(RuntimeError, match="closed by peer"):
@@ -139,7 +141,7 @@ def test_nobody_waits_for_the_disk_until_asked_to(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("world_of_one")
 def test_a_save_that_fails_half_way_leaves_nothing_behind(tmp_path, monkeypatch):
-    (tmp_path / "step-00000002.partial").mkdir()  # of a crash
+    (tmp_path / "step-00000002.partial").mkdir()  # left by a crash
     (tmp_path / "step-00000002.partial" / "shard-00009.safetensors").write_bytes(b"x")
     tensors = {"model.x": torch.arange(6.0).view(2, 3)}
 
@@ -147,20 +149,19 @@ def test_a_save_that_fails_half_way_leaves_nothing_behind(tmp_path, monkeypatch)
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.parallel.shard_writer.os.fsync", full)
+        patch.setattr("pipeline.engine.checkpoint.shard_writer.os.fsync", full)
         with pytest.raises(OSError, match=r"No space left on device: '.*step-00000002'"):
             save(tmp_path / "step-00000002", tensors, {})
     assert not list(tmp_path.glob("step-*"))
     save(tmp_path / "step-00000002", tensors, {"x": 1})
     assert newest(tmp_path) == tmp_path / "step-00000002"
-    found = load_file(next((tmp_path / "step-00000002").glob("*.safetensors")))
-    np.testing.assert_array_equal(found["model.x"], tensors["model.x"].numpy())
+    written = load_file(next((tmp_path / "step-00000002").glob("*.safetensors")))
+    np.testing.assert_array_equal(written["model.x"], tensors["model.x"].numpy())
 
 
 @pytest.mark.long
 def test_a_disk_that_is_full_and_then_is_not(run_job, tmp_path):
-    """A real one of 12 MB, filled up to 64 kB: training ends with an error, and goes on from its start once there is
-    room."""
+    """A real disk of 12 MB is filled up to 64 kB. Training ends with an error, and continues once there is space."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", str(disk)], capture_output=True)

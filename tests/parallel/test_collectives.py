@@ -1,4 +1,4 @@
-"""What DeepSpeed and our model really send in a step, and what the planner says of it."""
+"""The planner predicts what DeepSpeed and our model send in a step."""
 
 from tests.parallel.conftest import run_worker
 

@@ -1,4 +1,4 @@
-"""Data tasks as a job array of a real Slurm."""
+"""Data tasks run as a job array of a real Slurm."""
 
 import logging
 import os
@@ -95,7 +95,7 @@ def test_a_single_job_from_within_a_job_of_an_array(run, monkeypatch):
 
 
 def test_what_the_cluster_refuses_is_said(run):
-    wait_until_none_is_queued()  # of the test before
+    wait_until_none_is_queued()  # jobs of the previous test
     config = DataConfig(launcher="submitit", jobs=JobConfig(partition="none"))
     with pytest.raises(TaskFailed, match=r"refuses the jobs: sbatch: error: invalid partition .*; change runtime.data"):
         run(work.place, [0], config=config)
@@ -115,10 +115,10 @@ def test_jobs_end_with_their_command_or_with_the_next(run, tmp_path, number):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     os.kill(process.pid, number)
-    _, said = process.communicate(timeout=20)
-    assert process.returncode == {signal.SIGINT: 130, signal.SIGKILL: -9}[number], said
-    assert "Traceback" not in said
-    if number == signal.SIGKILL:  # nobody could cancel them
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == {signal.SIGINT: 130, signal.SIGKILL: -9}[number], errors
+    assert "Traceback" not in errors
+    if number == signal.SIGKILL:  # the command could not cancel them
         assert len(queued()) == 3
         assert len(run(work.place, [0, 1], title="waiting")) == 2
     assert all(gone(job, within=20) for job in jobs)

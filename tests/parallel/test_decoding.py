@@ -14,8 +14,8 @@ from pipeline.corpus.bitext import SCHEMA, iter_bitext, read_column, write_bitex
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.job import LinesJob, TranslateJob
 from pipeline.decode.shards import LineShard, write_lines
+from pipeline.jobs.launch import JobFailed, launch
 from pipeline.model.config import MoEConfig
-from pipeline.parallel.launch import JobFailed, launch
 from pipeline.stage import Stopped
 from pipeline.vocab.tokenizer import Vocabulary
 from tests.parallel.conftest import make_job

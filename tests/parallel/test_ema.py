@@ -1,4 +1,4 @@
-"""A moving average of the weights: kept by logical name, resumed bit for bit, validated and decoded with."""
+"""A moving average of the weights is saved by logical name, resumed bit for bit, and used to validate and decode."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,7 @@ from pipeline.decode.config import DecodeConfig
 from pipeline.decode.model import load_model
 from pipeline.train.config import CheckpointConfig
 from pipeline.vocab.tokenizer import Vocabulary
+from tests.parallel.conftest import assert_same_bits
 
 DECAY = 0.5
 
@@ -21,7 +22,7 @@ def averaged(run_job):
 
 
 def test_it_is_the_average_of_the_weights_after_each_step(averaged):
-    """Computed from the weights in the checkpoints of all steps; one lerp rounds to 6e-8 of its operands."""
+    """The reference is computed from the weights in the checkpoints of all steps. One lerp rounds to 6e-8."""
     expected = {}
     for step in (1, 2, 3, 4):
         tensors = averaged.tensors(f"step-{step:08}")
@@ -33,12 +34,12 @@ def test_it_is_the_average_of_the_weights_after_each_step(averaged):
 
 
 def test_it_changes_no_step_but_what_is_validated(kept_three, averaged):
-    """Against a run without it, which went on for twice as many steps."""
-    for mine, theirs in zip(averaged.records("train"), kept_three.records("train")[:4], strict=True):
-        assert mine["cross_entropy"] == theirs["cross_entropy"]
-    for mine, theirs in zip(averaged.records("validation"), kept_three.records("validation")[:2], strict=True):
-        assert mine["step"] == theirs["step"]
-        assert mine["cross_entropy"] != theirs["cross_entropy"]
+    """The reference is a run without an average, of twice as many steps."""
+    for actual, expected in zip(averaged.records("train"), kept_three.records("train")[:4], strict=True):
+        assert actual["cross_entropy"] == expected["cross_entropy"]
+    for actual, expected in zip(averaged.records("validation"), kept_three.records("validation")[:2], strict=True):
+        assert actual["step"] == expected["step"]
+        assert actual["cross_entropy"] != expected["cross_entropy"]
 
 
 @pytest.mark.long
@@ -46,14 +47,13 @@ def test_it_resumes_bitwise_and_at_another_topology(run_job, averaged):
     settings = {"ema": DECAY, "validate_every": 2}
     first = run_job(processes=2, ep=2, max_steps=2, **settings)
     run_job(processes=2, ep=2, max_steps=4, into=first, **settings)
-    for name, tensor in averaged.tensors().items():
-        assert torch.equal(first.tensors()[name], tensor), name
+    assert_same_bits(first, averaged)
     other = run_job(processes=1, ep=1, max_steps=2, **settings, runtime={"zero_stage": 2})
     run_job(processes=2, ep=2, max_steps=4, into=other, **settings)
-    for mine, theirs in zip(other.records("validation"), averaged.records("validation"), strict=True):
-        assert mine["cross_entropy"] == pytest.approx(
-            theirs["cross_entropy"], rel=1e-5
-        )  # float32, another order of sums
+    for actual, expected in zip(other.records("validation"), averaged.records("validation"), strict=True):
+        assert actual["cross_entropy"] == pytest.approx(
+            expected["cross_entropy"], rel=1e-5
+        )  # sums in another order in float32
 
 
 def test_decoding_takes_it(prepared, averaged):

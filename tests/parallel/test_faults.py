@@ -1,4 +1,4 @@
-"""A process that is killed, stopped, cut off or never there: the others end soon, with an error that names it."""
+"""When a process is killed, stopped, cut off or missing, the others end soon with an error that names it."""
 
 import json
 import os
@@ -13,22 +13,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
-import torch
 
 from pipeline.config import load_config
-from pipeline.parallel.launch import STOPPED, JobFailed, launch
+from pipeline.jobs.launch import STOPPED, JobFailed, launch
 from pipeline.train.config import CheckpointConfig
-from tests.parallel.conftest import make_job
+from tests.parallel.conftest import assert_same_bits, make_job
 from tests.parallel.hosts import two_hosts
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT = 3  # seconds of silence, in jobs that do nothing else
-TIME = 2 * LIMIT + 4  # for all to end: the limit, a beat before and after it, and processes that are slow to go
+LIMIT = 3  # seconds of silence
+TIME = 2 * LIMIT + 4  # seconds for all processes to end: the limit, a beat before and after it, and slow exits
 
 
 @dataclass
 class Processes:
-    """Processes of one job that reduce all the time, without a launcher that could see who dies."""
+    """Processes of one job that repeat an all-reduce, without a launcher that would see which one dies."""
 
     directory: Path
     by_rank: dict[int, subprocess.Popen]
@@ -56,7 +55,7 @@ class Processes:
             self.by_rank[rank].send_signal(number)
 
     def errors_of(self, *ranks, within):
-        """Their reports, once they have ended."""
+        """Wait until these processes have failed and return their reports."""
         deadline = time.monotonic() + within
         for rank in ranks:
             assert self.by_rank[rank].wait(timeout=max(0.1, deadline - time.monotonic())) == 1, self.output()
@@ -65,8 +64,8 @@ class Processes:
 
 @pytest.fixture
 def start(tmp_path):
-    """Start the processes `ranks` of a job of three; `inside` precedes the command of each, by rank."""
-    started = []
+    """Start the processes `ranks` of a job of three. inside: words before the command of a rank."""
+    processes = []
 
     def begin(*, store, ranks=(0, 1, 2), limit=LIMIT, timeout=60, fails=-1, interface="lo", inside=None):
         job = tmp_path / "job.json"
@@ -83,11 +82,11 @@ def start(tmp_path):
                     stdout=output,
                     stderr=output,
                 )
-            started.append(by_rank[rank])
+            processes.append(by_rank[rank])
         return Processes(tmp_path, by_rank)
 
     yield begin
-    for process in started:
+    for process in processes:
         process.kill()
         process.wait()
 
@@ -101,7 +100,7 @@ def tcp():
 @pytest.mark.long
 @pytest.mark.quiet
 def test_a_killed_process_is_named_by_those_that_lost_it(start):
-    """They lose its connection at once, and wait for the heartbeat to say whose it was."""
+    """The others lose a connection at once, and wait for the heartbeat to name the process."""
     job = start(store=tcp())
     job.ready()
     job.send(signal.SIGKILL, 1)
@@ -123,9 +122,9 @@ def test_the_process_that_keeps_the_store_is_stopped(start):
 @pytest.mark.quiet
 def test_an_error_reaches_processes_of_other_launchers(start):
     job = start(store=tcp(), fails=1)
-    own, *others = job.errors_of(1, 0, 2, within=60)
+    own, *peers = job.errors_of(1, 0, 2, within=60)
     assert own == "an error of its own"
-    assert others == ["process 1 of 3 failed: an error of its own"] * 2
+    assert peers == ["process 1 of 3 failed: an error of its own"] * 2
 
 
 @pytest.mark.quiet
@@ -137,7 +136,7 @@ def test_a_process_that_never_comes_is_named(start, tmp_path):
 @pytest.mark.long
 @pytest.mark.quiet
 def test_a_process_that_never_comes_is_named_to_all(start):
-    """The first of them serves the store, and lives until they know."""
+    """The first process serves the store. It lives until the others know the missing one."""
     job = start(store=tcp(), ranks=[0, 2], timeout=10)
     assert job.errors_of(0, 2, within=60) == ["process 1 of 3 did not join the job within 10 s"] * 2
 
@@ -145,7 +144,7 @@ def test_a_process_that_never_comes_is_named_to_all(start):
 @pytest.mark.long
 @pytest.mark.quiet
 def test_a_job_that_was_suspended_as_a_whole_goes_on_and_stops_when_asked(start, tmp_path):
-    """As `scontrol suspend` does it: longer than the limit. Then SIGUSR1 to one of them, as Slurm may send it."""
+    """The job is suspended for longer than the limit, like by `scontrol suspend`. Then Slurm sends SIGUSR1 to one."""
     job = start(store=tcp(), limit=2)
     job.ready()
     job.send(signal.SIGSTOP, 0, 1, 2)
@@ -160,20 +159,20 @@ def test_a_job_that_was_suspended_as_a_whole_goes_on_and_stops_when_asked(start,
 
 @pytest.fixture
 def hosts():
-    with two_hosts() as both:
-        yield both
+    with two_hosts() as pair:
+        yield pair
 
 
 @pytest.mark.quiet
 def test_a_host_that_is_cut_off_is_named_on_both_sides(start, hosts):
-    """Processes 1 and 2 are on the host whose cable is pulled; process 0 and the store are not."""
+    """Processes 1 and 2 are on the host whose cable is cut. Process 0 and the store are on the other host."""
     inside = {rank: hosts[0 if rank == 0 else 1].command([]) for rank in range(3)}
     job = start(store=f"tcp://{hosts[0].address}:29517", inside=inside, interface="cable")
     job.ready()
     hosts[1].cable("down")
-    here, *there = job.errors_of(0, 1, 2, within=TIME + LIMIT)
-    assert here.startswith(f"processes 1, 2 of 3 (on {hosts[1].name}) have been silent for ")
-    for error in there:
+    first, *remote = job.errors_of(0, 1, 2, within=TIME + LIMIT)
+    assert first.startswith(f"processes 1, 2 of 3 (on {hosts[1].name}) have been silent for ")
+    for error in remote:
         assert error.startswith(
             f"process 0 of 3 (on {hosts[0].name}), which serves the job's store at 10.77.0.1:29517, "
         )
@@ -197,18 +196,16 @@ def a_stopped_process_ends_the_job_which_resumes(straight, prepared, tmp_path, m
     print(f"{failed.value}; ended {took:.1f} s after the last step, {time.monotonic() - began:.1f} s after the start")
     assert re.match(r"faulty: process 1 of 2 has been silent for \d+ s \(stopped, swapped out, or ", str(failed.value))
     assert took < within
-    said = re.sub(r"\d+ s ", "30 s ", str(failed.value)).removeprefix("faulty: ")
-    assert said in (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
-    # and a process that is busy for half the limit, deaf to everything, is no lost one
+    output = re.sub(r"\d+ s ", "30 s ", str(failed.value)).removeprefix("faulty: ")
+    assert output in (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+    # A process that is busy and does not respond for half the limit is not lost.
     busy = {"FAULT": "busy", "FAULT_STEP": 5, "FAULT_MICROSECONDS": limit * 500_000}
     run_faulty(prepared, tmp_path, monkeypatch, limit=limit, **busy)
     resumed = type(straight)(tmp_path)
     assert [r["step"] for r in resumed.records("train")] == [1, 2, 3, 4, 5, 6]
-    for mine, theirs in zip(resumed.records("train"), straight.records("train"), strict=True):
-        assert mine["cross_entropy"] == theirs["cross_entropy"], mine["step"]
-    tensors = resumed.tensors()
-    for name, tensor in straight.tensors().items():
-        assert torch.equal(tensors[name], tensor), name
+    for actual, expected in zip(resumed.records("train"), straight.records("train"), strict=True):
+        assert actual["cross_entropy"] == expected["cross_entropy"], actual["step"]
+    assert_same_bits(resumed, straight)
 
 
 @pytest.mark.quiet

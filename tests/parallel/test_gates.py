@@ -1,4 +1,4 @@
-"""Every gate gives the same on two processes as on one, and training with it records what the routers did."""
+"""Every gate gives equal results on two processes and on one, and training records the work of routers."""
 
 import re
 
@@ -13,7 +13,7 @@ from tests.parallel.conftest import run_worker
 
 
 def test_every_gate_equals_the_single_process(tmp_path):
-    """Loss, usage and gradients in float64 with experts cut over two processes, an empty group among the others."""
+    """Loss, usage and gradients agree in float64, with experts cut over two processes and an empty group."""
     assert run_worker("gates_worker.py", tmp_path).split()[-len(GATES) :] == GATES
 
 
@@ -39,7 +39,7 @@ def test_training_records_every_layer_and_the_usage_of_every_pair(run_job):
         assert set(record["pairs"]) <= {"ja-en", "tr-en"}
         assert min(record["pairs"].values()) <= record["cross_entropy"] <= max(record["pairs"].values())
         assert 0 < record["data_wait"] < 1
-        assert 1e8 < record["memory"] < 1e10  # torch alone takes the former
+        assert 1e8 < record["memory"] < 1e10  # torch alone takes more than the smaller bound
         assert 0 < record["padding"] < 1
     assert list((outcome.directory / "log" / "tensorboard").glob("events.out.tfevents.*"))
     with np.load(outcome.directory / "log" / "routing.npz") as usage:
@@ -51,7 +51,7 @@ def test_training_records_every_layer_and_the_usage_of_every_pair(run_job):
 
 
 def test_training_stops_where_the_auxiliary_loss_has_no_gradient(run_job):
-    """A weight so small that float32 loses it is configured but does nothing: an error, not a silence."""
+    """A weight that is too small for float32 has no effect, which is an error."""
     moe = MoEConfig(num_experts=4, expert_dim=32, gate=Top2Config(balance_weight=1e-45))
     with pytest.raises(Exception, match=r"auxiliary loss of layer encoder\.2, decoder\.2 gives its router no gradient"):
         run_job(processes=1, ep=1, max_steps=2, moe=moe)

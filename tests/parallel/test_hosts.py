@@ -1,4 +1,4 @@
-"""Training over two hosts: DeepSpeed's launcher on each, experts cut over both, gloo over the cable between them."""
+"""Training over two hosts, with DeepSpeed's launcher on each host, shared experts, and gloo over a cable."""
 
 import os
 import signal
@@ -8,30 +8,29 @@ from contextlib import suppress
 from dataclasses import asdict
 
 import pytest
-import torch
 
 from pipeline.config import load_config
-from pipeline.parallel.cluster import prepare
+from pipeline.jobs.hosts import prepare
 from pipeline.train.config import CheckpointConfig
 from tests.conftest import ROOT
-from tests.parallel.conftest import Outcome, make_job
+from tests.parallel.conftest import Outcome, assert_same_bits, make_job
 from tests.parallel.hosts import two_hosts
 
 
 @pytest.fixture
 def hosts():
-    with two_hosts() as both:
-        yield both
+    with two_hosts() as pair:
+        yield pair
 
 
 @pytest.fixture
 def start(hosts):
-    """Start a job by the command of runtime.launcher=hostfile, but for --no_ssh: on each host by hand."""
-    every = []
+    """Start a job by the command of runtime.launcher=hostfile, but on each host separately, with --no_ssh."""
+    launchers = []
 
     def begin(job):
         command, states = prepare("pipeline.train", asdict(job), directory=job.log, runtime=job.runtime)
-        started = []
+        processes = []
         for rank, host in enumerate(hosts):
             by_hand = [*command[:3], "--no_ssh", f"--node_rank={rank}", *command[3:]]
             with (job.log / f"{host.name}.out").open("wb") as output:
@@ -43,14 +42,14 @@ def start(hosts):
                     stderr=output,
                     start_new_session=True,
                 )
-            started.append(process)
-            every.append(process)
-        return started, states
+            processes.append(process)
+            launchers.append(process)
+        return processes, states
 
     yield begin
-    for process in every:
+    for process in launchers:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # the launcher and all that it started
+            os.killpg(process.pid, signal.SIGKILL)  # the launcher and its processes
         process.wait()
 
 
@@ -75,8 +74,10 @@ def output(job):
 
 
 def hosts_are_cut_apart_and_resume(prepared, run_job, hosts, start, out, *, heartbeat, within):
-    """One cable is pulled in the middle of training: both sides end, and both hosts then go on together, to the bits
-    that two processes on one host reach."""
+    """Cut the cable during training, and expect that both sides end and then continue together.
+
+    The result has the bits of two processes on one host.
+    """
     changes = {"heartbeat": heartbeat, "checkpoints": CheckpointConfig(save_every=2)}
     job = job_on(hosts, prepared, out, max_steps=10**6, **changes)
     started, states = start(job)
@@ -98,9 +99,7 @@ def hosts_are_cut_apart_and_resume(prepared, run_job, hosts, start, out, *, hear
     assert [process.wait(timeout=240) for process in started] == [0, 0], output(job)
     assert states.codes() == [0, 0]
     assert states.hosts() == {0: hosts[0].name, 1: hosts[1].name}
-    mine, theirs = Outcome(out).tensors(), run_job(processes=2, ep=2, max_steps=steps).tensors()
-    for name, tensor in theirs.items():
-        assert torch.equal(mine[name], tensor), name
+    assert_same_bits(Outcome(out), run_job(processes=2, ep=2, max_steps=steps))
 
 
 @pytest.mark.quiet

@@ -1,4 +1,4 @@
-"""A run killed at random moments, during saves too, ends as one that was never interrupted: bit for bit."""
+"""A run that is killed at random moments and continued equals one without interruption, bit for bit."""
 
 import json
 import os
@@ -11,24 +11,17 @@ from contextlib import suppress
 from dataclasses import asdict
 
 import pytest
-import torch
 
-from pipeline.parallel.launch import process_environment
+from pipeline.jobs.launch import process_environment
 from pipeline.train.config import CheckpointConfig
-from tests.parallel.conftest import Outcome, make_job
+from tests.parallel.conftest import Outcome, assert_same_bits, make_job
 
-TIMES = {
-    "seconds",
-    "tokens_per_second",
-    "mfu",
-    "matmul_peak",
-    "memory",
-    "data_wait",
-}  # what a clock or the machine decides
+# Values that depend on a clock or on the machine.
+TIMES = {"seconds", "tokens_per_second", "mfu", "matmul_peak", "memory", "data_wait"}
 
 
 def spawn(job):
-    """Both processes, without a launcher between them and the test."""
+    """Start both processes without a launcher."""
     log = job.log
     log.mkdir(parents=True, exist_ok=True)
     store, job_file = log / "rendezvous", log / "job.json"
@@ -54,7 +47,7 @@ def finish(job):
 
 
 def reached(job, before):
-    """The last step in the records of this attempt, which writes a file of its own; -1 while there is none."""
+    """Return the last recorded step of this attempt, which writes a new file; -1 before that."""
     metrics = job.log / "metrics.jsonl"
     if not metrics.exists() or metrics.stat().st_ino == before:
         return -1
@@ -63,7 +56,7 @@ def reached(job, before):
 
 
 def saving(job, since):
-    """Whether this attempt is writing a checkpoint. since: seconds since the epoch."""
+    """Return true if this attempt is writing a checkpoint. since: its start, in seconds since the epoch."""
     for path in (job.log.parent / "checkpoints").glob("*.partial"):
         with suppress(FileNotFoundError):  # published meanwhile
             if path.stat().st_mtime > since:
@@ -72,15 +65,16 @@ def saving(job, since):
 
 
 def kill(job, moment, target, chance):
-    """Start, wait for the moment, SIGKILL one process or both. Whether it came before the end.
+    """Start the processes, wait for the moment and kill one or both. Return true if the run had not ended before.
 
-    Both at the start: one that has not met its peer yet has nobody to miss it."""
+    At the start kill both, because no process waits yet for a lost one.
+    """
     metrics = job.log / "metrics.jsonl"
     before, began = metrics.stat().st_ino if metrics.exists() else None, time.time()
     processes = spawn(job)
 
-    def wait(reached_it):
-        while not reached_it() and all(p.poll() is None for p in processes):
+    def wait(condition):
+        while not condition() and all(p.poll() is None for p in processes):
             assert time.time() - began < 120, (job.log / "output").read_text()[-3000:]
             time.sleep(0.001)
 
@@ -97,7 +91,7 @@ def kill(job, moment, target, chance):
     for process in processes if moment == "start" else victims:
         os.kill(process.pid, signal.SIGKILL)
     for process in processes:
-        process.wait(timeout=60)  # who lost a peer ends by itself
+        process.wait(timeout=60)  # a process that lost its peer ends by itself
     return early
 
 
@@ -124,8 +118,7 @@ def killed_run_equals_straight_run(prepared, tmp_path, moments, max_steps, seed)
     killed = finish(job)
     assert records(killed) == records(straight)
     assert state(killed) == state(straight)
-    for name, tensor in straight.tensors().items():
-        assert torch.equal(killed.tensors()[name], tensor), name
+    assert_same_bits(killed, straight)
     kept = [sorted(path.name for path in (o.directory / "checkpoints").iterdir()) for o in (killed, straight)]
     assert kept[0] == kept[1]
     assert (killed.directory / "checkpoints" / "best.json").read_text() == (

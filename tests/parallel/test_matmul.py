@@ -1,12 +1,12 @@
-"""The library behind float32 products is chosen by the processor, and products stay float32."""
+"""The processor decides on the library of float32 products, and products stay float32."""
 
 import json
 
 import pytest
 import torch
 
-from pipeline.parallel import matmul
-from pipeline.parallel.matmul import choose_matmul, probe_error, wide_amd
+from pipeline.jobs import matmul
+from pipeline.jobs.matmul import choose_matmul, probe_error, wide_amd
 
 AMD = "vendor_id : AuthenticAMD\nflags : fpu avx2 avx512f avx512_bf16"
 
@@ -39,7 +39,7 @@ def test_products_stay_float32_on_this_machine():
 
 
 def test_what_rounds_is_not_used(monkeypatch, caplog):
-    """A bound below float32's own error stands in for a processor that rounds."""
+    """A bound that is smaller than float32's own error simulates a processor that rounds."""
     monkeypatch.setattr(matmul, "PROBE_ERROR", 0.0)
     assert choose_matmul(AMD) == "mkl"
     assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"

@@ -1,4 +1,4 @@
-"""The mixture in training: phases at their exact steps on any number of processes; the wait for batches."""
+"""The mixture in training: phases begin at their exact steps, and processes hardly wait for batches."""
 
 import json
 from dataclasses import asdict, replace
@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.batch.mixture_config import MixtureConfig, PairGroup
 from pipeline.config import load_config
-from pipeline.parallel.launch import launch
+from pipeline.jobs.launch import launch
 from tests.parallel.conftest import Outcome, make_job
 
 
@@ -20,7 +20,7 @@ def run(job):
 
 @pytest.mark.long
 def test_a_curriculum_goes_on_at_its_step_on_another_number_of_processes(prepared, tmp_path):
-    """Turkish from step 4 on, Japanese until step 5; stopped after step 3 on two processes, resumed on one."""
+    """Turkish comes from step 4 on, Japanese until step 5. The run stops after step 3 and resumes on one process."""
     mixture = MixtureConfig(
         temperature=2.0,
         groups={
@@ -35,8 +35,8 @@ def test_a_curriculum_goes_on_at_its_step_on_another_number_of_processes(prepare
             outcomes.append(run(replace(job, batch=replace(job.batch, mixture=mixture))))
     resumed, straight = outcomes[1].records("train"), outcomes[2].records("train")
     for records in (resumed, straight):
-        seen = [sorted(record["pairs"]) for record in records]
-        assert seen == [["ja-en"]] * 3 + [["ja-en", "tr-en"]] * 2 + [["tr-en"]] * 2
+        pairs = [sorted(record["pairs"]) for record in records]
+        assert pairs == [["ja-en"]] * 3 + [["ja-en", "tr-en"]] * 2 + [["tr-en"]] * 2
     assert [r["target_tokens"] for r in resumed] == [r["target_tokens"] for r in straight]
     table = json.loads((outcomes[2].directory / "log" / "mixture.json").read_text())
     assert [phase["from_step"] for phase in table] == [1, 4, 6]
@@ -46,11 +46,11 @@ def test_a_curriculum_goes_on_at_its_step_on_another_number_of_processes(prepare
 @pytest.mark.long
 @pytest.mark.quiet
 def test_waiting_for_batches_is_a_fiftieth_of_training_at_most(prepared, tmp_path):
-    """The demo's model and batches: packing, drawing and assembling all happen between two steps."""
+    """The model and batches are those of the demo. Packing, drawing and assembling happen between two steps."""
     config = load_config(["recipes=demo", "train.max_steps=48", "train.validate_every=100", "train.log_every=1"])
     job = make_job(prepared, tmp_path, processes=1, ep=1)
     runtime = replace(job.runtime, threads=1)
-    shapes = [replace(config.batch.shapes[0], target=64)]  # as the prepared pairs are cut
+    shapes = [replace(config.batch.shapes[0], target=64)]  # the longest target of the prepared pairs
     batch = replace(config.batch, shapes=shapes)
     outcome = run(replace(job, model=config.model, batch=batch, train=config.train, runtime=runtime))
     waited = [record["data_wait"] for record in outcome.records("train")]

@@ -1,4 +1,4 @@
-"""A run that was interrupted goes on as if it had not been; a checkpoint fits any topology."""
+"""An interrupted run continues without a difference, and a checkpoint fits any topology."""
 
 import json
 import os
@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from pipeline.engine.checkpoint.logical import newest
+from pipeline.engine.checkpoint.weights import read_state, verify
+from pipeline.jobs.launch import JobFailed, process_environment
 from pipeline.model.config import MoEConfig
-from pipeline.parallel.checkpoint import newest
-from pipeline.parallel.launch import JobFailed, process_environment
-from pipeline.parallel.weights import read_state, verify
-from tests.parallel.conftest import make_job
+from tests.parallel.conftest import assert_same_bits, make_job
 
 
 def test_resuming_is_bitwise(run_job, straight, tmp_path):
@@ -24,19 +24,17 @@ def test_resuming_is_bitwise(run_job, straight, tmp_path):
     assert first.checkpoint().name == "step-00000003"
     resumed = run_job(processes=2, ep=2, max_steps=6, into=first)
     assert [r["step"] for r in resumed.records("train")] == [1, 2, 3, 4, 5, 6]
-    for mine, theirs in zip(resumed.records("train"), straight.records("train"), strict=True):
-        assert mine["cross_entropy"] == theirs["cross_entropy"], mine["step"]
-    mine, theirs = resumed.tensors(), straight.tensors()
-    for name, tensor in theirs.items():
-        assert torch.equal(mine[name], tensor), name
+    for actual, expected in zip(resumed.records("train"), straight.records("train"), strict=True):
+        assert actual["cross_entropy"] == expected["cross_entropy"], actual["step"]
+    assert_same_bits(resumed, straight)
 
 
 def test_resuming_on_another_topology_keeps_the_optimizer(run_job, straight, tmp_path):
-    """Saved with experts cut over two processes, resumed on one: the same losses up to rounding."""
+    """A run with experts cut over two processes resumes on one process, with equal losses up to rounding."""
     first = straight.until(3, tmp_path)
     resumed = run_job(processes=1, ep=1, max_steps=6, into=first, runtime={"zero_stage": 2})
-    for mine, theirs in zip(resumed.records("train"), straight.records("train"), strict=True):
-        assert mine["cross_entropy"] == pytest.approx(theirs["cross_entropy"], rel=1e-4), mine["step"]
+    for actual, expected in zip(resumed.records("train"), straight.records("train"), strict=True):
+        assert actual["cross_entropy"] == pytest.approx(expected["cross_entropy"], rel=1e-4), actual["step"]
     for name, tensor in straight.tensors().items():
         if name.startswith("exp_avg_sq."):
             torch.testing.assert_close(resumed.tensors()[name], tensor, atol=1e-6, rtol=1e-2)
@@ -70,7 +68,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_taken(run_job, al
     assert "step-00000002 is damaged" in caplog.text
     assert "taking step-00000001 instead" in caplog.text
     assert run_job(processes=1, ep=1, max_steps=2, into=outcome).checkpoint() == second
-    verify(second)  # written anew
+    verify(second)  # it was written again
     for checkpoint in second.parent.glob("step-*"):
         damage(checkpoint)
     with pytest.raises(JobFailed, match=r"is damaged.*there is no older one: delete"):
@@ -78,7 +76,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_taken(run_job, al
 
 
 def run_with_small_files(job, tmp_path):
-    """A file-size limit of 64 kB stands in for the full disk: an OSError from the same write."""
+    """Run training with files of 64 kB at most. The limit gives an OSError in the same write as a full disk."""
     script = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536));"
@@ -98,14 +96,14 @@ def test_a_full_disk_during_a_save_does_not_end_training_but_at_the_end_it_is_on
     outcome = alone.until(1, tmp_path)
     kept = outcome.checkpoint()
     job = make_job(prepared, outcome.directory, processes=1, ep=1, max_steps=5, validate_every=2)
-    done = run_with_small_files(job, tmp_path)
-    assert done.returncode == 1  # for the last save
+    result = run_with_small_files(job, tmp_path)
+    assert result.returncode == 1  # because the last save failed
     assert "File too large" in (outcome.directory / "log" / "rank-0.error").read_text()
     assert [r["step"] for r in outcome.records("train")] == [1, 2, 3, 4, 5]
     failed = outcome.records("checkpoint_failed")
     assert [r["checkpoint"] for r in failed] == ["step-00000002", "step-00000004"]
     assert "File too large" in failed[0]["error"]
-    assert "warning: checkpoint step-00000002 was not written, the one before it is kept" in done.stderr
+    assert "warning: checkpoint step-00000002 was not written, the one before it is kept" in result.stderr
     assert newest(kept.parent) == kept
     assert sorted(path.name for path in kept.parent.iterdir()) == ["best.json", "step-00000001"]
 
@@ -129,7 +127,7 @@ def test_a_state_that_is_cut_off_is_damage_too(tmp_path, caplog):
 
 @pytest.mark.long
 def test_early_stopping_goes_on_counting(run_job):
-    """A learning rate that changes no weight: every validation after the first is as good as the one before."""
+    """With a tiny learning rate no weight changes, so all validations are equal."""
     settings = {"learning_rate": 1e-30, "validate_every": 1, "patience": 4}
     outcome = run_job(processes=1, ep=1, max_steps=3, **settings)
     run_job(processes=1, ep=1, max_steps=100, into=outcome, **settings)
@@ -157,7 +155,7 @@ def test_divergence_stops_with_an_error_and_keeps_the_checkpoint(run_job, alone,
 
 
 def test_a_killed_process_ends_the_job_with_its_name(prepared, tmp_path):
-    """SIGKILL one of two: the other does not wait for it, and the error says which one and how."""
+    """After SIGKILL of one process the other does not wait for it. The error names the process and the signal."""
     script = Path(__file__).with_name("run_forever.py")
     process = subprocess.Popen(
         [sys.executable, str(script), prepared.vocabulary, str(tmp_path), *prepared.encoded],
@@ -179,7 +177,7 @@ def test_a_killed_process_ends_the_job_with_its_name(prepared, tmp_path):
 
 
 def children(parent):
-    """(pid, RANK) of the parent's children."""
+    """Yield the pid and the RANK of each child of a process."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:

@@ -1,4 +1,4 @@
-"""Steps that must not change the weights change nothing on any process: loss spikes and overflows of fp16."""
+"""Loss spikes and overflows of fp16 change no weight on any process."""
 
 import itertools
 from pathlib import Path
@@ -9,20 +9,17 @@ import torch
 from pipeline.batch.assembly import assemble
 from pipeline.batch.lengths import read_lengths
 from pipeline.batch.mixture import Mixture
-from pipeline.model.initialization import initialize
+from pipeline.engine.checkpoint.weights import read_state
+from pipeline.jobs.launch import JobFailed
 from pipeline.model.noise import seed_group
-from pipeline.model.transformer import Transformer
-from pipeline.parallel.launch import JobFailed
-from pipeline.parallel.weights import read_state
 from pipeline.train.config import CheckpointConfig
 from pipeline.train.spikes import SpikeConfig
 from pipeline.vocab.encoded import EncodedSplit
-from pipeline.vocab.tokenizer import Vocabulary
-from tests.parallel.conftest import SPIKES, SPIKY, make_job, step_name
+from tests.parallel.conftest import SPIKES, SPIKY, assert_same_bits, initial_model, make_job, step_name
 
 
 def assert_unchanged(outcome, first, last):
-    """Weights, moments and averages, but not the sums of what was seen."""
+    """Assert that weights, moments and averages are equal after two steps. The sums of the window may differ."""
     before, after = outcome.tensors(step_name(first)), outcome.tensors(step_name(last))
     for key, tensor in before.items():
         assert torch.equal(after[key], tensor) or key.startswith("window."), key
@@ -47,8 +44,10 @@ def test_spikes_are_skipped_and_logged(spiky):
 
 @pytest.mark.long
 def test_spikes_in_a_row_end_training_and_the_history_is_in_the_checkpoint(run_wrong, spiky, tmp_path):
-    """From the checkpoint after the first of two: without its history the second would be no spike, without its count
-    the first of two."""
+    """The run resumes after the first of two spikes.
+
+    Without the norms of the checkpoint the second step would not be a spike. Without its count it would be the first.
+    """
     half = spiky.until(5, tmp_path)
     guard = SpikeConfig(threshold=5.0, window=3, patience=2)
     with pytest.raises(
@@ -86,7 +85,7 @@ def test_overflows_are_skipped_and_logged_and_lower_the_loss_scale(overflowing):
     assert_unchanged(overflowing, 1, first - 1)
     after = overflowing.tensors(step_name(first))
     for key, tensor in after.items():
-        if key.startswith("ema."):  # it starts at the weights after the first update
+        if key.startswith("ema."):  # the average starts at the weights after the first update
             assert torch.equal(tensor, after[key.replace("ema.", "model.")])
     state = read_state(overflowing.checkpoint())
     assert state["engine"]["updates"] == len(updated)
@@ -94,8 +93,10 @@ def test_overflows_are_skipped_and_logged_and_lower_the_loss_scale(overflowing):
 
 
 def test_fp16_is_near_fp32(prepared, overflowing):
-    """fp16 has 11 bits of mantissa, 5e-4: a mean over a thousand tokens is nearer; of the norm, which is that of
-    unscaled gradients, one rounding of all remains."""
+    """fp16 has 11 bits of mantissa, so one value errs by 5e-4. A mean over a thousand tokens errs less.
+
+    The norm is of unscaled gradients. Its error is that of a single rounding.
+    """
     record = overflowing.records("train")[0]
     cross_entropy, norm = reference_step(prepared, record["step"])
     assert record["cross_entropy"] == pytest.approx(cross_entropy, rel=5e-4)
@@ -104,22 +105,19 @@ def test_fp16_is_near_fp32(prepared, overflowing):
 
 
 def test_fp16_resumes_bitwise_with_its_loss_scale(run_wrong, overflowing, tmp_path):
-    """From a checkpoint after two overflows and an update, with Adafactor, whose decay counts updates."""
+    """The run resumes after two overflows and an update. The decay of Adafactor counts updates."""
     resumed = run_wrong(HUGE, into=overflowing.until(3, tmp_path), **FP16)
     assert resumed.records("skipped") == overflowing.records("skipped")
-    expected = overflowing.tensors()
-    for key, tensor in resumed.tensors().items():
-        assert torch.equal(tensor, expected.pop(key)), key
-    assert not expected
-    mine, theirs = (read_state(outcome.checkpoint()) for outcome in (resumed, overflowing))
-    assert mine["engine"] == theirs["engine"]
-    assert mine["guard"] == theirs["guard"]
-    assert len(mine["guard"]["norms"]) == mine["engine"]["updates"] > 1
+    assert_same_bits(resumed, overflowing)
+    resumed_state, state = (read_state(outcome.checkpoint()) for outcome in (resumed, overflowing))
+    assert resumed_state["engine"] == state["engine"]
+    assert resumed_state["guard"] == state["guard"]
+    assert len(state["guard"]["norms"]) == state["engine"]["updates"] > 1
 
 
 @pytest.mark.long
 def test_a_spike_is_no_overflow(run_wrong):
-    """Ten times one process's loss: too little for an overflow of the first loss scale, which stays."""
+    """Ten times the loss of one process is too little for an overflow, so the loss scale stays."""
     settings = {"precision": "fp16", "max_steps": 4, "spikes": SpikeConfig(threshold=2.0, window=2)}
     outcome = run_wrong({"factors": {"4": 10.0}}, **settings)
     assert [(record["step"], record["reason"]) for record in outcome.records("skipped")] == [(4, "spike")]
@@ -128,26 +126,20 @@ def test_a_spike_is_no_overflow(run_wrong):
 
 @pytest.mark.long
 def test_fp16_trains_as_fp32_does(run_job):
-    """30 steps; the routers' near-ties fall otherwise now and then, so a percent."""
+    """The tolerance is one percent over 30 steps, because rounding moves some near-ties of routers."""
     fp32, fp16 = (run_job(processes=2, ep=2, max_steps=30, precision=p).records("train") for p in ("fp32", "fp16"))
     assert fp32[-1]["cross_entropy"] < fp32[0]["cross_entropy"] - 0.5
-    for mine, theirs in zip(fp16, fp32, strict=True):
-        assert mine["cross_entropy"] == pytest.approx(theirs["cross_entropy"], rel=1e-2), mine["step"]
+    for actual, expected in zip(fp16, fp32, strict=True):
+        assert actual["cross_entropy"] == pytest.approx(expected["cross_entropy"], rel=1e-2), actual["step"]
 
 
 def reference_step(prepared, number):
-    """Cross-entropy and gradient norm of a step with the weights before training, in float32 on one device."""
+    """Return the cross-entropy and the gradient norm of a step with initial weights, in float32 on one device."""
     job = make_job(prepared, Path("unused"), processes=1, ep=1)
     data = [EncodedSplit.open(Path(d), "train") for d in job.encoded]
-    vocabulary = Vocabulary.load(Path(job.vocabulary))
-    sizes = {"source_vocabulary": vocabulary.source_size, "target_vocabulary": vocabulary.target_size}
-    model = Transformer(job.model, **sizes, shared=False, max_positions=96)
-    initialize(model, job.train.seed)
-    step = next(
-        itertools.islice(
-            Mixture(job.batch, read_lengths(job.pairs, job.encoded), seed=job.train.seed), number - 1, None
-        )
-    )
+    model = initial_model(job)
+    steps = Mixture(job.batch, read_lengths(job.pairs, job.encoded), seed=job.train.seed)
+    step = next(itertools.islice(steps, number - 1, None))
     total = 0.0
     for index, group in enumerate(step.groups):
         seed_group(job.train.seed, number, index)

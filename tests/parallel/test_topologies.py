@@ -1,4 +1,4 @@
-"""A checkpoint goes through other topologies and back without the change of a bit, and training goes on from it."""
+"""A checkpoint passes through other topologies and back without a changed bit, and training continues from it."""
 
 import json
 from dataclasses import asdict
@@ -6,14 +6,14 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from pipeline.parallel.launch import launch
+from pipeline.jobs.launch import launch
 from tests.parallel.conftest import EVERY, Outcome, make_job
 
-BOUND = 1e-4  # of a loss, relative: float32's rounding over 20 steps, which may move a near-tie of a router
+BOUND = 1e-4  # relative, of losses: float32's rounding over 20 steps may move a near-tie of a router
 
 
 def resave(prepared, outcome, into, processes, ep, zero_stage, **settings):
-    """Restore the last checkpoint on another topology, and write it from there."""
+    """Restore the last checkpoint on another topology and save it again."""
     checkpoint = outcome.checkpoint()
     place = into / "checkpoints" / checkpoint.name
     place.parent.mkdir(parents=True)
@@ -56,14 +56,14 @@ def round_trip(run_job, prepared, tmp_path, begin, hops, steps, **settings):
         assert not tensors
         assert state(last) == state(first), hop
     processes, ep, zero_stage = hops[0]
-    there = Outcome(tmp_path / "0")
+    moved = Outcome(tmp_path / "0")
     resumed = run_job(
-        processes=processes, ep=ep, max_steps=steps, into=there, runtime={"zero_stage": zero_stage}, **settings
+        processes=processes, ep=ep, max_steps=steps, into=moved, runtime={"zero_stage": zero_stage}, **settings
     )
     expected = [r["cross_entropy"] for r in straight.records("train")][3:]
-    found = [r["cross_entropy"] for r in resumed.records("train")]
-    assert found == pytest.approx(expected, rel=BOUND)
-    assert len(found) == steps - 3
+    losses = [r["cross_entropy"] for r in resumed.records("train")]
+    assert losses == pytest.approx(expected, rel=BOUND)
+    assert len(losses) == steps - 3
 
 
 def test_two_processes_and_one(run_job, prepared, tmp_path):

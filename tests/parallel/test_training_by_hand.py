@@ -1,4 +1,4 @@
-"""Steps and records of a run, computed again from its checkpoints without the trainer."""
+"""The steps and records of a run are computed again from its checkpoints, without the trainer."""
 
 import math
 from pathlib import Path
@@ -11,28 +11,19 @@ from pipeline.batch.assembly import assemble
 from pipeline.batch.config import GroupShape
 from pipeline.batch.lengths import read_lengths
 from pipeline.batch.mixture import Mixture
-from pipeline.model.initialization import initialize
-from pipeline.model.transformer import Transformer
 from pipeline.vocab.encoded import EncodedSplit
-from pipeline.vocab.tokenizer import Vocabulary
-from tests.parallel.conftest import make_job, step_name
+from tests.parallel.conftest import initial_model, make_job, step_name
 
 PEAK, WARMUP, BETA1, BETA2, EPSILON = 3e-3, 4, 0.9, 0.98, 1e-9
 RATES = [PEAK / 4, PEAK / 2, PEAK * 3 / 4, PEAK, PEAK * math.sqrt(4 / 5), PEAK * math.sqrt(4 / 6)]  # of steps 1 to 6
 
 
-def initial_model(job):
-    vocabulary = Vocabulary.load(Path(job.vocabulary))
-    sizes = {"source_vocabulary": vocabulary.source_size, "target_vocabulary": vocabulary.target_size}
-    model = Transformer(job.model, **sizes, shared=False, max_positions=96)
-    initialize(model, job.train.seed)
-    return model
-
-
 def test_every_step_is_adamw_at_the_rate_of_its_own_number(prepared, alone):
-    """Algorithm 2 of arXiv:1711.05101 in float64 on the moments that were saved, without weight decay. Weights are
-    float32 below 2, so a step is rounded by 2^-24 of them at most; 1e-6 leaves room for the rounding of moments. The
-    rates of two steps differ by 1e-4 and more."""
+    """The reference is algorithm 2 of arXiv:1711.05101 in float64, on the saved moments, without weight decay.
+
+    Weights are float32 below 2, so a step is rounded by 2^-24 of them at most. The bound 1e-6 also allows for the
+    rounding of moments. The rates of two steps differ by at least 1e-4.
+    """
     job = make_job(prepared, Path("unused"), processes=1, ep=1)
     assert (job.train.warmup_steps, job.train.learning_rate, job.train.weight_decay) == (WARMUP, PEAK, 0.0)
     weights = {name: tensor.detach() for name, tensor in initial_model(job).named_parameters()}
@@ -50,8 +41,10 @@ def test_every_step_is_adamw_at_the_rate_of_its_own_number(prepared, alone):
 
 
 def test_clipping_weight_decay_and_the_rate_of_experts(prepared, run_job, alone):
-    """The first step again, its gradient clipped to a tenth. Clipping scales moments; AdamW's direction stays; decay
-    is of matrices, embeddings and experts, not of vectors. The norm of the unclipped gradient is that of `alone`."""
+    """The first step of `alone` runs again, with its gradient clipped to a norm of 0.1.
+
+    Clipping scales moments but not AdamW's direction. Matrices, embeddings and experts decay; vectors do not.
+    """
     settings = {"clip_norm": 0.1, "weight_decay": 0.5, "expert_learning_rate": 0.5}
     outcome = run_job(processes=1, ep=1, max_steps=1, **settings)
     norm = alone.records("train")[0]["gradient_norm"]
@@ -61,22 +54,23 @@ def test_clipping_weight_decay_and_the_rate_of_experts(prepared, run_job, alone)
     for name, parameter in initial_model(make_job(prepared, Path("unused"), processes=1, ep=1)).named_parameters():
         mean, before = saved[f"exp_avg.{name}"].double(), parameter.detach().double()
         expected = unclipped[f"exp_avg.{name}"].double() * 0.1 / norm
-        # DeepSpeed adds 1e-6 to the norm; the rest is rounding
+        # The tolerance is for 1e-6, which DeepSpeed adds to the norm, and for rounding.
         torch.testing.assert_close(mean, expected, rtol=1e-4, atol=1e-9, msg=lambda m, n=name: f"{n}: {m}")
         rate = RATES[0] * (0.5 if ".experts." in name else 1.0)
         decay = 0.5 if parameter.dim() > 1 else 0.0
         square = saved[f"exp_avg_sq.{name}"].double() / (1 - BETA2)
         direction = mean / (1 - BETA1) / (square.sqrt() + EPSILON)
         after = before - rate * (direction + decay * before)
-        # as above
         torch.testing.assert_close(
             saved[f"model.{name}"].double(), after, atol=1e-6, rtol=0, msg=lambda m, n=name: f"{n}: {m}"
         )
 
 
 def test_what_is_recorded_of_a_step_is_of_that_step(prepared, alone):
-    """Cross-entropy by pair, over the target tokens that the mixture draws of the pair, is that of the whole step; a
-    fair share is what experts have on average."""
+    """The mean of the pairs' cross-entropy, weighted by their target tokens, is that of the step.
+
+    The mean load of experts is a fair share.
+    """
     job = make_job(prepared, Path("unused"), processes=1, ep=1)
     steps = iter(Mixture(job.batch, read_lengths(job.pairs, job.encoded), seed=job.train.seed))
     for record, step in zip(alone.records("train"), steps, strict=False):
@@ -88,7 +82,7 @@ def test_what_is_recorded_of_a_step_is_of_that_step(prepared, alone):
 
 
 def test_validation_is_the_mean_over_real_target_tokens_of_sentences_alone(prepared, alone):
-    """Each development sentence in a row of its own without padding, in float64; the run packed them in float32."""
+    """The reference has one sentence per row, without padding, in float64. The run packed them, in float32."""
     job = make_job(prepared, Path("unused"), processes=1, ep=1)
     model = initial_model(job)
     saved = alone.tensors()

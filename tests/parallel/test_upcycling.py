@@ -1,4 +1,4 @@
-"""A Mixture-of-Experts that starts from a dense model (sparse upcycling, arXiv:2212.05055)."""
+"""A Mixture-of-Experts starts from a dense model (sparse upcycling, arXiv:2212.05055)."""
 
 from pathlib import Path
 
@@ -6,25 +6,19 @@ import pytest
 import torch
 
 from pipeline.batch.assembly import assemble
+from pipeline.jobs.launch import JobFailed
 from pipeline.model.config import MoEConfig
 from pipeline.model.gate_config import DroplessConfig, Top2Config
-from pipeline.model.initialization import initialize
-from pipeline.model.transformer import Transformer
-from pipeline.parallel.launch import JobFailed
 from pipeline.train.upcycling import initialize_from
 from pipeline.train.validation import validation_steps
 from pipeline.vocab.encoded import EncodedSplit
-from pipeline.vocab.tokenizer import Vocabulary, vocabulary_sha256
-from tests.parallel.conftest import make_job
+from pipeline.vocab.tokenizer import vocabulary_sha256
+from tests.parallel.conftest import initial_model, make_job
 
 
 def build_model(prepared, moe):
     job = make_job(prepared, Path("-"), processes=1, ep=1, moe=moe)
-    vocabulary = Vocabulary.load(Path(prepared.vocabulary))
-    sizes = {"source_vocabulary": vocabulary.source_size, "target_vocabulary": vocabulary.target_size}
-    model = Transformer(job.model, **sizes, shared=vocabulary.shared, max_positions=96)
-    initialize(model, seed=1)
-    return job, model
+    return job, initial_model(job)
 
 
 @torch.no_grad()
@@ -36,7 +30,7 @@ def validation_loss(prepared, job, model):
 
 @pytest.mark.parametrize("gate", [Top2Config(), DroplessConfig(k=2)])
 def test_the_mixture_computes_what_the_dense_model_does(prepared, dense, gate):
-    """Equal experts, and weights of two choices that sum to 1: only float32 rounding is left."""
+    """Experts are equal and the weights of two choices sum to 1, so only float32 rounding differs."""
     job, plain = build_model(prepared, MoEConfig())
     vocabulary = vocabulary_sha256(Path(prepared.vocabulary))
     initialize_from(dense.directory, plain, vocabulary)
@@ -55,13 +49,13 @@ def test_training_starts_from_the_dense_model_and_resumes_without_it(run_job, de
     settings = {"moe": moe, "initialize_from": str(path), "learning_rate": 1e-30}
     outcome = run_job(processes=2, ep=2, max_steps=1, **settings)
     path.rename(dense.directory)
-    mine, theirs = outcome.tensors(), dense.tensors()
-    wi = mine["model.encoder.layers.1.feed_forward.experts.wi_EMH"]
+    actual, expected = outcome.tensors(), dense.tensors()
+    wi = actual["model.encoder.layers.1.feed_forward.experts.wi_EMH"]
     assert wi.shape == (4, 32, 64)
     for expert in wi:
-        assert torch.equal(expert, theirs["model.encoder.layers.1.feed_forward.wi_MH"])
-    assert torch.equal(mine["model.target_embedding_VM"], theirs["model.target_embedding_VM"])
-    run_job(processes=1, ep=1, max_steps=2, into=outcome, **settings)  # its path is gone
+        assert torch.equal(expert, expected["model.encoder.layers.1.feed_forward.wi_MH"])
+    assert torch.equal(actual["model.target_embedding_VM"], expected["model.target_embedding_VM"])
+    run_job(processes=1, ep=1, max_steps=2, into=outcome, **settings)  # the path does not exist any more
 
 
 def test_what_does_not_fit_is_an_error_before_training(run_job, dense, alone, prepared):

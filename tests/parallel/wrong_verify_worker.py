@@ -1,11 +1,12 @@
-"""The worker of `make verify` with a mistake in each topology; what is the right thing, runs beside it."""
+"""The worker of `make verify`, with a mistake in each of several topologies. Other topologies are right."""
 
 import pytest
 import torch.distributed as dist
 
-from pipeline.parallel import gradient_norm, partition
-from pipeline.parallel.deepspeed import Engine
-from pipeline.parallel.process import run_process
+from pipeline.engine import gradient_norm
+from pipeline.engine.deepspeed import Engine
+from pipeline.jobs.process import run_process
+from pipeline.parallel import partition
 from pipeline.verify import runs
 from pipeline.verify.__main__ import work
 
@@ -13,17 +14,17 @@ right = runs.EngineRun
 
 
 class WrongRun(right):
-    def __init__(self, case, mesh, optimizer, given=None):
+    def __init__(self, case, mesh, optimizer, decisions=None):
         self.case = case
         with pytest.MonkeyPatch.context() as patch:
-            if case.layout == "model" and case.zero_stage == 1:  # what goes in is not summed over on its way back
+            if case.layout == "model" and case.zero_stage == 1:  # gradients of inputs are not summed
                 patch.setattr(partition, "enter", lambda whole, group: whole)
-            super().__init__(case, mesh, optimizer, given)
+            super().__init__(case, mesh, optimizer, decisions)
         parameters = dict(self.engine.model.named_parameters())
         if case.layout == "gshard" and case.ep == 2 and case.zero_stage == 1:
             for name in partition.expert_parameters(self.engine.model):
                 parameters[name].register_hook(lambda gradient: gradient * mesh.size("expert"))
-        if case.layout == "summed" and dist.get_rank() == 1:  # one copy of two
+        if case.layout == "summed" and dist.get_rank() == 1:  # one of two copies of a gradient
             parameters["encoder.norm.weight"].register_hook(lambda gradient: gradient * 1.5)
 
     def steps(self, first, last, stop, checkpoints=None):
@@ -34,7 +35,7 @@ class WrongRun(right):
 
     def load(self, directory):
         with pytest.MonkeyPatch.context() as patch:
-            if self.case.layout == "gshard" and self.case.ep == 1:  # weights alone
+            if self.case.layout == "gshard" and self.case.ep == 1:  # the optimizer state is not loaded
                 patch.setattr(Engine, "load", weights_alone(Engine.load))
             super().load(directory)
 

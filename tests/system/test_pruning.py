@@ -12,7 +12,7 @@ from pipeline.decode.model import load_model
 from pipeline.decode.pruned import cut
 from pipeline.decode.pruning import Pruning
 from pipeline.decode.ranking import choose, score
-from pipeline.parallel.weights import load_weights
+from pipeline.engine.checkpoint.weights import load_weights
 from pipeline.pruning import load_pruning, prune
 from pipeline.routing import read_layers, routing
 from pipeline.stage import Store

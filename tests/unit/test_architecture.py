@@ -30,7 +30,7 @@ def importers(*packages: str) -> set[str]:
 
 
 def test_one_file_imports_deepspeed():
-    assert importers("deepspeed") == {"pipeline/parallel/deepspeed.py"}
+    assert importers("deepspeed") == {"pipeline/engine/deepspeed.py"}
 
 
 def test_one_file_sees_omegaconf():

@@ -162,7 +162,10 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
         (["train.max_tokens=0"], r"both 0; give a budget"),
         (["train=adamm"], r"train adamm does not exist; did you mean adamw"),
         (["train.optimizer=sgd"], r"train.optimizer='sgd' is not one of adamw, adafactor"),
-        (["train.optimizer=adafactor", "train.beta2=0.9"], r"train.beta2=0.9 means nothing to adafactor; leave it out"),
+        (
+            ["train.optimizer=adafactor", "train.beta2=0.9"],
+            r"train.beta2=0.9 has no effect with adafactor; leave it out",
+        ),
         (["train.expert_learning_rate=0"], r"train.expert_learning_rate=0.0 must be positive"),
         (["train.schedule.kind=linear"], r"train.max_steps=0: linear needs it"),
         (["train.schedule.hold=5"], r"train.schedule.hold does not exist; did you mean train.schedule.hold_steps"),

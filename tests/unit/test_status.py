@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import ROOT
-from pipeline.parallel.launch import JobFailed, unsaved
+from pipeline.jobs.launch import JobFailed, unsaved
 from pipeline.stage import Stage, Stopped, Store
 from pipeline.status import STATUS, StatusFile, read_status, recorded, training_seconds
 

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 
 from bench import products
 from bench.products import attention_by_mkl, matmul_by_mkl, use_our_libraries
+from pipeline.jobs.matmul import choose_matmul
 from pipeline.model.fused_attention import SWITCH
-from pipeline.parallel.matmul import choose_matmul
 
 
 @pytest.fixture

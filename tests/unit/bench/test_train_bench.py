@@ -18,8 +18,8 @@ from bench.train.plan import CPU, CUDA, PEERS, QUICK, Contender, contests
 from bench.train.stopwatch import Stopwatch
 from bench.train.table import COLUMNS, ENGINE, SHARES, judge, table
 from pipeline.config import ROOT, load_config
+from pipeline.engine.checkpoint.weights import read_state
 from pipeline.model.config import MoEConfig
-from pipeline.parallel.weights import read_state
 from pipeline.train.retention import resolve
 
 

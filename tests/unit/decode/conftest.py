@@ -11,9 +11,9 @@ from torch.distributed.checkpoint.metadata import MetadataIndex
 from pipeline.config import load_config
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.workers import TranslatorPool, TranslatorSpec
+from pipeline.engine.checkpoint.shard_writer import write_shard
 from pipeline.model.initialization import initialize
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.shard_writer import write_shard
 from pipeline.vocab.tokenizer import Vocabulary
 from tests.unit.model.test_transformer import small
 

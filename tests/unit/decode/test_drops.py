@@ -3,8 +3,8 @@
 import logging
 
 from pipeline.decode.drops import leave_drops, say_drops
+from pipeline.jobs.launch import write_job
 from pipeline.model.drops import DropCount
-from pipeline.parallel.launch import write_job
 
 
 class Choices:

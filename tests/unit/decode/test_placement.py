@@ -12,8 +12,8 @@ from pipeline.config import load_config
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.placement import Demand, free_bytes, to_be_cut
 from pipeline.decode.search import max_length
-from pipeline.parallel.device import Place
-from pipeline.parallel.rendezvous import World
+from pipeline.jobs.device import Place
+from pipeline.jobs.rendezvous import World
 from tests.unit.model.test_transformer import built, small
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -11,7 +11,7 @@ from pipeline.decode.__main__ import translate_rest
 from pipeline.decode.job import TranslateJob
 from pipeline.decode.merge import translated_rows
 from pipeline.decode.translator import Translator
-from pipeline.parallel.device import Place
+from pipeline.jobs.device import Place
 from tests.unit.decode.conftest import DECODE
 from tests.unit.decode.test_translator import TURKISH
 

@@ -1,4 +1,4 @@
-"""Models that are built cut, in fake worlds: bit for bit what the whole would have become, and never the whole."""
+"""A model that is built in parts equals the parts of a whole one, bit for bit, and needs no memory for the whole."""
 
 import subprocess
 import sys
@@ -44,11 +44,11 @@ def assert_equal(config, mesh, *, shared=False):
     initialize(whole, 7)
     partition(whole, mesh)
     built = build(config, mesh, **sizes, shared=shared, seed=7)
-    expected, found = dict(whole.named_parameters()), dict(built.named_parameters())
-    assert list(found) == list(expected)
+    expected, parts = dict(whole.named_parameters()), dict(built.named_parameters())
+    assert list(parts) == list(expected)
     for name, parameter in expected.items():
-        assert torch.equal(found[name], parameter), name
-        assert found[name].requires_grad
+        assert torch.equal(parts[name], parameter), name
+        assert parts[name].requires_grad
     assert torch.equal(built.positions, whole.positions)
     assert (built.source_embedding_VM is built.target_embedding_VM) == shared
 
@@ -97,9 +97,9 @@ build(config, mesh, source_vocabulary=64, target_vocabulary=64, shared=True, max
 
 
 def test_no_process_ever_holds_the_whole():
-    """128 MiB of experts in each of two layers, of which a quarter is this process's; all else is small."""
+    """Two layers have 128 MiB of experts each, and this process has a quarter of them. All else is small."""
     script = MEASURE.replace("build(config", "before = peak()\nmodel = build(config", 1) + "print(before, peak())\n"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    before, after = map(int, done.stdout.split())
+    result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    before, after = map(int, result.stdout.split())
     whole = 2 * 32 * 2 * 512 * 2048 * 4
     assert whole // 4 < after - before < whole // 2

@@ -1,4 +1,4 @@
-"""What travels between processes where heads, hidden units and vocabulary are cut: how often, how much, in which dtype.
+"""The number, size and dtype of messages between processes if heads, hidden units and vocabulary are cut.
 
 A process group that sends nothing stands in for the other processes: shapes and calls are real, numbers are not.
 """
@@ -35,7 +35,7 @@ def mesh():
 
 @pytest.fixture
 def sent(monkeypatch):
-    """(dtype, elements) of every all-reduce and all-to-all."""
+    """Record the dtype and the elements of every all-reduce and all-to-all."""
     calls = Counter()
 
     def note(name):
@@ -53,7 +53,7 @@ def sent(monkeypatch):
 
 
 def built(mesh):
-    """Two layers a side, of which the second is a MoE layer."""
+    """Build a model with two layers on each side. The second one is a MoE layer."""
     config = ModelConfig(
         dim=M,
         ffn_dim=32,
@@ -116,7 +116,7 @@ def test_what_leaves_is_summed_in_place_and_says_so_to_autograd(mesh):
 
 
 def test_a_gradient_enters_without_a_copy(mesh, monkeypatch):
-    """The all-reduce gets the memory that the product behind it has made."""
+    """The all-reduce works in the memory of the product before it."""
     places = []
     monkeypatch.setattr(dist, "all_reduce", lambda tensor, **_: places.append(tensor.data_ptr()))
     x = torch.ones(2, 3, requires_grad=True)

@@ -1,4 +1,4 @@
-"""What a layout cuts, what it makes several processes do, and what it may not say."""
+"""Layouts: the dimensions that they cut, the work that processes repeat, and errors."""
 
 import pytest
 
@@ -101,7 +101,7 @@ def test_what_a_layout_may_not_say(table, message):
 
 
 def test_two_letters_share_an_axis_where_no_tensor_has_both():
-    """Those that GShard's and Mesh-TensorFlow's layouts need."""
+    """These are the letters that GShard's and Mesh-TensorFlow's layouts cut."""
     for letters in TENSORS.values():
         assert len(layout(MODEL).cut(letters)) <= 3
     assert layout({**GSHARD, "E": ("model",), "N": ("model",), "V": ("model",)}).cut("EGCM")["model"] == 0

@@ -1,4 +1,4 @@
-"""docs/layouts.md: its commands compose, its errors and its warning are those that users see."""
+"""Commands of docs/layouts.md compose, and its errors and its warning are those that users see."""
 
 import re
 import shlex
@@ -7,8 +7,7 @@ import subprocess
 import pytest
 
 from pipeline.config import ROOT, load_config
-from pipeline.parallel.config import layout_of
-from pipeline.parallel.layout import CUTTABLE, WHOLE, Layout
+from pipeline.parallel.layout import CUTTABLE, WHOLE, Layout, layout_of
 
 TEXT = (ROOT / "docs" / "layouts.md").read_text(encoding="utf-8")
 REFUSED = re.findall(r"^\| `([^`]+=[^`]+)` \| `([^`]+)` \|$", TEXT, flags=re.MULTILINE)
@@ -35,14 +34,14 @@ def test_there_are_errors_and_commands():
     ),
 )
 def test_commands_are_of_the_layouts_they_say(command, sizes, table):
-    shown = subprocess.run(
+    printed = subprocess.run(
         ["make", "--dry-run", "--no-print-directory", *shlex.split(command)[1:]],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    config = load_config(shlex.split(shown.stdout.splitlines()[-1].split(" -m pipeline ")[1])[1:])
+    config = load_config(shlex.split(printed.stdout.splitlines()[-1].split(" -m pipeline ")[1])[1:])
     layout = layout_of(config.layout, config.runtime)
     assert tuple(layout.sizes.values()) == sizes
     assert "".join(layout.table) == table
@@ -50,9 +49,9 @@ def test_commands_are_of_the_layouts_they_say(command, sizes, table):
 
 def test_the_warning_is_what_a_user_reads(caplog):
     arguments = re.search(r'`make config ARGS="([^"]*)"` says', TEXT)[1]
-    said = re.search(r"^warning: layout: .*$", TEXT, flags=re.MULTILINE)[0]
+    text = re.search(r"^warning: layout: .*$", TEXT, flags=re.MULTILINE)[0]
     load_config(arguments.split())
-    assert [record.getMessage() for record in caplog.records] == [said]
+    assert [record.getMessage() for record in caplog.records] == [text]
 
 
 @pytest.mark.parametrize(("name", "column"), [("gshard", 2), ("model", 3)])

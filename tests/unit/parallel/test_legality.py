@@ -1,5 +1,4 @@
-"""Sizes that a layout cannot cut are named before anything runs, with the nearest that it can; and what it makes
-several processes compute is said, with the factor."""
+"""Errors name the nearest legal sizes before anything runs, and warnings name work that several processes repeat."""
 
 import logging
 import subprocess
@@ -11,8 +10,7 @@ import pytest
 from pipeline.config import PLACE, ROOT, load_config
 from pipeline.corpus.languages import LangPair
 from pipeline.model.flops import forward_flops, forward_parts
-from pipeline.parallel.config import layout_of
-from pipeline.parallel.layout import Layout
+from pipeline.parallel.layout import Layout, layout_of
 from pipeline.parallel.legality import cautions, check_vocabulary
 from pipeline.systems import bilingual
 
@@ -73,7 +71,7 @@ NO_BASELINES = "baselines.tiers=[]"
     ],
 )
 def test_what_cannot_be_cut_is_named_with_its_remedy(overrides, message):
-    """Beside those of docs/layouts.md, which test_layouts_docs.py holds against it."""
+    """test_layouts_docs.py tests the other errors, which docs/layouts.md quotes."""
     with pytest.raises(ValueError, match=message):
         load_config([*overrides, NO_BASELINES])
 
@@ -88,9 +86,9 @@ def test_what_cannot_be_cut_is_named_with_its_remedy(overrides, message):
     ],
 )
 def test_what_can_be_cut_changes_nothing_else(overrides):
-    """Baselines neither: a bilingual model has one process, whatever its sizes."""
+    """The layout does not change baselines either, because a bilingual model has one process."""
     config = load_config(overrides)
-    plain = load_config([each for each in overrides if each.startswith("model.")])
+    plain = load_config([override for override in overrides if override.startswith("model.")])
     assert replace(config, **{part: getattr(plain, part) for part in PLACE}) == plain
     assert config.layout["H"] == "model"
     system = bilingual(LangPair("de", "en"), config.baselines.tiers[0], config.runtime)

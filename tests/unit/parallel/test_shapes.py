@@ -1,14 +1,14 @@
-"""Bytes of a checkpoint and of its optimizer, against the tensors that are really allocated."""
+"""The computed bytes of a checkpoint equal those of the tensors that a real model and optimizer allocate."""
 
 from typing import Any
 
 import pytest
 import torch
 
+from pipeline.engine.adafactor import Adafactor, Contents
+from pipeline.engine.optimizer import OptimizerSettings, build_optimizer, matrices_of
 from pipeline.model.config import ModelConfig, MoEConfig
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.adafactor import Adafactor, Contents
-from pipeline.parallel.optimizer import OptimizerSettings, build_optimizer, matrices_of
 from pipeline.parallel.partition import expert_parameters
 from pipeline.parallel.shapes import checkpoint_bytes, parameter_shapes
 from tests.gates import GATES, moe_of
@@ -20,7 +20,7 @@ MODELS = {"dense": DENSE, **{gate: model_of(moe_of(gate)) for gate in GATES}}
 
 
 def allocated(model: Transformer, kind: str) -> int:
-    """Bytes of weights and of what an optimizer of the real kind has after its first update."""
+    """Return the bytes of the weights and of a real optimizer's state after its first update."""
     experts = expert_parameters(model)
     optimizer = build_optimizer(model, experts, OptimizerSettings(kind=kind), expert_group="expert")
     for name, parameter in model.named_parameters():
@@ -37,7 +37,7 @@ def allocated(model: Transformer, kind: str) -> int:
 
 
 def test_a_layout_cuts_experts_but_no_rows_and_columns() -> None:
-    """As `Adafactor.allocate` has them whole on every process."""
+    """`Adafactor.allocate` also keeps whole rows and columns on every process."""
     layout = setup_of("model", expert=2, model=2).layout
     shapes = {shape.name.rpartition(".")[2]: shape for shape in parameter_shapes(MODELS["top2"], **SIZES)}
     assert shapes["wq_MND"].factors(layout) == shapes["wq_MND"].factors() == 16 + 16

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from pipeline.config import ROOT, load_config
-from pipeline.parallel.config import layout_of
+from pipeline.parallel.layout import layout_of
 from pipeline.plan.command import answer, plan
 from pipeline.plan.config import load_plan, published
 from pipeline.plan.spread import PRESETS

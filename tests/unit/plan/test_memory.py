@@ -8,10 +8,10 @@ from torch import Tensor
 
 from bench.plan.case import Case
 from bench.plan.worker import tokens
+from pipeline.jobs.matmul import matmul_library
 from pipeline.model.config import ConditionalConfig
 from pipeline.model.gate_config import DroplessConfig
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.matmul import matmul_library
 from pipeline.plan.activations import segments
 from pipeline.plan.memory import memory, phases, state_of
 from tests.gates import GATES, moe_of
@@ -61,8 +61,8 @@ def test_activations_are_those_that_autograd_keeps(recompute, precision, fastest
 @pytest.fixture
 def fastest_matmul():
     """Choose the library of matrix products as training does. It decides the precision of attention."""
+    from pipeline.jobs.matmul import choose_matmul
     from pipeline.model.fused_attention import SWITCH
-    from pipeline.parallel.matmul import choose_matmul
 
     before = SWITCH.fp32_precision
     choose_matmul()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import ROOT
-from pipeline.parallel.launch import STOPPED, JobFailed
+from pipeline.jobs.launch import STOPPED, JobFailed
 from pipeline.sweep.job import STATE, STOP, run_job
 from pipeline.sweep.launch import describe, last_lines, launch, own_directory, write_jobs
 

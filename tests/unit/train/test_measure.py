@@ -1,4 +1,4 @@
-"""Costs of a training step, and the matmul peak that they are compared with."""
+"""The costs of a training step, and the matmul peak."""
 
 import time
 
@@ -30,8 +30,10 @@ def test_padding_counts_both_sides_and_empty_groups():
 
 
 def test_useful_flops_count_served_choices_and_executed_flops_all_rows():
-    """By hand, with M = 4, one head of 4, dense H = 8 and expert H = 6: the second of two layers of each side has
-    experts, and 10 target pieces."""
+    """These values are computed by hand, with M = 4, one head of 4, dense H = 8, expert H = 6 and 10 target pieces.
+
+    The second of two layers of each side has experts.
+    """
     model = ModelConfig(
         dim=4,
         ffn_dim=8,
@@ -67,8 +69,11 @@ def one_process(tmp_path):
 
 
 def test_the_peak_is_the_rate_of_real_products(one_process):
-    """Against the FLOPs that torch counts over a clock of its own. Other work only lowers a rate, so both take turns
-    until they have seen an undisturbed moment; a wrong factor stays, and the smallest one is 2."""
+    """The reference is the FLOPs that torch counts, over the time of another clock.
+
+    Other programs only lower a rate. So both measure in turns until both have had an undisturbed moment. A wrong factor
+    would stay, and the smallest one is 2.
+    """
     size = PEAK_SIZE["cpu"]
     a, b = torch.randn(size, size), torch.randn(size, size)
     with FlopCounterMode(display=False) as counter:

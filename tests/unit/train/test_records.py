@@ -1,4 +1,4 @@
-"""Records of a run: what is forgotten on resuming, wandb's mode, the learning rate's shape, progress."""
+"""Records of a run: removal of old ones when it resumes, wandb's mode, and progress."""
 
 import fcntl
 import json
@@ -62,7 +62,7 @@ def test_a_full_disk_loses_no_line(tmp_path, caplog):
 
 
 def test_wandb_goes_on_under_the_same_id(tmp_path):
-    """Offline, the run's directory carries the id, and a number after it where two began in one second."""
+    """Offline, the name of the run's directory has the id, and a number if two runs began in one second."""
     for step in (1, 2):
         with Records(tmp_path, title="t", slot=0, resumed_step=step - 1, wandb="offline", config={}) as one:
             one.write({"event": "train", "step": step, "loss": 1.0})
@@ -75,15 +75,15 @@ def test_wandb_goes_on_under_the_same_id(tmp_path):
 
 
 def test_tensorboard_shows_every_number_and_forgets_what_was_repeated(tmp_path):
-    """Read by TensorBoard's own reader; the second attempt resumes after step 2."""
+    """TensorBoard's own reader reads the files. The second attempt resumes after step 2."""
     for resumed, steps in ((0, (1, 2, 3)), (2, (3, 4))):
         with records(tmp_path, resumed) as one:
             for step in steps:
                 one.write({"event": "train", "step": step, "lr": step + resumed / 8, "pairs": {"de-en": 2.5}})
-    shown = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert shown.Tags()["scalars"] == ["train/lr", "train/pairs/de-en"]
-    assert [(e.step, e.value) for e in shown.Scalars("train/lr")] == [(1, 1.0), (2, 2.0), (3, 3.25), (4, 4.25)]
-    assert [e.value for e in shown.Scalars("train/pairs/de-en")] == [2.5] * 4
+    output = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert output.Tags()["scalars"] == ["train/lr", "train/pairs/de-en"]
+    assert [(e.step, e.value) for e in output.Scalars("train/lr")] == [(1, 1.0), (2, 2.0), (3, 3.25), (4, 4.25)]
+    assert [e.value for e in output.Scalars("train/pairs/de-en")] == [2.5] * 4
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -115,24 +115,24 @@ with Records(Path(sys.argv[1]), title="train moe", slot=0, resumed_step=0, wandb
 
 
 def test_a_terminal_gets_a_bar_with_rate_and_eta(tmp_path):
-    """A real pseudo-terminal of 120 columns."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
-    subprocess.run([sys.executable, "-c", SHOW, str(tmp_path)], stderr=theirs, cwd=ROOT, check=True, timeout=60)
-    os.close(theirs)
-    shown = os.read(ours, 65536).decode()
-    os.close(ours)
-    assert "1,234 target tokens/s, ETA " in shown
-    assert "train moe: a line that stays" in shown
+    """The terminal is a real pseudo-terminal of 120 columns."""
+    reader, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
+    subprocess.run([sys.executable, "-c", SHOW, str(tmp_path)], stderr=terminal, cwd=ROOT, check=True, timeout=60)
+    os.close(terminal)
+    output = os.read(reader, 65536).decode()
+    os.close(reader)
+    assert "1,234 target tokens/s, ETA " in output
+    assert "train moe: a line that stays" in output
 
 
-@pytest.mark.parametrize("asked", ["offline", "online", "disabled"])
-def test_wandb_mode_is_what_was_asked(asked):
-    assert wandb_mode(asked) == asked
+@pytest.mark.parametrize("setting", ["offline", "online", "disabled"])
+def test_wandb_mode_is_the_setting(setting):
+    assert wandb_mode(setting) == setting
 
 
 def run_code(code, wandb):
-    """Run Python in a process without a terminal, whose only variables of wandb are these."""
+    """Run Python code without a terminal. It sees no other variables of wandb than these."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
     return subprocess.run(
         [sys.executable, "-c", code],
@@ -147,14 +147,14 @@ def run_code(code, wandb):
 
 @pytest.mark.parametrize(("key", "expected"), [("", "offline"), ("0123456789abcdef0123456789abcdef01234567", "online")])
 def test_wandb_is_online_only_for_who_is_logged_in_and_never_asks(tmp_path, key, expected):
-    """A process without a terminal, home or configuration; the second one has a key in its environment."""
+    """The process has no terminal, home or configuration. The second one has a key in its environment."""
     code = "from pipeline.train.records import wandb_mode; print(wandb_mode('auto'))"
-    done = run_code(code, {"HOME": str(tmp_path), **({"WANDB_API_KEY": key} if key else {})})
-    assert done.stdout.strip().splitlines()[-1] == expected, done.stderr
+    result = run_code(code, {"HOME": str(tmp_path), **({"WANDB_API_KEY": key} if key else {})})
+    assert result.stdout.strip().splitlines()[-1] == expected, result.stderr
 
 
 def test_a_wandb_server_that_cannot_be_reached_leaves_an_offline_record(tmp_path):
-    """wandb 0.30 kept the identity of the run that it could not start, and refused to start it offline."""
+    """wandb 0.30 keeps the id of a run that it could not start, and would refuse to start it offline."""
     environment = {
         "HOME": str(tmp_path),
         "WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567",
@@ -167,9 +167,9 @@ from pipeline.train.records import Records
 with Records(Path({str(tmp_path)!r}), title="mine", slot=0, resumed_step=0, wandb="auto", config={{}}) as records:
     pass
 """
-    done = run_code(code, environment)
-    assert done.returncode == 0, done.stderr
-    assert "wandb is not reached" in done.stderr
+    result = run_code(code, environment)
+    assert result.returncode == 0, result.stderr
+    assert "wandb is not reached" in result.stderr
     assert list(tmp_path.glob("wandb/offline-run-*"))
 
 

@@ -1,4 +1,4 @@
-"""Which checkpoints stay: pure decisions, and what a crash may leave."""
+"""The decision which checkpoints stay, and the removal of what a crash has left."""
 
 import json
 
@@ -40,21 +40,23 @@ def test_rules_add_up(tmp_path):
 
 
 def test_of_equal_losses_the_earlier_is_better():
-    found = [Saved(name="a", step=1, loss=2.0), Saved(name="b", step=2, loss=2.0)]
-    assert mark(found, CheckpointConfig()).best == "a"
+    checkpoints = [Saved(name="a", step=1, loss=2.0), Saved(name="b", step=2, loss=2.0)]
+    assert mark(checkpoints, CheckpointConfig()).best == "a"
 
 
 def test_before_any_validation_the_last_is_the_best():
-    found = [Saved(name="a", step=1, loss=None), Saved(name="b", step=2, loss=None)]
-    assert mark(found, CheckpointConfig()).best == "b"
+    checkpoints = [Saved(name="a", step=1, loss=None), Saved(name="b", step=2, loss=None)]
+    assert mark(checkpoints, CheckpointConfig()).best == "b"
 
 
 def test_deciding_after_every_save_is_deciding_once(tmp_path):
-    """As long as no rule is loosened in between, what was removed would not be kept by a later decision either."""
+    """While no rule becomes looser, a later decision would not have kept a removed checkpoint either."""
     config = CheckpointConfig(best_k=2, last_n=2, every_n=4)
     losses = [9.0, 3.0, 5.0, None, 4.0, 8.0, 3.5, 7.0, None, 6.0]
-    found = [Saved(name=n, step=s, loss=x) for n, s, x in zip(names(*range(1, 11)), range(1, 11), losses, strict=True)]
-    once = mark(found, config)
+    checkpoints = [
+        Saved(name=n, step=s, loss=x) for n, s, x in zip(names(*range(1, 11)), range(1, 11), losses, strict=True)
+    ]
+    once = mark(checkpoints, config)
     for step, loss in enumerate(losses, start=1):
         checkpoint(tmp_path, step, loss)
         apply(tmp_path, config)

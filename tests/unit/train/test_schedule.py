@@ -1,4 +1,4 @@
-"""Learning-rate schedules: hand-computed values, no jumps, and configuration errors with their remedy."""
+"""Learning-rate schedules have hand-computed values and no jumps, and their errors name a remedy."""
 
 import math
 from itertools import pairwise
@@ -59,14 +59,14 @@ def test_every_schedule_has_golden_values():
 
 @pytest.mark.parametrize(("schedule", "values"), GOLDEN)
 def test_no_step_jumps(schedule, values):
-    """The steepest is the cosine's middle over its 300 steps: pi / 2 / 300 of the peak."""
+    """The steepest slope is in the middle of the cosine over its 300 steps: pi / 2 / 300 of the peak."""
     rates = [rate(step, **schedule) for step in range(1, 1200)]
     assert max(abs(b - a) for a, b in pairwise(rates)) <= 0.01 + 1e-12
     assert max(rates) == 1.0
 
 
 def test_gshards_own_rate():
-    """1 / sqrt(max(t, 10000)), as configs/train/adafactor.yaml has it."""
+    """GShard's rate is 1 / sqrt(max(t, 10000)), which configs/train/adafactor.yaml uses."""
     train = load_config(["train=adafactor"]).train
     assert train.optimizer == "adafactor"
     for step in (1, 9999, 10000, 10001, 40000, 1000000):
@@ -79,11 +79,14 @@ def test_gshards_own_rate():
         ({"kind": "step"}, r"schedule.kind='step' is not one of inverse_square_root, .*, cosine"),
         (
             {"hold_steps": 5},
-            r"hold_steps=5 means nothing to inverse_square_root; .* warmup_hold_inverse_square_root or",
+            r"hold_steps=5 has no effect with inverse_square_root; .* warmup_hold_inverse_square_root or",
         ),
-        ({"kind": "cosine", "hold_steps": 5}, r"hold_steps=5 means nothing to cosine"),
-        ({"kind": "warmup_hold_inverse_square_root", "floor": 0.1}, r"floor=0.1 means nothing to warmup_hold"),
-        ({"kind": "warmup_hold_inverse_square_root", "decay_steps": 1}, r"decay_steps=1 means nothing to warmup_hold"),
+        ({"kind": "cosine", "hold_steps": 5}, r"hold_steps=5 has no effect with cosine"),
+        ({"kind": "warmup_hold_inverse_square_root", "floor": 0.1}, r"floor=0.1 has no effect with warmup_hold"),
+        (
+            {"kind": "warmup_hold_inverse_square_root", "decay_steps": 1},
+            r"decay_steps=1 has no effect with warmup_hold",
+        ),
         ({"kind": "linear", "floor": -0.1}, r"floor=-0.1 must not be negative"),
         ({"kind": "linear", "floor": 1.0}, r"floor=1.0 must lie below train.learning_rate=1.0"),
         ({"kind": "linear", "max_steps": 0}, r"max_steps=0: linear needs it, or train.schedule.decay_steps"),

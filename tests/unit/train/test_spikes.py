@@ -1,4 +1,4 @@
-"""The guard of steps: what is a spike, what an overflow, and what ends a run."""
+"""The guard of steps recognises spikes and overflows, and ends a run after too many spikes."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Sums over micro-batches and over steps: hand-computed."""
+"""Sums over micro-batches and over steps equal hand-computed values."""
 
 import torch
 
@@ -11,7 +11,7 @@ from tests.unit.model.test_transformer import Pairs
 
 
 def test_cross_entropy_by_pair_counts_real_target_tokens_alone():
-    """Sentences of 2 and 3 target tokens of pair 1 and of 1 of pair 0, in 2 rows of 4: two slots are padding."""
+    """Pair 1 has 2 sentences of 2 and 3 target tokens, pair 0 has one of 1, in 2 rows of 4 with 2 slots of padding."""
     data = [Pairs([([5, EOS], [EOS])]), Pairs([([5, EOS], [6, EOS]), ([5, EOS], [6, 7, EOS])])]
     batch = assemble([[(1, 0), (0, 0)], [(1, 1)]], GroupShape(rows=2, source=4, target=4), data)
     nll_BT = torch.tensor([[1.0, 2.0, 4.0, 0.0], [8.0, 16.0, 32.0, 0.0]])
@@ -19,7 +19,7 @@ def test_cross_entropy_by_pair_counts_real_target_tokens_alone():
 
 
 def test_progress_of_version_0_2_3_counted_nominal_flops_under_the_name_of_useful_ones():
-    """A resumed run keeps its FLOPs a token, and counts served choices from there on."""
+    """A resumed run keeps its FLOPs per token, and counts served choices after the checkpoint."""
     now = Progress(step=3, target_tokens=30, useful_flops=8.0, nominal_flops=10.0, executed_flops=12.0)
     assert Progress.from_json(now.to_json()) == now
     before = {**now.to_json(), "useful_flops": 10.0}

@@ -1,4 +1,4 @@
-"""Deviations, bounds and what a failure says."""
+"""Deviations, their bounds and messages of failures."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_moved_tokens_are_counted_and_judged_where_routing_was_replayed(tmp_path
 
 
 def test_other_processes_than_the_first_count(tmp_path):
-    """What is right on the first one is wrong where another has more, or less."""
+    """A value that is right on the first process is wrong if another process has a larger or a smaller one."""
     for ending, value in ((LARGEST, 0.5), (SMALLEST, -0.5)):
         wrong = row(tmp_path, **{f"weight a{ending}": np.array([1.0, 2.0 + value])})
         assert list(wrong.failures()) == [f"{TITLE} float64 top2: weight a differs by 2.5e-01 (bound 1e-06)"]
@@ -86,7 +86,7 @@ def test_in_bf16_a_single_gradient_is_judged_where_no_sum_is_cut(tmp_path):
 
 
 def reference(**changes):
-    """Of four steps, with what it has besides for runs of fewer steps."""
+    """Return a reference of four steps, with the values that runs of fewer steps need."""
     whole = outcome()
     more = {name: np.concatenate((whole[name], whole[name] + 1)) for name in ("loss", "norm", "served")}
     late = {"later gradient of a": np.array([5.0]), "early weight a": np.array([7.0, 8.0])}
@@ -120,14 +120,16 @@ def test_steps_after_a_checkpoint_are_compared_with_the_same_steps(tmp_path):
         f"{TITLE} float64 top2 from a checkpoint of world=4 mesh=2x2x1 layout=gshard ZeRO=1 accumulation=1: "
         "loss of step 3 differs by 2.0e-02 (bound 1e-08)"
     ]
-    both = line(worst(CASE, rows))
-    assert "from 2 others" in both
-    assert both.endswith("FAIL")
+    combined = line(worst(CASE, rows))
+    assert "from 2 others" in combined
+    assert combined.endswith("FAIL")
 
 
 def test_the_whole_plan():
-    """Six topologies of gshard, ZeRO 1 and 2, accumulation 1 and 4 for top2; every other gate at two topologies. All
-    that there are of a model axis; layouts that no recipe has, where they differ."""
+    """top2 has six topologies of gshard, each with ZeRO 1 and 2 and accumulation 1 and 4. Other gates have two.
+
+    All topologies with a model axis are in the plan, and layouts of no recipe where they differ.
+    """
     jobs = plan(VerifyConfig(), Path("out"))
     assert [world for world, _ in jobs] == [1, 2, 4, 1, 2]
     cases = [case for _, job in jobs for case in job.cases if case.ep]
@@ -154,7 +156,7 @@ def test_the_whole_plan():
 
 
 def test_checkpoints_of_the_plan():
-    """From every topology of the recipes' layouts to every other, once, and not before they are there."""
+    """Each topology of the recipes' layouts continues once from every other one, after that one has saved."""
     pairs, saved = [], set()
     for _, job in plan(VerifyConfig(), Path("out")):
         saved |= {case.name for case in job.cases if case.ep} & set(job.saved)

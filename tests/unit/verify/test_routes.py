@@ -1,4 +1,4 @@
-"""Routing noted in one model and given back in another."""
+"""The recorded routing of one model is repeated in another."""
 
 import math
 
@@ -24,8 +24,8 @@ def watched(gate, seed):
     return model, Witness(model)
 
 
-def run(model, witness, given=None):
-    witness.begin(given)
+def run(model, witness, decisions=None):
+    witness.begin(decisions)
     seed_group(1, 1, 0)
     return model(synthetic_step(1, 2).groups[0], label_smoothing=0.0).share(target_tokens=50, nonempty_groups=1)
 

@@ -1,4 +1,4 @@
-"""Saving beside training: the step hands over a copy of the tensors and goes on; a thread writes and publishes it."""
+"""Save checkpoints in the background: training continues while a thread writes and publishes a copy of the tensors."""
 
 import os
 import sys
@@ -12,16 +12,16 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.parallel.checkpoint import save
+from pipeline.engine.checkpoint.logical import save
 
-PATIENCE = timedelta(hours=1)  # with the slowest disk of all processes; one that dies is noticed by its connections
-NICE = 10  # of the thread that saves
+PATIENCE = timedelta(hours=1)  # for the slowest disk; a process that dies is noticed by its connections
+NICE = 10  # priority of the thread that saves
 
 
 class BackgroundSave:
-    """At most one save at a time. Every process holds one and starts the same saves in the same order.
+    """Runs at most one save at a time. Every process has one of these and starts the same saves in the same order.
 
-    The thread has a process group of its own, so that its collectives never meet those of training.
+    The thread has its own process group, so that its collectives never mix with those of training.
     """
 
     def __init__(self) -> None:
@@ -36,14 +36,19 @@ class BackgroundSave:
         state: dict[str, Any],
         published: Callable[[], None],
     ) -> None:
-        """tensors: made for this save, as nothing else may write to them; moved to the host one by one. The save
-        before must have been collected."""
+        """Start a save. The previous one must have been collected.
+
+        tensors: moved to the host one by one. No other code may write to them.
+        """
         assert self._running is None, "a save is in flight"
         copies = {name: tensor.cpu() for name, tensor in tensors}
         self._running = self._pool.submit(save, directory, copies, state, group=self._group, published=published)
 
     def collect(self, *, wait: bool) -> OSError | None:
-        """What stopped the save in flight, if it has ended and failed. Raises anything that is not the disk's fault."""
+        """Return the OSError of the running save if it has ended and failed. Raises any other error.
+
+        wait: wait for the end of the save.
+        """
         if self._running is None or not (wait or self._running.done()):
             return None
         running, self._running = self._running, None
@@ -55,7 +60,6 @@ class BackgroundSave:
 
 
 def _give_way() -> None:
-    """Let training have the processor first where there is none to spare. On Linux a thread has a priority of its
-    own."""
+    """Lower the priority of this thread below that of training. Only Linux has priorities of threads."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

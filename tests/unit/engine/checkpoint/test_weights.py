@@ -1,4 +1,4 @@
-"""Weights that lie in parts in several files, read whole or in other parts."""
+"""Weights in parts, in several files, are read whole or in other parts."""
 
 import hashlib
 import json
@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
-from pipeline.parallel.shard_writer import write_shard
-from pipeline.parallel.weights import _read, read_parts, read_weights, shapes_of
+from pipeline.engine.checkpoint.shard_writer import write_shard
+from pipeline.engine.checkpoint.weights import read_parts, shapes_of
 
 WEIGHTS = {"experts": torch.arange(60.0).view(6, 5, 2), "norm": torch.arange(3.0)}
 
 
 @pytest.fixture(params=["model", "ema"])
 def checkpoint(tmp_path, request):
-    """As three processes with two of six experts each leave it."""
+    """Write a checkpoint like three processes that have two of six experts each."""
     shards = {}
     for file in range(3):
         parts = {
@@ -31,18 +31,23 @@ def checkpoint(tmp_path, request):
     return tmp_path
 
 
+def read_whole(checkpoint, shapes):
+    tensors = {name: torch.full(shape, torch.nan) for name, shape in shapes.items()}
+    read_parts(checkpoint, tensors, {})
+    return tensors
+
+
 def test_whole_weights_are_put_together(checkpoint):
     shapes = shapes_of(checkpoint)
     assert shapes == {name: tuple(tensor.shape) for name, tensor in WEIGHTS.items()}
-    found = read_weights(checkpoint, shapes)
-    assert found.keys() == WEIGHTS.keys()
-    assert all(torch.equal(found[name], WEIGHTS[name]) for name in WEIGHTS)
+    tensors = read_whole(checkpoint, shapes)
+    assert all(torch.equal(tensors[name], WEIGHTS[name]) for name in WEIGHTS)
 
 
 @pytest.mark.parametrize(("first", "size"), [(0, 2), (1, 4), (3, 3), (5, 1)])
 def test_a_part_is_read_by_itself(checkpoint, first, size):
     part = torch.full((size, 5, 2), torch.nan)
-    _read(checkpoint, {"experts": part}, {"experts": (first,)})
+    read_parts(checkpoint, {"experts": part}, {"experts": (first,)})
     assert torch.equal(part, WEIGHTS["experts"][first : first + size])
 
 
@@ -63,7 +68,7 @@ def test_parts_that_are_cut_on_several_dimensions_and_take_the_weights_of_anothe
 )
 def test_a_model_that_it_does_not_fill_is_refused(checkpoint, shapes, message):
     with pytest.raises(ValueError, match=message):
-        read_weights(checkpoint, shapes)
+        read_whole(checkpoint, shapes)
 
 
 def test_a_damaged_file_is_refused(checkpoint):
@@ -73,4 +78,4 @@ def test_a_damaged_file_is_refused(checkpoint):
     shard.write_bytes(content)
     assert hashlib.sha256(content).hexdigest() not in (checkpoint / "state.json").read_text()
     with pytest.raises(ValueError, match=r"is damaged: shard-00002.safetensors is missing or differs"):
-        read_weights(checkpoint, {"norm": (3,)})
+        read_whole(checkpoint, {"norm": (3,)})

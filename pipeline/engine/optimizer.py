@@ -1,4 +1,4 @@
-"""The optimizer of a model that is cut for the mesh, in the groups that ZeRO wants."""
+"""The optimizer of a model that is cut for the mesh, with the parameter groups that ZeRO needs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,14 +6,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipeline.engine.adafactor import Adafactor, Matrices
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.adafactor import Adafactor, Matrices
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerSettings:
-    """kind: adamw or adafactor, which takes neither betas nor epsilon. expert_rate: factor on the experts' learning
-    rate."""
+    """The choice of the optimizer.
+
+    kind: adamw, or adafactor, which ignores betas and epsilon.
+    expert_rate: factor on the learning rate of the experts.
+    """
 
     kind: str = "adamw"
     betas: tuple[float, float] = (0.9, 0.98)
@@ -25,10 +28,12 @@ class OptimizerSettings:
 def build_optimizer(
     model: Transformer, experts: set[str], settings: OptimizerSettings, *, expert_group: str
 ) -> torch.optim.Optimizer:
-    """Groups: dense (decayed), vectors (not decayed), and experts. experts: names of their parameters. expert_group:
-    their tag.
+    """Build an optimizer with groups for dense matrices, for vectors, which do not decay, and for experts.
 
-    Each group's `factor` is for `set_learning_rate`; the rate starts at 0.
+    The learning rate starts at 0. `set_learning_rate` multiplies it by each group's `factor`.
+
+    experts: names of the experts' parameters.
+    expert_group: DeepSpeed's name for their process groups.
     """
     dense: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []
@@ -54,13 +59,16 @@ def build_optimizer(
 
 
 def set_learning_rate(groups: list[dict[str, Any]], learning_rate: float) -> None:
+    """Set the rate of each group to `learning_rate` times its factor."""
     for group in groups:
         group["lr"] = learning_rate * group["factor"]
 
 
 def matrices_of(name: str, parameter: Tensor, experts: set[str]) -> Matrices:
-    """How Adafactor reads a parameter: each expert is a matrix, and every other weight one matrix, from M to all other
-    dimensions or from them to M; the letters at the end of its name say which."""
+    """Return the matrices that Adafactor sees in a parameter: one for each expert, and one for any other weight.
+
+    The letters at the end of the name decide whether M is the rows or the columns.
+    """
     shape = parameter.shape
     if name in experts or parameter.dim() < 3:
         return Matrices.of(shape)

@@ -1,4 +1,4 @@
-"""A job's process that is busy until it is asked to stop, and then fails or not, as its job says."""
+"""A process of a job that works until it is asked to stop. Then it fails if its job says so."""
 
 import json
 import os

@@ -1,8 +1,7 @@
-"""The one importer of DeepSpeed: engine, ZeRO, and the logical state behind them.
+"""The engine: DeepSpeed with ZeRO, and the state of training by logical names. No other module imports DeepSpeed.
 
-DeepSpeed's engine knows expert parallelism by its own `MoE` class, by tags on parameters and by names of optimizer
-groups. It gets them from `ExpertView` and `build_optimizer`; what was measured of it stands in tests/parallel as
-contract tests.
+DeepSpeed recognises expert parallelism by its own `MoE` class, by tags on parameters and by names of optimizer groups.
+`ExpertView` and `build_optimizer` provide them. Contract tests in tests/parallel check what we assume of DeepSpeed.
 """
 
 import logging
@@ -15,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipeline.engine import BUCKET
+from pipeline.engine.gradient_norm import GradientNorm
+from pipeline.engine.logical_state import LogicalState
+from pipeline.engine.optimizer import OptimizerSettings, build_optimizer, set_learning_rate
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.config import BUCKET
-from pipeline.parallel.gradient_norm import GradientNorm
-from pipeline.parallel.logical_state import LogicalState
 from pipeline.parallel.mesh import Mesh
-from pipeline.parallel.optimizer import OptimizerSettings, build_optimizer, set_learning_rate
 from pipeline.parallel.partition import expert_parameters
 
 with warnings.catch_warnings():
@@ -31,10 +30,8 @@ with warnings.catch_warnings():
     from deepspeed.utils import groups as deepspeed_groups
     from deepspeed.utils import logger as deepspeed_logger
 
-warnings.filterwarnings(
-    "ignore", category=FutureWarning, message=r".*torch\.distributed\..* is deprecated"
-)  # its calls
-
+# DeepSpeed makes these calls.
+warnings.filterwarnings("ignore", category=FutureWarning, message=r".*torch\.distributed\..* is deprecated")
 
 AUTOCAST = {"bf16": "bfloat16", "fp16": "float16"}
 INITIAL_LOSS_SCALE = 2.0**16
@@ -43,7 +40,7 @@ SCALER_STATE = ("cur_scale", "cur_iter", "last_overflow_iter")
 
 
 class ExpertView(DeepSpeedMoE):  # type: ignore[misc]
-    """Tells the engine that there are experts and how they are cut; holds no parameter and computes nothing."""
+    """Tells DeepSpeed that the model has experts and how they are cut. It has no parameters and computes nothing."""
 
     def __init__(self, num_experts: int, mesh: Mesh) -> None:
         nn.Module.__init__(self)
@@ -54,7 +51,7 @@ class ExpertView(DeepSpeedMoE):  # type: ignore[misc]
         self._mesh = mesh
 
     def set_deepspeed_parallelism(self, _use_data_before_expert_parallel: bool = False) -> None:
-        """Give DeepSpeed the mesh's groups; its own are laid out otherwise where there is a model axis."""
+        """Give DeepSpeed the mesh's groups, because its own are different if the mesh has a model axis."""
         name, mesh = self.expert_group_name, self._mesh
         deepspeed_groups._EXPERT_PARALLEL_GROUP[name] = mesh.group(*mesh.expert_axis)
         deepspeed_groups._EXPERT_DATA_PARALLEL_GROUP[name] = mesh.group(*mesh.layout.expert_copies)
@@ -64,7 +61,7 @@ class ExpertView(DeepSpeedMoE):  # type: ignore[misc]
 
 
 class EngineModule(nn.Module):
-    """What DeepSpeed wraps: the model, and the view of its experts."""
+    """The module that DeepSpeed wraps: the model and the view of its experts."""
 
     def __init__(self, model: Transformer, mesh: Mesh) -> None:
         super().__init__()
@@ -77,16 +74,19 @@ class EngineModule(nn.Module):
 
 
 class Engine:
-    """A model cut for the mesh, its optimizer and ZeRO, and its state under logical names.
+    """A model that is cut for the mesh, with its optimizer and ZeRO, and its state under logical names.
 
-    accumulation: micro-batches of one group per step and process. clip: gradient norm over all parameters, 0 for none.
-    precision: fp32, or bf16 or fp16 by autocast (weights, masters and gate stay float32; fp16 scales the loss), or
-    float64 for a model in it, whose gradients are then reduced in float64; masters and clip norm stay float32. ema:
-    decay of a moving average of the weights, kept beside the optimizer's moments in float32; 0 keeps none. accepts:
-    whether a step with this finite gradient norm may update the weights; all processes must say the same.
+    A step updates nothing on any process if its gradients are not finite or its norm is not accepted.
 
-    updates: how often the weights were updated. A step whose gradients are not finite, or whose norm is not accepted,
-    updates nothing on any process: no weight, moment or average.
+    accumulation: micro-batches of one group, per step and process.
+    zero_stage: 1 or 2.
+    clip: largest gradient norm over all parameters; 0 does not clip.
+    precision: fp32, bf16, fp16 or float64. bf16 and fp16 are by autocast: weights, masters and gate stay float32, and
+        fp16 scales the loss. float64 is for a model in float64, whose gradients are then reduced in float64. Masters
+        and the clip norm stay float32.
+    ema: decay of a moving average of the weights, which the optimizer's state keeps in float32; 0 keeps none.
+    accepts: returns true if a step with this finite gradient norm may update the weights. All processes must agree.
+    updates: the number of updates so far.
     """
 
     def __init__(
@@ -103,7 +103,6 @@ class Engine:
         accepts: Callable[[float], bool] = lambda norm: True,
     ) -> None:
         self.model, self.mesh = model, mesh
-        self.world = mesh.get_data_parallel_world_size()
         self.ema = ema
         self.updates = 0
         experts = expert_parameters(model)
@@ -123,7 +122,7 @@ class Engine:
             "steps_per_print": 10**12,
         }
         deepspeed_logger.setLevel(logging.ERROR)
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else a JIT build, 30 s and a compiler
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # it would need a compiler and a build of 30 s
         deepspeed.init_distributed(dist_backend=torch.distributed.get_backend(), verbose=False)
         self.engine, self.zero, _, _ = deepspeed.initialize(
             model=EngineModule(model, mesh),
@@ -135,7 +134,7 @@ class Engine:
         self._state = LogicalState(model, self.zero, mesh, experts, ema)
         if precision == "float64":
             self._reduce_in_float64()
-        # For fp16 there is a GradScaler, which lets scaled gradients be clipped and never lowers the scale
+        # ZeRO's GradScaler for fp16 clips gradients that are still scaled, and it never lowers the scale.
         self.zero.torch_autocast_gradscaler = None
         if precision == "fp16":
             self.zero.loss_scaler = DynamicLossScaler(
@@ -157,12 +156,14 @@ class Engine:
         return self.engine(*args, **kwargs)
 
     def backward(self, loss: Tensor) -> None:
-        """loss: this micro-batch's share of the whole step's loss. ZeRO divides gradients by the world size, the
-        experts' too, and accumulation by nothing; hence the factor."""
-        self.engine.backward(loss * self.world, scale_wrt_gas=False)
+        """Add the gradients of a micro-batch. loss: its share of the whole step's loss.
+
+        The factor is needed because ZeRO divides all gradients by the world size, and not by the accumulation.
+        """
+        self.engine.backward(loss * self.mesh.batch_size, scale_wrt_gas=False)
 
     def step(self, learning_rate: float) -> None:
-        """To be called after every micro-batch; updates the weights after the last one of a step."""
+        """End a micro-batch. The last one of a step updates the weights."""
         set_learning_rate(self.zero.param_groups, learning_rate)
         scaler = vars(self.zero.loss_scaler).copy()
         self.engine.step()
@@ -171,68 +172,70 @@ class Engine:
             if self.ema:
                 self._state.move_average(self.updates)
         elif self._refused:
-            vars(self.zero.loss_scaler).update(scaler)  # it was no overflow
+            vars(self.zero.loss_scaler).update(scaler)  # a refused step is no overflow
 
     @property
     def updated(self) -> bool:
-        """Whether the last call of `step` updated the weights."""
+        """True if the last call of `step` updated the weights."""
         return bool(self.engine.was_step_applied())
 
     def _look_at_norms(self, accepts: Callable[[float], bool]) -> None:
-        """In place of ZeRO's own norm. What ZeRO takes for an overflow (-1) it skips on every process
-        (contract-tested)."""
+        """Replace ZeRO's gradient norm. ZeRO skips a step with norm -1 on all processes (contract-tested)."""
         compute = GradientNorm(self.model, self.zero, self.mesh)
 
         def norm_of_step() -> Tensor:
             norm = compute()
             self.loss_scale = float(self.zero.loss_scale)
-            found = float(norm) / self.loss_scale
-            self.gradient_norm = found if math.isfinite(found) else math.inf
-            self._refused = math.isfinite(found) and not accepts(found)
-            return norm if math.isfinite(found) and not self._refused else torch.full_like(norm, -1.0)
+            unscaled = float(norm) / self.loss_scale
+            finite = math.isfinite(unscaled)
+            self.gradient_norm = unscaled if finite else math.inf
+            self._refused = finite and not accepts(unscaled)
+            return norm if finite and not self._refused else torch.full_like(norm, -1.0)
 
         self.zero.scaled_global_norm = norm_of_step
 
     def gradients(self) -> dict[str, Tensor]:
-        """Full gradients of a step by logical name, before clipping; experts as in `weights`. A collective, between the
-        last backward pass of a step and `step`."""
+        """Return the full gradients of a step by logical name, before clipping; experts as in `weights`. A collective.
+
+        Call this between the last backward pass of a step and `step`.
+        """
         return self._state.gradients()
 
     def weights(self) -> dict[str, Tensor]:
-        """Full float32 masters by logical name; experts as DTensors with a global expert dimension. A collective."""
+        """Return full float32 masters by logical name. Experts are DTensors of all experts. A collective."""
         return dict(self._state.weights())
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """`weights()`, the optimizer's moments and the moving average, one by one, each made anew. A collective."""
+        """Yield the weights, the optimizer's moments and the moving average. Each is a new tensor. A collective."""
         if not self.updates:
             self._state.allocate(0)
         return self._state.tensors()
 
     def state(self) -> dict[str, Tensor]:
-        """All of `tensors()` at once."""
+        """Return all of `tensors()` at once, by name."""
         return dict(self.tensors())
 
     def counters(self) -> dict[str, Any]:
-        """What a checkpoint holds of the engine beside tensors, for `resume`."""
+        """Return the engine's state that is not in tensors, for `resume`."""
         scaler = vars(self.zero.loss_scaler)
         return {"updates": self.updates, "loss_scaler": {k: scaler[k] for k in SCALER_STATE if k in scaler}}
 
     def resume(self, counters: dict[str, Any]) -> None:
-        """Go on from `counters`, and give every ZeRO partition the optimizer's state, to be overwritten by `load`."""
+        """Continue from `counters`, and allocate the optimizer's state, which `load` overwrites."""
         self.updates = counters["updates"]
         vars(self.zero.loss_scaler).update(counters.get("loss_scaler", {}))
         self._state.allocate(self.updates)
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Overwrite masters, working weights and moments from a state shaped as `state()`."""
+        """Overwrite masters, working weights and moments by a state with the names and shapes of `state()`."""
         self._state.load(state)
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Compute with the moving average where there is one. A collective."""
+        """Let the model compute with the moving average, if there is one. A collective."""
         return self._state.averaged() if self.ema and self.updates else nullcontext()
 
     def _reduce_in_float64(self) -> None:
-        """DeepSpeed accumulates and reduces in float32 at most, and has no setting for more (contract-tested)."""
+        """Accumulate and reduce gradients in float64, for which DeepSpeed has no setting (contract-tested)."""
         self.zero.gradient_accumulation_dtype = torch.float64
         self.zero.use_separate_grad_accum = self.zero.use_grad_accum_attribute = False
         self.zero.communication_data_type = torch.float64

@@ -1,7 +1,7 @@
-"""Starting the processes of one job on this machine, and ending them together.
+"""Start the processes of one job on this machine and end them together.
 
 Each process runs `python -m <module> <job.json>` in a session of its own, with RANK, WORLD_SIZE and LOCAL_RANK in its
-environment, so the same modules run under torchrun, srun or DeepSpeed's launcher.
+environment. So the same modules run under torchrun, srun or DeepSpeed's launcher.
 """
 
 import json
@@ -17,20 +17,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.parallel.memory_file import memory_file
+from pipeline.jobs.memory_file import memory_file
 from pipeline.stage import Stopped, stopping
 
 logger = logging.getLogger(__name__)
 
 STOPPED = 75  # exit code of a process that was asked to stop, saved its work and can be resumed (EX_TEMPFAIL)
 GRACE = 60.0  # seconds a process gets to save its work
-FAILED_GRACE = 3.0  # seconds the others get once one has failed: without it they can save nothing
-HUGE = str(1 << 40)
-REPORTS = "BABELSHARD_REPORTS"  # variable with the path of the file in which processes of a job say why they failed
+FAILED_GRACE = 3.0  # seconds the other processes get once one has failed: without it they cannot save
+HUGE = str(1 << 40)  # bytes; no block is as large
+REPORTS = "BABELSHARD_REPORTS"  # environment variable: the file in which processes say why they failed
 
-_children: dict[subprocess.Popen[bytes], signal.Signals] = {}  # and what asks each of them to stop
+_children: dict[subprocess.Popen[bytes], signal.Signals] = {}  # with the signal that asks each one to stop
 _lock = threading.Lock()
-unsaved: list[str] = []  # jobs that were asked to stop and failed at it, with the reason
+unsaved: list[str] = []  # jobs that failed while they were stopping, with the reason
 
 
 class JobFailed(Exception):  # noqa: N818
@@ -38,34 +38,44 @@ class JobFailed(Exception):  # noqa: N818
 
 
 def launch(module: str, job: dict[str, Any], *, directory: Path, processes: int, threads: int, title: str) -> None:
-    """Run a job to its end. directory: its logs go to `directory`. Raises Stopped or JobFailed."""
+    """Run a job to its end on this machine. Raises Stopped or JobFailed.
+
+    module: run by each process, with the path of the job file as its argument.
+    job: values for the job file.
+    directory: for the job file and the logs.
+    threads: of each process.
+    title: names the job in messages.
+    """
     job_file = write_job(job, directory)
     with memory_file(directory / "rendezvous") as store, memory_file(directory / "reports") as reports:
-        started: list[subprocess.Popen[bytes]] = []
+        children: list[subprocess.Popen[bytes]] = []
         read = partial(read_reports, directory, reports.path)
         try:
             for rank in range(processes):
                 environment = {**process_environment(rank, processes, threads, store.path), REPORTS: str(reports.path)}
                 command = [sys.executable, "-m", module, str(job_file)]
                 inherited = (*store.descriptors, *reports.descriptors)
-                started.append(start(command, environment, directory / f"rank-{rank}.out", title, inherited=inherited))
-            wait(lambda: [process.poll() for process in started], read, title)
+                children.append(start(command, environment, directory / f"rank-{rank}.out", title, inherited=inherited))
+            wait(lambda: [process.poll() for process in children], read, title)
         except JobFailed:
-            end(started, grace=FAILED_GRACE)
+            end(children, grace=FAILED_GRACE)
             raise
-        except BaseException:  # it was asked to stop
-            end(started)
-            codes = [process.returncode for process in started]
+        except BaseException:  # the job was asked to stop
+            end(children)
+            codes = [process.returncode for process in children]
             if any(code > 0 and code != STOPPED for code in codes):
                 unsaved.append(f"{title}: {_reason(codes, read(), {})}")
             raise
         finally:
-            end(started)
+            end(children)
 
 
 def read_reports(directory: Path, memory: Path | None = None) -> list[tuple[int, str]]:
-    """Rank of each process that failed and its reason, as they failed. directory: of the job file, where they are on
-    other machines; memory: the file that they leave them in on this one."""
+    """Return the rank and the reason of each process that failed, the first failure first.
+
+    directory: of the job file, where processes on other machines leave their reasons.
+    memory: the file in which processes on this machine leave them.
+    """
     if memory is not None and memory.exists() and (lines := memory.read_text(encoding="utf-8").splitlines()):
         return [(rank, text) for rank, text in map(json.loads, lines)]
     files = sorted((path.stat().st_mtime_ns, path) for path in directory.glob("rank-*.error"))
@@ -73,11 +83,11 @@ def read_reports(directory: Path, memory: Path | None = None) -> list[tuple[int,
 
 
 def write_job(job: dict[str, Any], directory: Path) -> Path:
-    """The job's file, beside which an earlier attempt leaves no trace of how it ended."""
+    """Write the job file and remove what an earlier attempt left beside it. Return the file's path."""
     directory.mkdir(parents=True, exist_ok=True)
     for kind in ("error", "state", "drops"):
-        for old in directory.glob(f"rank-*.{kind}"):
-            old.unlink()
+        for path in directory.glob(f"rank-*.{kind}"):
+            path.unlink()
     job_file = directory / "job.json"
     job_file.write_text(json.dumps(job, ensure_ascii=False, indent=1), encoding="utf-8")
     return job_file
@@ -91,8 +101,12 @@ def start(
     stop_signal: signal.Signals = signal.SIGTERM,
     inherited: Sequence[int] = (),
 ) -> "subprocess.Popen[bytes]":
-    """A process in a session of its own, which `stop_all` ends. inherited: descriptors that it gets. Raises Stopped
-    when that has been asked already."""
+    """Start a process in a session of its own, which `stop_all` can end. Raises Stopped if that was called before.
+
+    output: the file for standard output.
+    stop_signal: asks the process to stop.
+    inherited: file descriptors that the process inherits.
+    """
     with output.open("wb") as stream, _lock:
         if stopping.is_set():
             raise Stopped(title)
@@ -109,10 +123,10 @@ def start(
 
 
 def process_environment(rank: int, processes: int, threads: int, store: Path) -> dict[str, str]:
-    """Environment of one process: its place, its threads, and an allocator that keeps freed memory.
+    """Return the environment of one process: its rank, its threads, and an allocator that keeps freed memory.
 
-    glibc gives large freed blocks back to the kernel and faults them in again on the next step; training allocates the
-    same sizes every step, so the thresholds are raised.
+    By default glibc returns large freed blocks to the kernel and gets them again, page by page, in the next step.
+    Training allocates the same sizes in every step, so the thresholds are raised.
     """
     return {
         **os.environ,
@@ -126,7 +140,7 @@ def process_environment(rank: int, processes: int, threads: int, store: Path) ->
 
 
 def common_environment(threads: int) -> dict[str, str]:
-    """What is the same on every host and for every process that this one starts."""
+    """Return the variables that are equal for all processes that this one starts, on any host."""
     return {
         "BABELSHARD_PARENT": str(os.getpid()),
         "OMP_NUM_THREADS": str(threads),
@@ -141,7 +155,7 @@ def common_environment(threads: int) -> dict[str, str]:
 
 
 def stop_all() -> None:
-    """Ask every running process to save and stop, wait for them, and let no new one start."""
+    """Ask all running processes to save and stop, wait for them, and prevent new ones."""
     stopping.set()
     with _lock:
         running = list(_children)
@@ -155,19 +169,20 @@ def wait(
     hosts: Callable[[], Mapping[int, str]] = dict,
     interval: float = 0.05,
 ) -> None:
-    """Until all have ended well. The first that fails decides; the others are ended by the caller.
+    """Wait until all processes have ended well. Raises JobFailed at the first failure, and Stopped.
 
-    poll: the exit code of each process, None while it runs.
-    reports: as `read_reports`.
-    hosts: of processes by rank, for the message.
+    The caller then has to end the other processes.
+
+    poll: returns the exit code of each process, None while it runs.
+    reports: returns failures, as `read_reports` does.
+    hosts: returns the host of each rank, for the message.
     interval: seconds between polls.
     """
     while True:
         codes = poll()
         if any(code not in (None, 0, STOPPED) for code in codes) and not stopping.is_set():
-            time.sleep(
-                0.5
-            )  # a process that dies takes its peers' connections along: let the one with a reason write it
+            # The first process that dies breaks the connections of its peers. Give it time to write the reason.
+            time.sleep(0.5)
             raise JobFailed(f"{title}: {_reason(poll(), reports(), hosts())}")
         if all(code is not None for code in codes):
             if any(code != 0 for code in codes):
@@ -188,14 +203,14 @@ def _reason(codes: Sequence[int | None], reports: Sequence[tuple[int, str]], hos
         return f"{name(rank)} was killed by {signal_name}" + (" (out of memory?)" if signal_name == "SIGKILL" else "")
     if reports:
         rank, text = reports[0][0], reports[0][1].strip()
-        blames = text.startswith("process")  # another one than itself: heartbeat.py
-        return text if blames else f"{name(rank)} failed: {text}"
+        names_a_process = text.startswith("process")  # as heartbeat.py does, when another process is lost
+        return text if names_a_process else f"{name(rank)} failed: {text}"
     rank, code = next(iter(failed.items()))
     return f"{name(rank)} ended with exit code {code}"
 
 
 def end(processes: Sequence["subprocess.Popen[bytes]"], grace: float = GRACE) -> None:
-    """SIGTERM (or what else asks a process to stop), a time of grace, SIGKILL."""
+    """Ask processes to stop by their signal, SIGTERM by default, and kill them after `grace` seconds."""
     for process in processes:
         if process.poll() is None:
             process.send_signal(_children.get(process, signal.SIGTERM))

@@ -1,8 +1,8 @@
 """Adafactor (arXiv:1804.04235) as GShard used it, on whole parameters or on the flat partitions of ZeRO.
 
-B matrices side by side (experts; otherwise 1), R rows and C columns of each. Everything that Adafactor computes of a
-matrix - means of squares over rows and columns, the RMS of its update and of its weights - is a sum over its elements,
-so processes that hold parts of it add up their sums: the result does not depend on the cut.
+B matrices of a parameter (experts; otherwise 1), R rows and C columns of each. Adafactor needs means of squares over
+rows and columns, and the RMS of the update and of the weights. All of them are sums over elements of a matrix. So
+processes that hold parts of a matrix add their sums, and the result does not depend on the cut.
 """
 
 import math
@@ -15,16 +15,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 DECAY = 0.8  # beta2 of update t is 1 - t^-DECAY
-CLIP = 1.0  # largest RMS of a matrix's update before the learning rate
+CLIP = 1.0  # largest RMS of a matrix's update, before it is multiplied by the learning rate
 LEAST_SQUARE = 1e-30  # epsilon1: added to squared gradients
-LEAST_SCALE = 1e-3  # epsilon2: least RMS of a matrix by which its updates are scaled
+LEAST_SCALE = 1e-3  # epsilon2: updates are scaled by the RMS of the matrix, and by this at least
 
 ROW, COLUMN, FULL = "exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_sq"
 
 
 @dataclass(frozen=True)
 class Matrices:
-    """A parameter read as B matrices [R, C]. factored: False for vectors, whose squares are kept one by one."""
+    """A parameter, read as B matrices [R, C]. factored: false for vectors, which keep all mean squares."""
 
     B: int
     R: int
@@ -33,7 +33,7 @@ class Matrices:
 
     @classmethod
     def of(cls, shape: Sequence[int]) -> "Matrices":
-        """Matrices over the last two dimensions."""
+        """Read the last two dimensions of a parameter as matrices, and a vector as one row."""
         if len(shape) < 2:
             return cls(1, 1, math.prod(shape), factored=False)
         return cls(math.prod(shape[:-2]), shape[-2], shape[-1])
@@ -41,8 +41,7 @@ class Matrices:
 
 @dataclass(frozen=True)
 class Block:
-    """What a process has of every matrix where R or C is cut over processes: `R` rows from `row` on, and `C`
-    columns from `column` on."""
+    """The block that a process has of every matrix: `R` rows from `row` on, and `C` columns from `column` on."""
 
     row: int
     column: int
@@ -52,8 +51,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Box:
-    """A run of a flat tensor that is a block of matrices: place is its first element there. rows, columns: of the whole
-    matrices."""
+    """A contiguous range of a flat tensor that is a block of matrices.
+
+    place: index of the first element in the flat tensor.
+    matrices, rows, columns: the indices of the block in the whole matrices.
+    """
 
     place: int
     matrices: slice
@@ -61,18 +63,21 @@ class Box:
     columns: slice
 
     def of(self, flat: Tensor) -> Tensor:
-        """The run as a view [matrices, rows, columns]."""
+        """Return the range as a view [matrices, rows, columns]."""
         shape = [s.stop - s.start for s in (self.matrices, self.rows, self.columns)]
         return flat[self.place : self.place + math.prod(shape)].view(shape)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fragment:
-    """What a flat tensor holds of a parameter: `size` elements (0: none) from the parameter's element `start` on, at
-    `place`.
+    """The part of a parameter that a flat tensor holds.
 
-    matrices: whole but for B. block: what the parameter has of them, None for all. counted: False where another process
-    of the group counts the same elements.
+    matrices: the parameter's matrices, with whole R and C, and the B of this process.
+    start: index of the first element in the parameter.
+    size: number of elements, which may be 0.
+    place: index of the first element in the flat tensor.
+    block: the block that the parameter has of its matrices; None if they are whole.
+    counted: false if another process of the group counts the same elements.
     """
 
     name: str
@@ -84,18 +89,18 @@ class Fragment:
     counted: bool = True
 
     def boxes(self) -> Iterator[Box]:
-        """The fragment cut into few blocks: parts of rows, whole rows, whole matrices, whole rows, a part of a row."""
+        """Yield the fragment as few boxes: a part of a row, whole rows, whole matrices, whole rows, a part of a row."""
         block = self.block or Block(0, 0, self.matrices.R, self.matrices.C)
         element, end = self.start, self.start + self.size
         while element < end:
-            (row, column), left = divmod(element, block.C), end - element
+            (row, column), remaining = divmod(element, block.C), end - element
             matrix, row = divmod(row, block.R)
             nb = nr = 1
-            nc = min(block.C - column, left)
+            nc = min(block.C - column, remaining)
             if nc == block.C:
-                nr = min(block.R - row, left // block.C)
+                nr = min(block.R - row, remaining // block.C)
                 if nr == block.R:
-                    nb = left // (block.R * block.C)
+                    nb = remaining // (block.R * block.C)
             place = self.place + element - self.start
             element += nb * nr * nc
             row, column = row + block.row, column + block.column
@@ -104,8 +109,11 @@ class Fragment:
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """What a tensor that is optimised holds. group: the processes that hold the rest of the same matrices, each
-    with the same names in the same order; None where there is no rest."""
+    """The parameters in a tensor that is optimised.
+
+    group: the processes that hold the other parts of the same matrices, with equal names in equal order; None if this
+        process has all of them.
+    """
 
     fragments: Sequence[Fragment]
     group: dist.ProcessGroup | None = None
@@ -113,7 +121,7 @@ class Contents:
 
     @classmethod
     def whole(cls, tensor: Tensor, matrices: Matrices) -> "Contents":
-        """One parameter, all of it here."""
+        """Return the contents of a tensor that is one whole parameter."""
         return cls(fragments=[Fragment(name="", matrices=matrices, start=0, size=tensor.numel(), place=0)])
 
     def __post_init__(self) -> None:
@@ -138,11 +146,13 @@ class Sums:
 
 
 class Adafactor(torch.optim.Optimizer):
-    """Factored second moment, no first moment, update clipping, updates scaled by the RMS of what they change.
+    """Adafactor with a factored second moment, no first moment, and clipped updates, for float32 or float64.
 
-    lr: relative to that RMS; GShard's is 1 / sqrt(max(t, 10000)) at update t. weight_decay: decoupled as in AdamW, per
-    update a share lr · weight_decay of the weights, not scaled by RMS. A parameter is read as `Matrices.of` its shape,
-    each matrix for itself, unless `lay_out` says what a tensor holds. float32 or float64.
+    Updates are scaled by the RMS of the matrix that they change. A tensor is read as `Matrices.of` its shape, unless
+    `lay_out` gives its contents. Each matrix is optimised by itself.
+
+    lr: relative to that RMS. GShard's is 1 / sqrt(max(t, 10000)) at update t.
+    weight_decay: decoupled as in AdamW. An update removes the share lr · weight_decay of the weights, without the RMS.
     """
 
     def __init__(self, params: Any, lr: float, weight_decay: float = 0.0) -> None:
@@ -150,12 +160,14 @@ class Adafactor(torch.optim.Optimizer):
         self._contents: dict[Tensor, Contents] = {}
 
     def lay_out(self, tensor: Tensor, contents: Contents) -> None:
-        """Say what a contiguous tensor of any shape holds."""
+        """Set the contents of a contiguous tensor of any shape."""
         self._contents[tensor] = contents
 
     def allocate(self, tensor: Tensor, updates: int) -> None:
-        """Give a tensor the state it has after `updates` updates, zeros for moments; rows [B, R] and columns [B, C] of
-        each matrix are whole on every process."""
+        """Give a tensor the state that it has after `updates` updates, with zeros for moments.
+
+        Rows [B, R] and columns [B, C] of each matrix are whole on every process.
+        """
         fragments = self._contents_of(tensor).fragments
         factored = [f for f in fragments if f.matrices.factored]
         state = self.state[tensor]
@@ -167,7 +179,7 @@ class Adafactor(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Overwrites gradients. A collective of each tensor's processes."""
+        """Update the weights. This overwrites gradients. A collective of each tensor's processes."""
         for group in self.param_groups:
             for tensor in group["params"]:
                 if tensor.grad is not None:
@@ -197,7 +209,7 @@ class Adafactor(torch.optim.Optimizer):
     def _average_squares(
         self, tensor: Tensor, contents: Contents, weights: Tensor, gradient: Tensor
     ) -> dict[str, Tensor]:
-        """Move the means of squared gradients on; give the scale [B] of each parameter's matrices."""
+        """Update the means of squared gradients. Return the scale of updates, [B], of each parameter's matrices."""
         state = self.state[tensor]
         state["step"] += 1
         beta2 = 1 - float(state["step"]) ** -DECAY
@@ -230,7 +242,7 @@ class Adafactor(torch.optim.Optimizer):
         return scales
 
     def _normalise(self, tensor: Tensor, contents: Contents, gradient: Tensor) -> Sums:
-        """Divide the gradient by the root of its mean squares, in place; give the sums of its squares then."""
+        """Divide the gradient by the root of its mean squares, in place. Return sums of squares of the result."""
         state = self.state[tensor]
         sums = Sums({(f.name, "update"): (f.matrices.B,) for f in contents.fragments}, gradient)
         for f in contents.fragments:

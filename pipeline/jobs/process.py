@@ -1,4 +1,4 @@
-"""Life of one process of a job: its place in the world, a stop asked for by signal, its error on the way out."""
+"""The life of one process of a job: requests to stop, the work, and the report of an error."""
 
 import json
 import logging
@@ -11,43 +11,43 @@ from pathlib import Path
 from typing import Any
 
 from eval.terminal import log_to_terminal
-from pipeline.parallel.heartbeat import Heartbeat, lost_connection
-from pipeline.parallel.launch import REPORTS, STOPPED
-from pipeline.parallel.rendezvous import World
+from pipeline.jobs.heartbeat import Heartbeat, lost_connection
+from pipeline.jobs.launch import REPORTS, STOPPED
+from pipeline.jobs.rendezvous import World
 from pipeline.stage import Stopped
 
 
 class StopRequest:
-    """Set by SIGTERM or SIGUSR1, as schedulers send them, or when the process that started the job is gone.
+    """A request to stop. True after SIGTERM or SIGUSR1, or when the process that started the job is gone.
 
-    heartbeat: of a job with collectives, from when its processes have met.
+    heartbeat: watches the other processes of a job with collectives, once they have met.
     """
 
     def __init__(self) -> None:
-        self._asked = False
+        self._stop_asked = False
         self._parent = int(os.environ.get("BABELSHARD_PARENT", "0"))
         self.heartbeat: Heartbeat | None = None
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, self._ask)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the starter gets it and tells us
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started the job gets it and stops this one
 
     def _ask(self, *_: Any) -> None:
-        self._asked = True
+        self._stop_asked = True
 
     def __bool__(self) -> bool:
-        return self._asked or (self._parent > 0 and os.getppid() != self._parent)
+        return self._stop_asked or (self._parent > 0 and os.getppid() != self._parent)
 
     def watch(self, world: World, *, limit: int) -> None:
-        """End this process, with a report, when another of its job is silent. limit: seconds."""
+        """Report and end this process when another process of the job is silent. limit: seconds."""
         if world.size > 1:
             self.heartbeat = Heartbeat(world, limit=limit, report=lambda why: _report(why, ""))
 
 
 def run_process(work: Callable[[dict[str, Any], StopRequest], None]) -> None:
-    """Entry of a job's process: read the job, work, leave with an exit code that says how it ended.
+    """Read the job file, do the work and end this process with an exit code.
 
-    An error is left for the starter to show, a user's error as its message and anything else as a traceback: in memory
-    where the starter is on this machine, and in `rank-<n>.error` beside the job file.
+    An error is reported for the starter of the job to show: a user's error by its message, any other one by its
+    traceback. The report goes to memory if the starter is on this machine, and to `rank-<n>.error` beside the job file.
     """
     stop = StopRequest()
     level = logging.INFO if os.environ["RANK"] == "0" else logging.WARNING
@@ -71,7 +71,7 @@ def run_process(work: Callable[[dict[str, Any], StopRequest], None]) -> None:
     sys.stdout.flush()
     if stop.heartbeat is not None:
         stop.heartbeat.leave(finished=code == 0, failure=failure)
-    os._exit(code)  # peers of a failed process must not be waited for by destructors of process groups
+    os._exit(code)  # destructors of process groups would wait for the peers of a failed process
 
 
 def _report(message: str, detail: str) -> None:
@@ -84,5 +84,5 @@ def _report(message: str, detail: str) -> None:
         temporary.write_text(message, encoding="utf-8")
         temporary.rename(job_file.with_name(f"rank-{rank}.error"))
         print(detail or message, file=sys.stdout)
-    except OSError as error:  # the disk is full, say: the terminal is what is left
+    except OSError as error:  # the disk may be full, so the terminal gets the message
         print(f"process {rank}: {message} (and its report could not be written: {error})", file=sys.stderr)

@@ -1,23 +1,28 @@
-"""How the processes of a job find each other: a store, and a roll call that names who is missing."""
+"""The processes of a job meet in a store. A roll call names the missing ones."""
 
 import json
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import urlsplit
 
+import torch
 import torch.distributed as dist
 from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-ANSWER = 10  # seconds that process 0 gets, beyond the time to join, to say who is missing
+ANSWER = 10  # seconds after the time to join, in which process 0 names the missing processes
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """The processes that have met. hosts: of each, by rank. address: where process 0 serves the store, "" for a
-    file."""
+    """The processes that have met.
+
+    hosts: the host of each process, by rank.
+    address: where process 0 serves the store; empty if the store is a file.
+    """
 
     rank: int
     hosts: list[str]
@@ -30,8 +35,11 @@ class World:
 
     @classmethod
     def meet(cls, *, init_method: str, rank: int, size: int, timeout: int) -> "World":
-        """init_method: file://path, tcp://host:port, or env:// for MASTER_ADDR and MASTER_PORT. timeout: seconds.
-        Raises TimeoutError that names those who did not come."""
+        """Meet the other processes. Raises TimeoutError that names the missing ones.
+
+        init_method: file://path, tcp://host:port, or env:// for MASTER_ADDR and MASTER_PORT.
+        timeout: seconds.
+        """
         address = "" if init_method.startswith("file://") else _address(init_method)
         if address:
             store: Store = _connect(address, rank=rank, size=size, timeout=timeout)
@@ -41,11 +49,35 @@ class World:
         return cls(rank=rank, hosts=hosts, store=store, address=address)
 
     def name(self, ranks: list[int]) -> str:
-        """`process 1 of 2`, with hosts where there are several."""
+        """Return a text such as `process 1 of 2`, with the hosts if there are several."""
         text = _named(ranks, self.size)
         if len(set(self.hosts)) == 1:
             return text
         return f"{text} (on {', '.join(dict.fromkeys(self.hosts[rank] for rank in ranks[:8]))})"
+
+
+def join_job(*, device: torch.device, timeout: int, met: Callable[[World], None] | None = None) -> None:
+    """Meet the other processes of the job and start torch's process group. A collective.
+
+    The environment says where: RANK, WORLD_SIZE and BABELSHARD_RENDEZVOUS, by default env://.
+
+    timeout: seconds for all processes to come, and for each collective afterwards.
+    met: called once all processes are there, before the first collective.
+    """
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    address = os.environ.get("BABELSHARD_RENDEZVOUS", "env://")
+    world = World.meet(init_method=address, rank=rank, size=size, timeout=timeout)
+    if met is not None:
+        met(world)
+    connect(world, device=device, timeout=timeout)
+
+
+def connect(world: World, *, device: torch.device, timeout: int) -> None:
+    """Start torch's process group of processes that have met: gloo on a CPU, NCCL on CUDA. timeout: seconds."""
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(
+        backend, store=world.store, rank=world.rank, world_size=world.size, timeout=timedelta(seconds=timeout)
+    )
 
 
 def _address(init_method: str) -> str:
@@ -55,10 +87,9 @@ def _address(init_method: str) -> str:
 
 
 def _connect(address: str, *, rank: int, size: int, timeout: int) -> Store:
-    """The store of this attempt, which process 0 serves, unless torchrun does.
+    """Connect to the store of this attempt, which process 0 or torchrun serves. Raises TimeoutError and ValueError.
 
-    Names in it begin with a key that the launcher tells the job's processes alone. Raises ValueError as `_listen`, and
-    TimeoutError.
+    Names in the store begin with a key, which the launcher gives to the processes of the job alone.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
@@ -84,9 +115,9 @@ def _connect(address: str, *, rank: int, size: int, timeout: int) -> Store:
 
 
 def _listen(host: str, port: int) -> int:
-    """Listen at this address alone, where PyTorch would listen at all that the host has; the socket's file descriptor.
+    """Listen at this address and return the file descriptor. PyTorch would listen at all addresses of the host.
 
-    Raises ValueError if the address is not this host's, or the port is taken.
+    Raises ValueError if the address is not one of this host, or if the port is taken.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -99,27 +130,27 @@ def _listen(host: str, port: int) -> int:
 
 
 def _call_roll(store: Store, *, rank: int, size: int, timeout: int) -> list[str]:
-    """Process 0 waits for all and tells them the hosts, or who is missing."""
-    keys = [f"here/{each}" for each in range(size)]
+    """Return the hosts by rank. Process 0 waits for all processes and names the missing ones to the others."""
+    keys = [f"here/{member}" for member in range(size)]
     store.set(keys[rank], socket.gethostname())
     if rank == 0:
         _wait(store, keys, timeout)
-        missing = [each for each, key in enumerate(keys) if not store.check([key])]
+        missing = [member for member, key in enumerate(keys) if not store.check([key])]
         hosts = [] if missing else [host.decode() for host in store.multi_get(keys)]
         store.set("roll", json.dumps({"missing": missing, "hosts": hosts}))
         if missing:
-            time.sleep(1)  # the store ends with this process
+            time.sleep(1)  # the store ends with this process, and the others must read it first
     elif not _wait(store, ["roll"], timeout + ANSWER):
         raise TimeoutError(f"process 0 of {size} did not join the job within {timeout} s")
     roll = json.loads(store.get("roll"))
     if roll["missing"]:
         raise TimeoutError(f"{_named(roll['missing'], size)} did not join the job within {timeout} s")
-    hosts_found: list[str] = roll["hosts"]
-    return hosts_found
+    members: list[str] = roll["hosts"]
+    return members
 
 
 def _wait(store: Store, keys: list[str], seconds: int) -> bool:
-    """Whether the keys were set in time; FileStore's timeout is a plain RuntimeError."""
+    """Return true if the keys were set in time. FileStore raises a plain RuntimeError at its time-out."""
     try:
         store.wait(keys, timedelta(seconds=seconds))
     except RuntimeError:
@@ -128,5 +159,5 @@ def _wait(store: Store, keys: list[str], seconds: int) -> bool:
 
 
 def _named(ranks: list[int], size: int) -> str:
-    shown = ", ".join(str(rank) for rank in ranks[:8]) + (f" and {len(ranks) - 8} more" if ranks[8:] else "")
-    return f"process{'es' if ranks[1:] else ''} {shown} of {size}"
+    numbers = ", ".join(str(rank) for rank in ranks[:8]) + (f" and {len(ranks) - 8} more" if ranks[8:] else "")
+    return f"process{'es' if ranks[1:] else ''} {numbers} of {size}"

@@ -1,34 +1,37 @@
-"""Configuration of where and on how much a run executes; none of it may change a result, so it is in no stage key."""
+"""The configuration of where a run executes. It does not affect a result, so it is not part of a stage's key."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipeline.model.config import Recompute
-from pipeline.parallel.layout import Layout
 from pipeline.tasks.config import DataConfig
-
-BUCKET = 500_000_000  # elements of the buffer for gradients on the way, if the model has as many: DeepSpeed's default
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeConfig:
-    """processes: of training and decoding, one device each. threads: of each process. ep, mp: of them, how many share
-    the experts and how many share a model, where the layout cuts them (`layout_of`); decoding knows ep alone.
+    """Processes, devices, directories and the launcher of a run.
 
-    device: cpu, cuda, or auto (cuda where each process gets one). zero_stage: 1 or 2. parallel_baselines: bilingual
-    models trained side by side, one process each. timeout: seconds after which a collective that hears nothing fails,
-    and that processes have to join their job. heartbeat: seconds of silence after which a process counts as lost.
+    launcher: `local` starts processes on this machine, `hostfile` on the hosts of a file by DeepSpeed's launcher over
+        ssh, `slurm` by srun on the nodes of this Slurm job.
+    hostfile: path of that file.
+    master_address, master_port: where processes of several hosts meet. An empty address is that of the first host.
+    processes: of training and decoding, with one device each.
+    threads: of each process.
+    ep, mp: how many of the processes share the experts, and how many share a model, if the layout cuts them
+        (`layout_of`). Decoding uses ep alone.
+    device: cpu, cuda, or auto, which is cuda if each process gets a device.
+    zero_stage: 1 or 2.
+    parallel_baselines: bilingual models that train at the same time, with one process each.
+    timeout: seconds after which a silent collective fails, and in which processes must join their job.
+    heartbeat: seconds of silence after which a process counts as lost.
     recompute: what backward computes again to save memory: none, selective, layers or all (`Transformer.recompute`).
-    decode_experts: where experts are while a model translates: replicated is all in every process, which then waits for
-    no other; sharded cuts them over `ep` processes, as training does; auto does where the memory is too small.
-    compile: torch.compile for training, which agrees with eager up to rounding (`pipeline.model.compilation`).
-    artifacts, runs: directories of stages' outputs and of finished runs. wandb: offline, online, disabled, or auto
-    (online for somebody who is logged in).
-
-    launcher: local starts the processes on this machine, hostfile on the hosts of a file by DeepSpeed's launcher over
-    ssh, slurm by srun on the nodes of this Slurm job. hostfile: its path. master_address, master_port: where processes
-    of several hosts meet; an empty address is the first host's. data: how the stages before training are spread.
+    compile: use torch.compile for training. It agrees with eager up to rounding (`pipeline.model.compilation`).
+    decode_experts: the place of experts in decoding. `replicated` puts all of them in every process, so that no process
+        waits for another. `sharded` cuts them over `ep` processes, as training does. `auto` cuts them only if the
+        memory is too small.
+    artifacts, runs: directories of stages' outputs and of finished runs.
+    wandb: offline, online, disabled, or auto, which is online for a user who is logged in.
+    data: how the stages before training are distributed.
     """
 
     launcher: str
@@ -92,17 +95,6 @@ class RuntimeConfig:
             )
         if self.wandb not in ("auto", "offline", "online", "disabled"):
             raise ValueError(f"runtime.wandb={self.wandb!r} is not one of auto, offline, online, disabled")
-
-
-# Of a configuration: the axis of the mesh that cuts a letter, or several, or none
-Table = Mapping[str, str | list[str] | None]
-
-
-def layout_of(table: Table, runtime: RuntimeConfig) -> Layout:
-    """The table over the processes: the axis expert has ep of them, model mp, and data takes the rest."""
-    cut = {letter: (axes,) if isinstance(axes, str) else tuple(axes) for letter, axes in table.items() if axes}
-    sizes = {"data": runtime.processes // (runtime.ep * runtime.mp), "expert": runtime.ep, "model": runtime.mp}
-    return Layout(table=cut, sizes=sizes)
 
 
 def _divisors(n: int) -> list[int]:

@@ -1,8 +1,8 @@
-"""Logical checkpoints: full parameters and moments by name, whatever the topology that wrote them.
+"""Logical checkpoints hold full parameters and moments by name, and any topology can write and read them.
 
-A checkpoint is a directory of safetensors shards (planned and read by torch.distributed.checkpoint, no pickle) and
-`state.json` with everything that is not a tensor, the sha256 of each shard and its own. It is written beside its place
-and renamed into it: a crash leaves the previous one untouched.
+A checkpoint is a directory with safetensors shards and `state.json`. torch.distributed.checkpoint plans and reads the
+shards, without pickle. `state.json` has everything that is not a tensor, the sha256 of each shard and its own. The
+directory is written under another name and then renamed, so a crash leaves the previous checkpoint untouched.
 """
 
 import hashlib
@@ -22,8 +22,8 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
 from pipeline.artifact import sync
 from pipeline.checked_json import dump_checked
-from pipeline.parallel.shard_writer import ShardWriter
-from pipeline.parallel.weights import FORMAT, STATE, verify
+from pipeline.engine.checkpoint.shard_writer import ShardWriter
+from pipeline.engine.checkpoint.weights import FORMAT, STATE, verify
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +39,12 @@ def save(
     group: dist.ProcessGroup | None = None,
     published: Callable[[], None] = lambda: None,
 ) -> None:
-    """Publish a checkpoint at `directory`. A collective of `group`: every process brings its shards; OSError is raised
-    on all of them. published: called on the first process afterwards; its OSError counts too."""
+    """Publish a checkpoint at `directory`. A collective of `group`, in which every process writes its shards.
+
+    published: called on the first process afterwards. An OSError of it fails the save as well.
+
+    Raises OSError on all processes if the disk of one fails.
+    """
     partial = directory.with_name(directory.name + PARTIAL)
 
     def publish(shards: dict[str, str]) -> None:
@@ -56,7 +60,7 @@ def save(
         state_dict_saver.save(tensors, storage_writer=ShardWriter(partial, publish), process_group=group)
     except CheckpointException as error:  # a BaseException, the same on all processes
         if dist.get_rank() == 0:
-            shutil.rmtree(partial, ignore_errors=True)  # half a checkpoint is of no use, its room may be
+            shutil.rmtree(partial, ignore_errors=True)  # half a checkpoint is useless and takes space
         causes = [cause for cause, _ in error.failures.values()]
         disk = next((cause for cause in causes if isinstance(cause, OSError)), None)
         if disk is None:
@@ -65,22 +69,22 @@ def save(
 
 
 def load(directory: Path, tensors: dict[str, Tensor]) -> None:
-    """Fill `tensors` (plain or DTensors, this topology's own cut) in place. A collective."""
+    """Fill tensors in place. They are plain or DTensors, cut as this topology does. A collective."""
     state_dict_loader.load(tensors, storage_reader=HuggingFaceStorageReader(str(directory)))
 
 
 def newest(root: Path) -> Path | None:
-    """The newest intact checkpoint below `root`, with a warning for every newer one that is damaged.
+    """Return the newest intact checkpoint below `root`, or None. Warn about newer ones that are damaged.
 
-    A half-written one has another name and is not seen. Raises ValueError if there are some and all are damaged.
+    A half-written checkpoint has another name and is ignored. Raises ValueError if all checkpoints are damaged.
     """
-    found = [path for path in root.iterdir() if NAME.fullmatch(path.name) and (path / STATE).exists()]
-    found.sort(key=lambda path: int(path.name.removeprefix("step-")), reverse=True)
-    for index, path in enumerate(found):
+    paths = [path for path in root.iterdir() if NAME.fullmatch(path.name) and (path / STATE).exists()]
+    paths.sort(key=lambda path: int(path.name.removeprefix("step-")), reverse=True)
+    for index, path in enumerate(paths):
         try:
             verify(path)
         except ValueError as error:
-            older = found[index + 1].name if index + 1 < len(found) else None
+            older = paths[index + 1].name if index + 1 < len(paths) else None
             if older is None:
                 raise ValueError(f"{error}; there is no older one: delete {root} to start anew") from error
             logger.warning("%s; taking %s instead", error, older)
@@ -90,17 +94,17 @@ def newest(root: Path) -> Path | None:
 
 
 def code_version() -> str:
-    """Hash of the sources that decide how training goes on from a checkpoint, and the version of torch."""
-    root = Path(__file__).resolve().parent.parent
+    """Return a hash of torch's version and of the sources that decide how training continues from a checkpoint."""
+    root = Path(__file__).resolve().parents[2]
     digest = hashlib.sha256(torch.__version__.encode())
-    for package in ("batch", "model", "parallel", "train"):
-        for file in sorted((root / package).glob("*.py")):
+    for package in ("batch", "engine", "jobs", "model", "parallel", "train"):
+        for file in sorted((root / package).rglob("*.py")):
             digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def first_decides(choose: Callable[[], Path | None]) -> Path | None:
-    """The first process's choice, on all processes; so is its ValueError."""
+    """Return the first process's choice on all processes. Its ValueError is raised on all of them. A collective."""
     answer: list[Any] = [None, None]
     if dist.get_rank() == 0:
         try:

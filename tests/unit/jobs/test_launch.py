@@ -1,4 +1,4 @@
-"""How a command ends when it is asked to stop, with real processes and signals."""
+"""A command ends in the right way when it is asked to stop, with real processes and signals."""
 
 import os
 import signal
@@ -14,12 +14,12 @@ COMMAND = """
 import signal, sys
 from pathlib import Path
 import pipeline.__main__ as command
-from pipeline.parallel.launch import launch
+from pipeline.jobs.launch import launch
 
 def action():
     job = {"error": sys.argv[2]}
     where = Path(sys.argv[1])
-    launch("tests.unit.parallel.stopping_worker", job, directory=where, processes=1, threads=1, title="job")
+    launch("tests.unit.jobs.stopping_worker", job, directory=where, processes=1, threads=1, title="job")
 
 for number in command.SIGNALS:
     signal.signal(number, command._interrupt)
@@ -44,9 +44,9 @@ def test_only_work_that_was_saved_may_be_queued_again(tmp_path, number, error, c
     while not (tmp_path / "ready").exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     os.kill(process.pid, number)
-    _, said = process.communicate(timeout=30)
-    assert process.returncode == code, said
+    _, output = process.communicate(timeout=30)
+    assert process.returncode == code, output
     if error:
-        assert f"error: job: process 0 of 1 failed: {error}; what was under way is not saved" in said
+        assert f"error: job: process 0 of 1 failed: {error}; what was under way is not saved" in output
     else:
-        assert "the same command goes on from here" in said
+        assert "the same command goes on from here" in output

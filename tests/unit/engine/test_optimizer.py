@@ -1,15 +1,15 @@
-"""What the optimizer's groups do to weights without a gradient."""
+"""Weight decay of the optimizer's groups."""
 
 import torch
 
+from pipeline.engine.optimizer import OptimizerSettings, build_optimizer, set_learning_rate
 from pipeline.model.config import ModelConfig, MoEConfig
 from pipeline.model.initialization import initialize
 from pipeline.model.transformer import Transformer
-from pipeline.parallel.optimizer import OptimizerSettings, build_optimizer, set_learning_rate
 
 
 def test_decay_is_of_matrices_alone_and_that_of_experts_goes_with_their_rate():
-    """Without a gradient AdamW takes a share rate · weight_decay of the weights, and nothing else."""
+    """Without a gradient AdamW removes the share rate · weight_decay of the weights and changes nothing else."""
     moe = MoEConfig(num_experts=4, expert_dim=8)
     config = ModelConfig(dim=8, ffn_dim=16, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0, moe=moe)
     model = Transformer(config, source_vocabulary=10, target_vocabulary=10, shared=False, max_positions=8).double()

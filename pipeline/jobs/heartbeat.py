@@ -1,11 +1,11 @@
-"""Noticing that a process of the job has fallen silent, though every other hangs in a collective that waits for it.
+"""Notice that a process of the job is silent, while all other processes hang in a collective that waits for it.
 
-gloo's and NCCL's time-outs are long and name nobody. So a thread of each process counts up in the job's store, six
-times in the time that is the limit. Process 0 reads all counters, in one message, and everybody else reads its counter
-and its verdict: two small messages per process and beat, however many there are, and a whole host that is cut off is
-named at once, which a ring of neighbours could not. A second thread watches that the store itself answers.
+The time-outs of gloo and NCCL are long and name no process. So a thread of each process increases a counter in the
+job's store, six times within the limit. Process 0 reads all counters in one message. All other processes read its
+counter and its verdict. This costs two small messages per process and beat for any number of processes. It also names
+all processes of a lost host at once, which a ring of neighbours could not. A second thread watches the store itself.
 
-Time is counted only while the watcher runs too: a job that was suspended as a whole goes on when it is continued.
+Time counts only while the watching process runs. So a job that was suspended as a whole continues afterwards.
 """
 
 import errno
@@ -15,30 +15,30 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from pipeline.parallel.rendezvous import World
+from pipeline.jobs.rendezvous import World
 
-BEATS = 6  # in the limit
+BEATS = 6  # per limit
 VERDICT = "verdict"
 LEFT = -(1 << 60)  # added to the counter of a process that ends
 REMEDY = "the same command goes on from the last checkpoint"
 
 
 class Heartbeat:
-    """Two threads that end this process, after `report(why)`, when another one is silent for `limit` seconds.
+    """Two threads that call `report` and end this process when another one has been silent for `limit` seconds.
 
-    What they end it for is a verdict that all processes read, as is the error of a process that failed by itself.
+    All processes read the same verdict: the silent process, or the error of a process that failed by itself.
     """
 
     def __init__(self, world: World, *, limit: int, report: Callable[[str], None]) -> None:
         self._world, self._limit, self._report = world, limit, report
         self._interval = limit / BEATS
-        self._store = world.store.clone()  # type: ignore[attr-defined]  # a connection of its own: the other may be waiting
+        self._store = world.store.clone()  # type: ignore[attr-defined]  # a new connection, because the other one may be busy
         self._store.set_timeout(timedelta(seconds=limit))
         self._watched = [rank for rank in (range(world.size) if world.rank == 0 else [0]) if rank != world.rank]
         self._keys = [f"beat/{rank}" for rank in range(world.size)]
         self._seen = dict.fromkeys(self._watched, b"")
         self._silent = dict.fromkeys(self._watched, 0.0)  # seconds
-        self._answers = 0  # of the store
+        self._answers = 0  # times that the store has answered
         self._looked = time.monotonic()
         self._leaving = threading.Event()
         self._verdict = ""
@@ -54,8 +54,11 @@ class Heartbeat:
         threading.Thread(target=self._guard, name="heartbeat guard", daemon=True).start()
 
     def leave(self, *, finished: bool, failure: str = "") -> None:
-        """Say that this process ends, and why if it failed. Process 0 waits for the others if it has finished its work;
-        if not, they may be waiting for it in a collective."""
+        """Announce the end of this process.
+
+        finished: the work is done. Process 0 then waits for the others. If not, they may wait for it in a collective.
+        failure: the reason of a failed process.
+        """
         self._hurried = not finished
         if failure:
             self._verdict = f"{self._world.name([self._world.rank])} failed: {failure}"
@@ -63,9 +66,10 @@ class Heartbeat:
         self._beating.join(None if finished else 2 * self._interval)
 
     def await_verdict(self, stop: Callable[[], bool]) -> None:
-        """For a process that lost a connection: wait for the threads to find who is gone, and to end this process.
+        """Wait, after a lost connection, until the threads find the lost process and end this one.
 
-        Returns if they find nobody, or when asked to stop; at once where one launcher sees all and knows by itself."""
+        Return if they find none, or if `stop` is true. Return at once on one machine, where the launcher sees all.
+        """
         deadline = time.monotonic() + self._limit + 3 * self._interval
         while self._world.address and time.monotonic() < deadline and not stop():
             time.sleep(0.1)
@@ -76,14 +80,14 @@ class Heartbeat:
                 if self._count_up():
                     self._look()
             self._farewell()
-        except RuntimeError as error:  # of the store: a time-out, or process 0 is gone and its connection with it
+        except RuntimeError as error:  # the store timed out, or process 0 is gone
             if not self._hurried:
                 self._end(f"{self._keeper()} is lost ({str(error).splitlines()[0]}); {REMEDY}", tell=False)
 
     def _count_up(self) -> bool:
-        """Send one beat to the store; tells whether the store took it.
+        """Send one beat to the store. Return true if the store took it.
 
-        A store in a file on a full disk takes nobody's beats, so a missing beat proves nothing: all count as alive.
+        A store in a file on a full disk takes no beats at all. Then all processes count as alive.
         """
         try:
             self._store.add(self._keys[self._world.rank], 1)
@@ -96,7 +100,7 @@ class Heartbeat:
         return True
 
     def _look(self) -> None:
-        """Read what is to be read; end this process if someone is silent, or a verdict is there."""
+        """Read the verdict and the counters. End this process if a verdict exists or a process is silent."""
         verdict, *beats = self._store.multi_get([VERDICT, *(self._keys[rank] for rank in self._watched)])
         now = time.monotonic()
         passed, self._looked = min(now - self._looked, 2 * self._interval), now
@@ -134,15 +138,15 @@ class Heartbeat:
         return f"{self._world.name([0])}, which serves the job's store at {self._world.address},"
 
     def _farewell(self) -> None:
-        """Tell the others. Process 0 then waits for those that live: it watches them, and may serve their store."""
+        """Tell the other processes. Process 0 then waits for them: it watches them and may serve their store."""
         if self._verdict:
             self._store.compare_set(VERDICT, "", self._verdict)
-        self._store.add(self._keys[self._world.rank], LEFT)  # the answer says that it has arrived
+        self._store.add(self._keys[self._world.rank], LEFT)  # returns when the message has arrived
         if self._world.rank != 0 or (self._hurried and not self._world.address):
             return
         deadline = time.monotonic() + 2 * self._interval
         while not all(map(has_left, self._seen.values())):
-            if self._hurried:  # they read the verdict at their next beat
+            if self._hurried:  # the other processes read the verdict at their next beat
                 living = [rank for rank, seconds in self._silent.items() if seconds < self._limit]
                 if time.monotonic() > deadline or all(has_left(self._seen[rank]) for rank in living):
                     return
@@ -153,28 +157,32 @@ class Heartbeat:
             time.sleep(min(0.1, self._interval))
 
     def _end(self, why: str, *, tell: bool = True) -> None:
-        """Report, tell the others where the store answers, and end the process: its main thread cannot."""
+        """Report the reason, tell the other processes if the store answers, and end this process.
+
+        The main thread cannot do so, because it hangs in a collective.
+        """
         if not self._ending.acquire(blocking=False):
-            threading.Event().wait()  # the other thread ends us
+            threading.Event().wait()  # the other thread ends the process
         self._report(why)
         if tell:
             self._verdict, self._hurried = why, True
-            alarm = threading.Timer(2 * self._interval, os._exit, (1,))  # the store may cease to answer now
+            alarm = threading.Timer(2 * self._interval, os._exit, (1,))  # the store may stop answering now
             alarm.daemon = True
             alarm.start()
             try:
                 self._farewell()
             finally:
-                os._exit(1)  # whatever the store said: the reason is reported
+                os._exit(1)  # also if the store failed, because the reason is reported
         os._exit(1)
 
 
 def has_left(beat: bytes) -> bool:
+    """Return true if the counter is that of a process that has ended."""
     return beat.startswith(b"-")
 
 
 def lost_connection(error: BaseException) -> bool:
-    """Whether a collective failed because another process, or the way to it, is gone."""
+    """Return true if a collective failed because the connection to another process is lost."""
     return isinstance(error, RuntimeError) and any(
         sign in str(error) for sign in ("gloo", "NCCL", "onnection closed by peer", "onnection reset by peer")
     )

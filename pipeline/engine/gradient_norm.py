@@ -1,7 +1,7 @@
-"""The gradient norm of the whole model from the parts that every process's ZeRO partitions hold.
+"""The gradient norm of the whole model, from the parts in every process's ZeRO partitions.
 
-DeepSpeed's own counts a parameter once or once per model-parallel process, which is wrong for one that is cut over some
-of the mesh's axes and copied over others.
+DeepSpeed's own norm counts a parameter once, or once per model-parallel process. That is wrong for a parameter that is
+cut over some axes of the mesh and copied over others.
 """
 
 from typing import Any
@@ -16,18 +16,21 @@ from pipeline.parallel.partition import expert_parameters, parameter_cuts
 
 
 class GradientNorm:
-    """Of one model under ZeRO."""
+    """The gradient norm of one model under ZeRO."""
 
     def __init__(self, model: Transformer, zero: Any, mesh: Mesh) -> None:
         self._zero, self._device = zero, mesh.device
         layout, cuts, experts = mesh.layout, parameter_cuts(model, mesh.layout), expert_parameters(model)
-        self._copies: dict[int, int] = {}  # how many processes hold the same element of a parameter's gradient
+        self._copies: dict[int, int] = {}  # processes that hold the same element of the gradient
         for name, parameter in model.named_parameters():
             partitioned = layout.expert_copies if name in experts else layout.batch_axes
             self._copies[id(parameter)] = layout.world // layout.parts((*cuts.get(name, ()), *partitioned))
 
     def __call__(self) -> Tensor:
-        """Scaled as the gradients are; float32, infinite or NaN where they are. A collective of the world."""
+        """Return the norm in float32, with the loss scale of the gradients. A collective of the world.
+
+        It is infinite or NaN if a gradient is.
+        """
         total = torch.zeros((), dtype=torch.float64, device=self._device)
         for gradients, parameters in zip(self._gradients(), self._zero.params_in_partition, strict=True):
             for gradient, parameter in zip(gradients, parameters, strict=False):
@@ -37,7 +40,9 @@ class GradientNorm:
         return total.sqrt().float()
 
     def _gradients(self) -> list[list[Tensor]]:
-        """Of every group, in the order of `params_in_partition`; behind them there may be padding without a mark
-        (contract-tested)."""
+        """Return the gradients of every group, in the order of `params_in_partition`.
+
+        Padding without a mark may follow them (contract-tested).
+        """
         groups = range(len(self._zero.params_in_partition))
         return [[g for g in self._zero.averaged_gradients[i] if not getattr(g, "_zero_padding", False)] for i in groups]

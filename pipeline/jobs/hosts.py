@@ -1,8 +1,8 @@
-"""Starting the processes of one job on several hosts: by DeepSpeed's launcher over ssh, or by srun inside a Slurm job.
+"""Start the processes of one job on several hosts: by DeepSpeed's launcher over ssh, or by srun in a Slurm job.
 
-The launcher starts `pipeline.parallel.remote` once for each process. That leaves `rank-N.state` beside the job file, on
-the file system that all hosts share: where it runs and, at the end, the exit code of its process. So what this process
-knows of the others does not depend on what a launcher makes of their exit codes.
+The launcher starts `pipeline.jobs.remote` once for each process. That module writes `rank-N.state` beside the job file,
+on the file system that all hosts share. The file holds the host and, at the end, the exit code of the process, because
+launchers do not report exit codes reliably.
 """
 
 import json
@@ -22,20 +22,25 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import tasks
-from pipeline.parallel.config import RuntimeConfig
-from pipeline.parallel.launch import GRACE, JobFailed, end, launch, read_reports, start, wait, write_job
+from pipeline.jobs.launch import GRACE, JobFailed, end, launch, read_reports, start, wait, write_job
+from pipeline.jobs.runtime import RuntimeConfig
 
 logger = logging.getLogger(__name__)
 
-REMOTE = "pipeline.parallel.remote"
-ATTEMPT = "attempt"  # beside the job file: the word of this attempt, which every process must find there
-KEY = "key"  # beside the job file, for this user alone: what names in the store of this attempt begin with
-HOST = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9][A-Za-z0-9_.-]*")  # nothing to a shell, no option of ssh
-LATE = 10.0  # seconds after the launcher's end in which the last states appear on the shared file system
+REMOTE = "pipeline.jobs.remote"
+# Files beside the job file.
+ATTEMPT = "attempt"  # a random word that names this attempt; every process must find it
+KEY = "key"  # prefix of the names in the store of this attempt; readable for this user alone
+# Such names are neither options of ssh nor special to a shell.
+HOST = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9][A-Za-z0-9_.-]*")
+LATE = 10.0  # seconds that the last states may take to appear on the shared file system
 
 
 def launch_job(module: str, job: dict[str, Any], *, directory: Path, runtime: RuntimeConfig, title: str) -> None:
-    """Run a job to its end, wherever `runtime` says. directory: of its logs. Raises Stopped or JobFailed."""
+    """Run a job to its end, on this machine or on the hosts that `runtime` names. Raises Stopped or JobFailed.
+
+    The arguments are those of `launch`.
+    """
     if runtime.launcher != "local":
         launch_on_hosts(module, job, directory=directory, runtime=runtime, title=title)
         return
@@ -43,11 +48,11 @@ def launch_job(module: str, job: dict[str, Any], *, directory: Path, runtime: Ru
 
 
 def launch_on_hosts(module: str, job: dict[str, Any], *, directory: Path, runtime: RuntimeConfig, title: str) -> None:
-    """`launch` on several hosts. directory: of its logs, on a file system that all of them share."""
+    """Run a job to its end on several hosts. directory: as of `launch`, on a file system that all hosts share."""
     command, states = prepare(module, job, directory=directory, runtime=runtime)
     environment = {**os.environ, **meeting_point(runtime)}
-    ask = signal.SIGUSR1 if runtime.launcher == "slurm" else signal.SIGTERM  # SIGTERM makes srun kill its processes
-    launcher = start(command, environment, directory / "launcher.out", title, ask)
+    stop_signal = signal.SIGUSR1 if runtime.launcher == "slurm" else signal.SIGTERM  # srun kills its tasks at SIGTERM
+    launcher = start(command, environment, directory / "launcher.out", title, stop_signal)
     ended_at = 0.0
 
     def poll() -> list[int | None]:
@@ -62,18 +67,19 @@ def launch_on_hosts(module: str, job: dict[str, Any], *, directory: Path, runtim
     try:
         wait(poll, partial(read_reports, directory), title, states.hosts, interval=1.0)
         with suppress(subprocess.TimeoutExpired):
-            launcher.wait(timeout=GRACE)  # it looks at its processes only now and then
+            launcher.wait(timeout=GRACE)  # the launcher looks at its processes only from time to time
     finally:
         end([launcher])
         (directory / KEY).unlink(missing_ok=True)
-        if runtime.launcher == "hostfile":  # which does not wait for those it stops, as srun does
+        if runtime.launcher == "hostfile":  # unlike srun, it does not wait for the processes that it stops
             states.wait(GRACE)
 
 
 def prepare(module: str, job: dict[str, Any], *, directory: Path, runtime: RuntimeConfig) -> tuple[list[str], "States"]:
-    """Write what the hosts read; the launcher's whole command, and what will be known of its processes.
+    """Write the files that the hosts read. Return the launcher's command and the states of its processes.
 
-    Raises ValueError as `launcher_command`."""
+    Raises ValueError on a wrong hostfile.
+    """
     launcher = launcher_command(runtime)
     job_file = write_job(job, directory)
     attempt = secrets.token_hex(8)
@@ -84,7 +90,7 @@ def prepare(module: str, job: dict[str, Any], *, directory: Path, runtime: Runti
 
 
 def write_key(path: Path) -> None:
-    """A new key in a file that only this user may read: on a command line, all users of the hosts would see it."""
+    """Write a new key to a file that only this user may read. All users would see it on a command line."""
     path.unlink(missing_ok=True)
     path.touch(mode=0o600, exist_ok=False)
     path.write_text(secrets.token_hex(16), encoding="utf-8")
@@ -92,37 +98,42 @@ def write_key(path: Path) -> None:
 
 @dataclass(frozen=True)
 class States:
-    """What the processes of one attempt have left in `rank-N.state`."""
+    """The states that the processes of one attempt have written to `rank-N.state`."""
 
     directory: Path
     attempt: str
     processes: int
 
     def read(self) -> dict[int, dict[str, Any]]:
-        """By rank, of those that have started. Lists the directory: of a single file NFS may remember that it was not
-        there."""
-        found = [json.loads(path.read_text(encoding="utf-8")) for path in self.directory.glob("rank-*.state")]
-        return {state["rank"]: state for state in found if state["attempt"] == self.attempt}
+        """Return the states of the processes that have started, by rank.
+
+        This lists the directory, because NFS may remember that a single file did not exist.
+        """
+        states = [json.loads(path.read_text(encoding="utf-8")) for path in self.directory.glob("rank-*.state")]
+        return {state["rank"]: state for state in states if state["attempt"] == self.attempt}
 
     def codes(self) -> list[int | None]:
-        found = self.read()
-        return [found[rank]["code"] if rank in found else None for rank in range(self.processes)]
+        """Return the exit code of each process; None if it has not ended."""
+        states = self.read()
+        return [states[rank]["code"] if rank in states else None for rank in range(self.processes)]
 
     def hosts(self) -> dict[int, str]:
+        """Return the host of each process that has started, by rank."""
         return {rank: state["host"] for rank, state in self.read().items()}
 
     def missing(self) -> str:
-        found = self.read()
-        silent = [rank for rank in range(self.processes) if rank not in found]
-        lost = [f"{rank} (on {state['host']})" for rank, state in sorted(found.items()) if state["code"] is None]
-        which = ", ".join(lost or map(str, silent))
-        name = f"process{'es' if ',' in which else ''} {which} of {self.processes}"
+        """Return a message that names the processes that have not ended, or else those that never started."""
+        states = self.read()
+        silent = [rank for rank in range(self.processes) if rank not in states]
+        lost = [f"{rank} (on {state['host']})" for rank, state in sorted(states.items()) if state["code"] is None]
+        ranks = ", ".join(lost or map(str, silent))
+        name = f"process{'es' if ',' in ranks else ''} {ranks} of {self.processes}"
         if lost:
             return f"{name} ended without a word (killed?)"
         return f"{name} did not start; what the launcher said is above and in {self.directory / 'launcher.out'}"
 
     def wait(self, seconds: float) -> None:
-        """Until all that have started have ended."""
+        """Wait until all processes that have started have ended, for `seconds` at most."""
         deadline = time.monotonic() + seconds
         while running := [s for s in self.read().values() if s["code"] is None]:
             if time.monotonic() > deadline:
@@ -133,7 +144,7 @@ class States:
 
 
 def launcher_command(runtime: RuntimeConfig) -> list[str]:
-    """All that comes before the module that each process runs. Raises ValueError as `read_hostfile`."""
+    """Return the launcher's command, up to the module that each process runs. Raises ValueError as `read_hostfile`."""
     if runtime.launcher == "slurm":
         nodes = int(os.environ["SLURM_JOB_NUM_NODES"])
         return [
@@ -145,13 +156,13 @@ def launcher_command(runtime: RuntimeConfig) -> list[str]:
             "--kill-on-bad-exit=1",
             *(sys.executable, "-m"),
         ]
-    read_hostfile(Path(runtime.hostfile))  # which DeepSpeed hands to ssh as it is
+    read_hostfile(Path(runtime.hostfile))  # checked, because DeepSpeed gives the names to ssh unchanged
     return [
         *(sys.executable, "-m", "deepspeed.launcher.runner"),
         f"--hostfile={Path(runtime.hostfile).resolve()}",
         *([f"--master_addr={runtime.master_address}"] if runtime.master_address else []),
         f"--master_port={runtime.master_port}",
-        "--force_multi",  # the way over ssh, also where the file names one host
+        "--force_multi",  # use ssh even if the file names one host
         "--no_local_rank",
         "--quiet",
         "--module",
@@ -159,7 +170,7 @@ def launcher_command(runtime: RuntimeConfig) -> list[str]:
 
 
 def meeting_point(runtime: RuntimeConfig) -> dict[str, str]:
-    """What srun hands on to its processes; DeepSpeed's launcher sets it itself."""
+    """Return the variables that srun passes to its processes. DeepSpeed's launcher sets them itself."""
     if runtime.launcher != "slurm":
         return {}
     address = runtime.master_address
@@ -170,10 +181,10 @@ def meeting_point(runtime: RuntimeConfig) -> dict[str, str]:
 
 
 def check_launcher(runtime: RuntimeConfig) -> None:
-    """Refuse what the launcher, and the stages that run on this host, lack here; before any work."""
+    """Raise ValueError if this host lacks what the launcher or the data stages need."""
     tasks.check_launcher(runtime.data)
     if runtime.device == "cuda":
-        from pipeline.parallel.device import check_cuda
+        from pipeline.jobs.device import check_cuda
 
         check_cuda(runtime.processes if runtime.launcher == "local" else 1)
     if runtime.launcher == "hostfile":
@@ -197,7 +208,7 @@ def check_launcher(runtime: RuntimeConfig) -> None:
 
 
 def read_hostfile(path: Path) -> dict[str, int]:
-    """Number of processes of each host, from lines `name slots=N`. Raises ValueError for any other line."""
+    """Return the number of processes of each host, from lines `name slots=N`. Raises ValueError on other lines."""
     if not path.is_file():
         raise ValueError(f"runtime.hostfile={path} does not exist; write a line `name slots=N` into it for each host")
     hosts: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What is started on several hosts, and what is refused before."""
+"""Launcher commands for several hosts, and errors before any work."""
 
 import json
 import subprocess
@@ -9,8 +9,8 @@ from functools import cache
 import pytest
 
 from pipeline.config import ROOT, load_config
-from pipeline.parallel import cluster, remote
-from pipeline.parallel.cluster import States, check_launcher, launcher_command, meeting_point, read_hostfile
+from pipeline.jobs import hosts, remote
+from pipeline.jobs.hosts import States, check_launcher, launcher_command, meeting_point, read_hostfile
 
 
 @cache
@@ -20,8 +20,8 @@ def runtime(*overrides):
 
 @pytest.fixture
 def programs(monkeypatch):
-    """All that a launcher needs seems to be installed."""
-    monkeypatch.setattr(cluster.shutil, "which", lambda name: f"/bin/{name}")
+    """Pretend that all programs of a launcher are installed."""
+    monkeypatch.setattr(hosts.shutil, "which", lambda name: f"/bin/{name}")
 
 
 def test_srun_starts_as_many_on_each_node(monkeypatch):
@@ -59,10 +59,10 @@ def test_a_hostfile_is_read_and_its_mistakes_are_named(tmp_path):
 @pytest.mark.usefixtures("programs")
 def test_slots_and_processes_must_agree(tmp_path):
     (tmp_path / "hostfile").write_text("node-a slots=8\nnode-b slots=4\n")
-    asked = replace(runtime("runtime=hostfile"), hostfile=str(tmp_path / "hostfile"))
+    settings = replace(runtime("runtime=hostfile"), hostfile=str(tmp_path / "hostfile"))
     with pytest.raises(ValueError, match=r"processes=16, but .* 12 slots in all; set runtime.processes=12"):
-        check_launcher(asked)
-    check_launcher(replace(asked, processes=12, ep=4))
+        check_launcher(settings)
+    check_launcher(replace(settings, processes=12, ep=4))
 
 
 @pytest.mark.usefixtures("programs")
@@ -80,7 +80,7 @@ def test_slurm_is_asked_for_inside_a_job_whose_nodes_divide_the_processes(monkey
 
 def test_missing_programs_and_devices_are_errors_before_work(monkeypatch, tmp_path):
     (tmp_path / "hostfile").write_text("node-a slots=16\n")
-    monkeypatch.setattr(cluster.shutil, "which", lambda name: None if name == "pdsh" else name)
+    monkeypatch.setattr(hosts.shutil, "which", lambda name: None if name == "pdsh" else name)
     with pytest.raises(ValueError, match=r"runtime.launcher=hostfile needs pdsh"):
         check_launcher(replace(runtime("runtime=hostfile"), hostfile=str(tmp_path / "hostfile")))
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -113,10 +113,10 @@ def test_gloo_takes_the_interface_that_leads_to_the_first_host(monkeypatch):
 def test_a_directory_that_is_not_shared_is_an_error(tmp_path):
     (tmp_path / "job.json").write_text(json.dumps({"runtime": {}}))
     (tmp_path / "attempt").write_text("an older one")
-    command = [sys.executable, "-m", "pipeline.parallel.remote", "pipeline.train", tmp_path / "job.json", "this one"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 1
-    assert "runtime.artifacts must be on a file system that all hosts share" in done.stderr
+    command = [sys.executable, "-m", "pipeline.jobs.remote", "pipeline.train", tmp_path / "job.json", "this one"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 1
+    assert "runtime.artifacts must be on a file system that all hosts share" in result.stderr
 
 
 def test_processes_without_a_word_are_named(tmp_path):

@@ -1,7 +1,8 @@
-"""One process of a job on a host that a cluster's launcher chose: `python -m pipeline.parallel.remote <module>
+"""One process of a job on a host that a cluster's launcher chose: `python -m pipeline.jobs.remote <module>
 <job.json> <attempt>`.
 
-It stays beside the process that it starts, hands SIGTERM on to it, and leaves how it ended in `rank-N.state`.
+This module starts the process of the job and waits for it. It passes SIGTERM on and writes the exit code to
+`rank-N.state`.
 """
 
 import ipaddress
@@ -17,10 +18,10 @@ from typing import Any
 
 import psutil
 
-from pipeline.parallel.cluster import ATTEMPT, KEY
-from pipeline.parallel.launch import common_environment
+from pipeline.jobs.hosts import ATTEMPT, KEY
+from pipeline.jobs.launch import common_environment
 
-# Where each launcher says: rank, world size, local rank, local world size.
+# The variables of each launcher for the rank, world size, local rank and local world size.
 VARIABLES = {
     "hostfile": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE"),
     "slurm": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
@@ -29,7 +30,7 @@ NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 def main(module: str, job_file: Path, attempt: str) -> int:
-    """Run the process to its end; its exit code, 128 + N for signal N."""
+    """Run the process to its end. Return its exit code, or 128 + N if signal N killed it."""
     mark = job_file.with_name(ATTEMPT)
     if not mark.is_file() or mark.read_text(encoding="utf-8") != attempt:
         print(
@@ -55,14 +56,14 @@ def main(module: str, job_file: Path, attempt: str) -> int:
 
 @dataclass(frozen=True)
 class State:
-    """`rank-N.state` and its neighbours, for the process that started the job."""
+    """The files of one process that the starter of the job reads: `rank-N.state`, `rank-N.error`, `rank-N.out`."""
 
     directory: Path
     rank: int
     attempt: str
 
     def write(self, code: int | None) -> None:
-        """code: as subprocess says it; None while the process runs."""
+        """Write the state. code: the exit code as of subprocess; None while the process runs."""
         values = {"attempt": self.attempt, "rank": self.rank, "host": socket.gethostname(), "code": code}
         self._replace("state", json.dumps(values))
 
@@ -80,16 +81,16 @@ class State:
 
 
 def run(command: list[str], environment: dict[str, str], state: State) -> int:
-    """Until the process has ended; it is asked to stop by SIGTERM, and when the launcher on this host is gone.
+    """Run a command to its end and return its exit code.
 
-    SIGUSR1 asks too: srun hands it on, and SIGTERM it does not. It reaches the process itself as well, which therefore
-    inherits a mask that blocks it.
+    SIGTERM, SIGUSR1 or the end of the launcher on this host stop it. srun passes SIGUSR1 on, but not SIGTERM. SIGUSR1
+    also reaches the process itself, so that inherits a mask that blocks it.
     """
-    asked = False
+    stop_asked = False
 
     def ask(*_: Any) -> None:
-        nonlocal asked
-        asked = True
+        nonlocal stop_asked
+        stop_asked = True
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGUSR1):
@@ -103,15 +104,16 @@ def run(command: list[str], environment: dict[str, str], state: State) -> int:
         try:
             return process.wait(timeout=0.5)
         except subprocess.TimeoutExpired:
-            if asked or os.getppid() != launcher:
+            if stop_asked or os.getppid() != launcher:
                 process.send_signal(signal.SIGTERM)
-                asked, launcher = False, os.getppid()
+                stop_asked, launcher = False, os.getppid()
 
 
 def interface(place: dict[str, str]) -> dict[str, str]:
-    """gloo's network interface: the one by which this host reaches the first, unless the user has chosen one.
+    """Return the variable for gloo's network interface: the one that leads from this host to the first host.
 
-    Raises ValueError on a name that does not resolve, or a loopback address that other hosts cannot reach.
+    The result is empty if the user has set the variable. Raises ValueError if the name of the first host does not
+    resolve, or resolves to a loopback address, which other hosts cannot reach.
     """
     master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
@@ -122,16 +124,17 @@ def interface(place: dict[str, str]) -> dict[str, str]:
             "runtime.master_address to the first host's address"
         ) from error
     with socket.socket(family, kind, protocol) as probe:
-        probe.connect(address)  # of a datagram socket: nothing is sent
-        mine = probe.getsockname()[0]
-    if ipaddress.ip_address(mine).is_loopback and place["WORLD_SIZE"] != place["LOCAL_WORLD_SIZE"]:
+        probe.connect(address)  # a datagram socket sends nothing here
+        own_address = probe.getsockname()[0]
+    if ipaddress.ip_address(own_address).is_loopback and place["WORLD_SIZE"] != place["LOCAL_WORLD_SIZE"]:
         raise ValueError(
             f"{master} is a loopback address on {socket.gethostname()}, where other hosts cannot reach it; set "
             "runtime.master_address to this host's address on the network that the hosts share"
         )
     if "GLOO_SOCKET_IFNAME" in os.environ:
         return {}
-    name = next(n for n, addresses in psutil.net_if_addrs().items() if mine in (a.address for a in addresses))
+    interfaces = psutil.net_if_addrs().items()
+    name = next(name for name, addresses in interfaces if own_address in (a.address for a in addresses))
     return {"GLOO_SOCKET_IFNAME": name}
 
 

@@ -1,7 +1,7 @@
-"""The shards of a checkpoint: one safetensors file per process, streamed to disk and hashed on the way.
+"""Write the shards of a checkpoint: one safetensors file per process, hashed while it is written.
 
-torch.distributed.checkpoint plans who writes what (a tensor that several processes hold is written once); its own
-safetensors writer would hold every shard in memory a second time and leave the hashing to one process.
+torch.distributed.checkpoint plans which process writes a tensor that several of them hold. Its own safetensors writer
+would hold every shard in memory twice, and one process would have to hash all shards.
 """
 
 import hashlib
@@ -30,8 +30,10 @@ DTYPES = {
 
 
 class ShardWriter(StorageWriter):
-    """Writes into `directory`, emptied first. publish: called on the first process with the sha256 of every shard once
-    all are on disk; if it or a write fails, the save fails on all processes."""
+    """Writes shards into `directory`, which is emptied first. If a write fails, the save fails on all processes.
+
+    publish: called on the first process with the sha256 of every shard, once all are on disk. It may fail as well.
+    """
 
     def __init__(self, directory: Path, publish: Callable[[dict[str, str]], None]) -> None:
         super().__init__()
@@ -47,7 +49,7 @@ class ShardWriter(StorageWriter):
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """On the first process, before any process writes."""
+        """Empty the directory and number the plans. The first process calls this before any process writes."""
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
         return [replace(plan, storage_data=index) for index, plan in enumerate(plans, start=1)]
@@ -64,8 +66,8 @@ class ShardWriter(StorageWriter):
         return future
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """On the first process, after all have written."""
-        self.publish(dict(result.storage_data for of_one in results for result in of_one))
+        """Publish the shards. The first process calls this after all processes have written."""
+        self.publish(dict(result.storage_data for shards in results for result in shards))
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
@@ -73,9 +75,9 @@ class ShardWriter(StorageWriter):
 
 
 def write_shard(path: Path, parts: dict[MetadataIndex, Any]) -> str:
-    """Write parts of tensors as one safetensors file, to the disk itself, and return its sha256.
+    """Write parts of tensors to one safetensors file, sync it to the disk, and return its sha256.
 
-    Where a part lies in its tensor stands in the header, as HuggingFaceStorageReader expects it.
+    The header says where each part begins in its tensor, in the form that HuggingFaceStorageReader expects.
     """
     header: dict[str, Any] = {}
     offsets: dict[str, Any] = {}
@@ -94,10 +96,11 @@ def write_shard(path: Path, parts: dict[MetadataIndex, Any]) -> str:
     text += b" " * (-len(text) % 8)  # so that the data are aligned
     digest = hashlib.sha256()
     with path.open("wb", buffering=0) as stream:
-        for rest in (memoryview(len(text).to_bytes(8, "little") + text), *map(_bytes, tensors)):
-            digest.update(rest)
-            while rest:  # one call writes 2 GiB at most
-                rest = rest[stream.write(rest) :]
+        for data in (memoryview(len(text).to_bytes(8, "little") + text), *map(_bytes, tensors)):
+            digest.update(data)
+            unwritten = data
+            while unwritten:  # one call writes 2 GiB at most
+                unwritten = unwritten[stream.write(unwritten) :]
         os.fsync(stream.fileno())
     return digest.hexdigest()
 

@@ -1,6 +1,6 @@
-"""Weights out of logical checkpoints, and what else decoding wants to know of them.
+"""Read weights and state from logical checkpoints, for decoding.
 
-Free of torch.distributed.checkpoint, whose import takes longer than reading a small model.
+This module does not import torch.distributed.checkpoint, because that takes longer than to read a small model.
 """
 
 import hashlib
@@ -26,11 +26,12 @@ STATE = "state.json"
 def load_weights(
     directories: Sequence[Path], model: Transformer, mesh: Mesh | None = None, kept: Mapping[str, Tensor] | None = None
 ) -> None:
-    """Fill a model with a checkpoint's weights, or with the mean of several; no collective.
+    """Fill a model with the weights of a checkpoint, or with the mean of several ones. No collective.
 
-    mesh: over which its experts are cut; of them, only this process's are read. kept: rows of the checkpoint that a
-    parameter consists of, by its name, where it has not all of them. Raises ValueError if damaged: of a cut model, on
-    the process that finds it.
+    mesh: cuts the experts. Only the experts of this process are read.
+    kept: the checkpoint's rows that remain in a parameter, by name, if it has lost some.
+
+    Raises ValueError if a checkpoint is damaged. If the model is cut, one process alone may raise it.
     """
     kept = kept or {}
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
@@ -42,39 +43,38 @@ def load_weights(
         into = parameters if count == 1 else {name: torch.empty_like(p) for name, p in parameters.items()}
         _read(directory, {name: tensor for name, tensor in into.items() if name not in kept}, first)
         shapes = shapes_of(directory) if kept else {}
-        for name, rows in kept.items():  # one at a time: together they would need what a pruning saves
-            every = {name: torch.empty(shapes[name])}
-            _read(directory, every, {})
-            into[name].copy_(every[name].index_select(0, rows))
+        for name, rows in kept.items():  # one at a time, because together they need the memory that pruning saves
+            whole = {name: torch.empty(shapes[name])}
+            _read(directory, whole, {})
+            into[name].copy_(whole[name].index_select(0, rows))
         if count > 1:
             for name, mean in parameters.items():
                 mean += into[name].sub_(mean).div_(count)
 
 
 def read_parts(
-    directory: Path, into: Mapping[str, Tensor], first: Mapping[str, Sequence[int]], sources: Mapping[str, str]
+    directory: Path,
+    into: Mapping[str, Tensor],
+    first: Mapping[str, Sequence[int]],
+    sources: Mapping[str, str] | None = None,
 ) -> None:
-    """Fill tensors in place by parameter's name. first: where the leading dimensions of one that is a part begin.
-    sources: whose weights each of them gets. Raises ValueError if damaged."""
+    """Fill tensors in place, with the moving average if training kept one. Raises ValueError if damaged.
+
+    into: tensors by name of the parameter.
+    first: start indices of the leading dimensions, for tensors that are a part of a parameter.
+    sources: for each tensor the name of the weights that it gets, by default its own.
+    """
     verify(directory)
     _read(directory, into, first, sources)
 
 
-def read_weights(directory: Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
-    """Whole weights by parameter's name: the moving average where training kept one. Raises ValueError if damaged."""
-    verify(directory)
-    tensors = {name: torch.empty(tuple(shape)) for name, shape in shapes.items()}
-    _read(directory, tensors, {})
-    return tensors
-
-
 def shapes_of(directory: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of a checkpoint's weights by parameter's name."""
-    found: dict[str, tuple[int, ...]] = {}
+    """Return the shapes of a checkpoint's weights by name."""
+    shapes: dict[str, tuple[int, ...]] = {}
     for name, offsets, part in _parts(directory):
         ends = tuple(start + length for start, length in zip(offsets, part.get_shape(), strict=True))
-        found[name] = tuple(map(max, ends, found.get(name, ends)))
-    return found
+        shapes[name] = tuple(map(max, ends, shapes.get(name, ends)))
+    return shapes
 
 
 def _read(
@@ -83,7 +83,7 @@ def _read(
     first: Mapping[str, Sequence[int]],
     sources: Mapping[str, str] | None = None,
 ) -> None:
-    """As `read_parts`; without sources every tensor gets the weights of its own name."""
+    """Fill tensors as `read_parts` does, without a check of the shards."""
     takers: dict[str, list[str]] = {}
     for name in into:
         takers.setdefault(name if sources is None else sources[name], []).append(name)
@@ -91,10 +91,8 @@ def _read(
     for source, offsets, part in _parts(directory):
         for name in takers.get(source, ()):
             tensor = into[name]
-            if (number := len(part.get_shape())) != tensor.dim():
-                raise ValueError(
-                    f"checkpoint {directory}: {source} has {number} dimensions, the model's {tensor.dim()}"
-                )
+            if (dims := len(part.get_shape())) != tensor.dim():
+                raise ValueError(f"checkpoint {directory}: {source} has {dims} dimensions, the model's {tensor.dim()}")
             begins = first.get(name, ())
             missing[name] -= _copy(tensor, [*begins, *[0] * (tensor.dim() - len(begins))], part, offsets)
     if lost := [name for name, number in missing.items() if number]:
@@ -102,32 +100,35 @@ def _read(
 
 
 def _copy(tensor: Tensor, starts: Sequence[int], part: Any, offsets: Sequence[int]) -> int:
-    """What a tensor and a saved part, which begin there in the whole, have in common; how many elements that is."""
-    here, there = [], []
+    """Copy what a tensor and a saved part have in common. Return the number of elements.
+
+    starts, offsets: where the tensor and the part begin in the whole parameter.
+    """
+    target_slices, part_slices = [], []
     for start, size, offset, length in zip(starts, tensor.shape, offsets, part.get_shape(), strict=True):
         begin, end = max(start, offset), min(start + size, offset + length)
-        here.append(slice(begin - start, max(begin, end) - start))
-        there.append(slice(begin - offset, max(begin, end) - offset))
-    target = tensor[tuple(here)]
+        target_slices.append(slice(begin - start, max(begin, end) - start))
+        part_slices.append(slice(begin - offset, max(begin, end) - offset))
+    target = tensor[tuple(target_slices)]
     if target.numel():
-        target.copy_(part[tuple(there)])
+        target.copy_(part[tuple(part_slices)])
     return target.numel()
 
 
 def _parts(directory: Path) -> Iterator[tuple[str, list[int], Any]]:
-    """Parameter's name, offsets and safetensors' slice of each part of a weight."""
+    """Yield the name, the offsets and the slice (of safetensors) of each part of a weight."""
     state = read_state(directory)
     prefix = "ema." if state.get("ema") else "model."
     for shard in sorted(state["shards"]):
         with safe_open(str(directory / shard), framework="pt") as file:
             places = json.loads(file.metadata()["DCP_SHARDING_INFO"])
-            for key in file.keys():  # noqa: SIM118 - it is no mapping
+            for key in file.keys():  # noqa: SIM118 - file is not a mapping
                 if key.startswith(prefix):
                     yield key.removeprefix(prefix), places[key]["saved_offsets"], file.get_slice(key)
 
 
 def read_state(directory: Path) -> dict[str, Any]:
-    """What a checkpoint holds beside tensors. Raises ValueError on a format of another version, or if damaged."""
+    """Return the state that is not in tensors. Raises ValueError if it is damaged or of another format."""
     try:
         state = load_checked((directory / STATE).read_text(encoding="utf-8"))
     except ValueError as error:
@@ -138,7 +139,7 @@ def read_state(directory: Path) -> dict[str, Any]:
 
 
 def verify(directory: Path, mesh: Mesh | None = None) -> None:
-    """Raise ValueError where a shard is missing or not what was written. mesh: its processes share the shards out."""
+    """Raise ValueError if a shard is missing or differs from what was written. mesh: its processes share the work."""
     shards = sorted(read_state(directory)["shards"].items())
     for name, expected in shards if mesh is None else shards[dist.get_rank() :: dist.get_world_size()]:
         shard = directory / name

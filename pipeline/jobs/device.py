@@ -1,19 +1,19 @@
-"""The place and device of one process."""
+"""The rank and the device of one process."""
 
 import os
 from dataclasses import dataclass
 
 import torch
 
-from pipeline.parallel.config import RuntimeConfig
-from pipeline.parallel.matmul import choose_matmul
+from pipeline.jobs.matmul import choose_matmul
+from pipeline.jobs.runtime import RuntimeConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """This process among those of its job, as RANK, WORLD_SIZE and LOCAL_RANK say, and its device.
+    """The place of this process in its job, from RANK, WORLD_SIZE and LOCAL_RANK, and its device.
 
-    on_host: how many of them are on this host.
+    on_host: number of the job's processes on this host.
     """
 
     rank: int
@@ -23,7 +23,7 @@ class Place:
 
     @classmethod
     def take(cls, runtime: RuntimeConfig) -> "Place":
-        """Read the environment, set the number of threads, pick the device, and on a CPU the fastest exact matmul."""
+        """Read the environment, set the number of threads, and choose the device and, on a CPU, the matmul library."""
         rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         torch.set_num_threads(runtime.threads)
         local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
@@ -33,15 +33,15 @@ class Place:
         return cls(rank=rank, world=world, on_host=local, device=device)
 
 
-def pick_device(asked: str, *, local_rank: int, local_processes: int) -> torch.device:
-    """cpu, or this process's CUDA device; `auto` takes CUDA where every process of this machine gets its own device.
+def pick_device(setting: str, *, local_rank: int, local_processes: int) -> torch.device:
+    """Return the CPU or the CUDA device of this process. Call this before the import of DeepSpeed, which reads it.
 
-    To be called before DeepSpeed is imported: it decides at import what it runs on, and is told here.
+    setting: cpu, cuda, or auto, which takes CUDA if every process of this machine gets a device of its own.
     """
-    if asked == "cuda":
+    if setting == "cuda":
         check_cuda(local_processes)
     device = torch.device("cpu")
-    if asked != "cpu" and local_processes <= _cuda_devices():
+    if setting != "cpu" and local_processes <= _cuda_devices():
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
     os.environ["DS_ACCELERATOR"] = device.type
@@ -49,11 +49,11 @@ def pick_device(asked: str, *, local_rank: int, local_processes: int) -> torch.d
 
 
 def check_cuda(local_processes: int) -> None:
-    """Refuse more processes than this machine has CUDA devices."""
-    found = _cuda_devices()
-    if local_processes > found:
+    """Raise ValueError if this machine has fewer CUDA devices than processes."""
+    devices = _cuda_devices()
+    if local_processes > devices:
         raise ValueError(
-            f"runtime.device=cuda with {local_processes} processes on this machine, where torch finds {found} CUDA "
+            f"runtime.device=cuda with {local_processes} processes on this machine, where torch finds {devices} CUDA "
             "devices; set runtime.processes and runtime.ep to fit, or runtime.device to cpu or auto"
         )
 

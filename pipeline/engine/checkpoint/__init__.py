@@ -1,0 +1,1 @@
+"""Checkpoints by logical names, which any topology can write and read."""
