@@ -228,7 +228,7 @@ test: $(READY_DEV) ## unit, golden, parallel and system tests; LONG=3/10 adds th
 test-full: $(READY_DEV) ## all tests, the long ones too, in order; hours (docs/testing.md)
 	@tests/run_full.sh
 
-mutate: $(READY_DEV) ## break the core in many small ways and list what no test notices; hours; ARGS='eval.significance*'
+mutate: $(READY_DEV) ## break the core in many small ways and list what no test notices; hours; ARGS='eval.score.significance*'
 	@bench/setup.sh mutate
 	OMP_NUM_THREADS=1 .venv-mutate/bin/mutmut run --max-children 2 $(ARGS)
 	.venv-mutate/bin/mutmut results

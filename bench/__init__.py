@@ -1,1 +1,1 @@
-"""Measurements against other implementations; nothing in `pipeline` or `eval` imports it."""
+"""Measurements against other implementations. Nothing in `pipeline` or `eval` imports this package."""

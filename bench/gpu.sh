@@ -1,23 +1,24 @@
 #!/usr/bin/env bash
-# Work for one CUDA device that is lent for a limited time, with whatever `python3` has there:
-# bench/gpu.sh [moe|train|plan|experiment] [options]. Nothing is fetched: wheels in the folder $WHEELS (wheels/) are used.
-# No command takes longer than $LIMIT seconds (540).
-#   moe     the table of bench.moe (torch is enough; peers that cannot be imported say so). At M=1024, H=8192, E=128 a
-#           layer has 2.15 G parameters, 8.6 GB in float32; all variants together with one's gradients, casts and
-#           activations stay under 80 GB. bf16-weights: stored in bfloat16; bf16: cast from float32 in every pass.
-#   train   tokens/s and MFU of training GShard's MoE(16E, 12L), all requirements of the pipeline needed. About 2 G
-#           parameters: with gradients, AdamW's moments and ZeRO's copies 60 GB.
-#           The CSV of both goes to the folder $OUT if that is set, else to bench/results.
-#   plan    rates of the device, to $OUT/cuda.yaml (for `make plan DEVICE=path/to/cuda.yaml`), then steps and memory that
-#           the planner predicts by them beside what is measured, to $OUT/plan-<device>.csv. RUNTIME=cpu tries it
-#           without a device.
+# Runs benchmarks or an experiment on one CUDA device that is available for a limited time:
+#   bench/gpu.sh [moe|train|plan|experiment] [options]
+# It uses the packages of `python3` and the wheels in the folder $WHEELS (wheels/), and downloads nothing.
+# A command ends after $LIMIT seconds (540) at the latest. CSVs go to the folder $OUT, or to bench/results without it.
+#   moe     runs bench.moe. It needs torch only; peers that cannot be imported have a note in their rows. At M=1024,
+#           H=8192, E=128 a layer has 2.15 G parameters, 8.6 GB in float32. All variants, with the gradients, casts and
+#           activations of one, need less than 80 GB. The precision bf16-weights stores weights in bfloat16, and bf16
+#           casts them from float32 in every pass.
+#   train   measures tokens/s and MFU of GShard's MoE(16E, 12L). It needs all requirements of the pipeline. The model has
+#           about 2 G parameters: 60 GB with gradients, AdamW's moments and ZeRO's copies.
+#   plan    measures the rates of the device, for $OUT/cuda.yaml (see `make plan DEVICE=path/to/cuda.yaml`). Then it
+#           compares predicted with measured steps and memory, in $OUT/plan-<device>.csv. RUNTIME=cpu needs no device.
 #   experiment [key=value ...]
-#           a piece of the sweep experiment=freesoft38 (or $EXPERIMENT; then key=value, as corpus.path=path/to/corpora),
-#           all requirements needed. It is asked to stop 50 s before the limit, saves what is under way, for which it has
-#           45 s, and the same command goes on from there: exit code 0 when it ended so, or all is done. Eight baselines
-#           train at a time, for one is too small for a device. Artifacts and runs are in the places of the checkout or
-#           in $PLACE, to be kept between pieces. Results so far also go to $OUT, if that is set, as
-#           freesoft38.tar.gz.aa, .ab, ... of $PART (15M) at most. RUNTIME=cpu tries it without a device.
+#           runs a piece of the sweep experiment=freesoft38, or $EXPERIMENT. It needs all requirements of the pipeline.
+#           key=value are overrides, such as corpus.path=path/to/corpora. The sweep gets a signal to stop 50 s before the
+#           limit, and has 45 s to save its work. The same command continues it. The exit code is 0 after such a stop,
+#           and when the sweep is complete. Eight baselines train at the same time, because one is too small for a
+#           device. Artifacts and runs are in the checkout, or in $PLACE, and must be kept between pieces. If $OUT is
+#           set, the results so far go there too, as freesoft38.tar.gz.aa, .ab, ... of at most $PART (15M).
+#           RUNTIME=cpu needs no device.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}

@@ -1,4 +1,4 @@
-"""Output of all benchmarks: the device's name, the CSV's place and form, the origin of figures, an aligned table."""
+"""Output of all benchmarks: the device's name, the CSV file, the origin of its figures, and a table for a terminal."""
 
 import csv
 import platform
@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from eval import text_table
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 ORIGIN = ("version", "commit", "date")  # the last columns of every CSV
@@ -20,9 +22,9 @@ Row = Mapping[str, Any]
 
 @cache
 def origin() -> dict[str, str]:
-    """Tell what was measured, and when: the project's version, the commit, and the day (UTC).
+    """Return the origin of a figure: the project's version, the commit, and the day (UTC).
 
-    The commit ends in `+` where tracked files differ from it, results aside; it is empty outside of a git checkout.
+    The commit ends in `+` if tracked files differ from it, apart from results. It is empty outside of a git checkout.
     """
     git = ["git", "-C", str(ROOT)]
     changed = ["status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results"]
@@ -38,34 +40,34 @@ def origin() -> dict[str, str]:
 
 
 def project_version() -> str:
-    """The version in pyproject.toml."""
+    """Return the version in pyproject.toml."""
     version: str = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     return version
 
 
 def device_name(device: str) -> str:
-    """Model of the GPU or CPU."""
+    """Return the model of the GPU or CPU."""
     if device == "cuda":
         import torch
 
         return torch.cuda.get_device_name()
-    found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1] if found else platform.processor() or platform.machine()
+    model = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    return model[1] if model else platform.processor() or platform.machine()
 
 
 def slug(name: str) -> str:
-    """Lower-case letters, digits and single hyphens."""
+    """Return the name with lower-case letters, digits and single hyphens only."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def results_file(benchmark: str, device: str, asked: Path | None) -> Path:
-    """Of a benchmark on a device of this name. asked: a file, or a folder; None is bench/results."""
-    out = asked or RESULTS
+def results_file(benchmark: str, device: str, out: Path | None) -> Path:
+    """Return the CSV file of a benchmark on a device. out: the file, or its folder, which is bench/results for None."""
+    out = out or RESULTS
     return out / f"{benchmark}-{slug(device)}.csv" if out.is_dir() or not out.suffix else out
 
 
 def write_csv(rows: Sequence[Row], columns: Sequence[str], path: Path) -> None:
-    """Write judged rows, floats to five significant digits, empty where there is no value, and their `origin`."""
+    """Write judged rows and their `origin`. Floats have five significant digits; cells without a value are empty."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, [*columns, *ORIGIN], lineterminator="\n")
@@ -76,20 +78,31 @@ def write_csv(rows: Sequence[Row], columns: Sequence[str], path: Path) -> None:
 
 
 def aligned(lines: Sequence[Sequence[str]], *, left: Sequence[str]) -> str:
-    """lines: of cells, the header first. left: columns that are not numbers."""
-    header = lines[0]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if name in left else cell.rjust(width)
-            for name, cell, width in zip(header, line, widths, strict=True)
-        ).rstrip()
-        for line in lines
-    )
+    """Return lines of cells as a table. lines: the header first. left: names of the columns that are not numbers."""
+    return text_table.aligned(lines, [column for column, name in enumerate(lines[0]) if name in left])
+
+
+def target_columns(measured: float | None, limit: float | None, *, at_least: bool = True) -> dict[str, Any]:
+    """Return the columns of a target, none without a value or limit. at_least: the limit is the least allowed value."""
+    if measured is None or limit is None:
+        return {}
+    to_limit = limit / measured if at_least else measured / limit
+    verdict = "ok" if to_limit <= 1 else "missed"
+    return {"measured": measured, "limit": limit, "to_limit": to_limit, "verdict": verdict}
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """Return a number with so many decimals, empty for None."""
+    return "" if value is None else f"{value:,.{digits}f}"
+
+
+def percent(value: float | None) -> str:
+    """Return a share in per cent, without the sign, empty for None."""
+    return "" if value is None else f"{100 * value:.1f}"
 
 
 def mark(row: Row, prefix: str = "") -> str:
-    """A target as `measured/limit verdict`."""
+    """Return a target as `measured/limit verdict`, empty without a verdict."""
     if row[f"{prefix}verdict"] is None:
         return ""
     return f"{row[f'{prefix}measured']:.3f}/{row[f'{prefix}limit']:.3f} {row[f'{prefix}verdict']}"

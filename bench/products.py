@@ -1,7 +1,7 @@
-"""The libraries of float32 products that our own training uses, for its peers as well.
+"""The libraries for float32 products that our training uses, for its peers too.
 
-On some processors our processes multiply by oneDNN and attend by MKL (`pipeline.jobs.matmul`). torch alone would
-leave a peer with MKL for both, and a comparison would measure that.
+On some processors our processes use oneDNN for products and MKL for attention (`pipeline.jobs.matmul`). By default
+torch uses MKL for both, and a comparison with a peer would measure this difference.
 """
 
 from typing import Any
@@ -19,10 +19,12 @@ plain_matmul = torch.matmul
 
 
 def use_our_libraries(cpuinfo: str | None = None) -> str:
-    """Choose as `pipeline` does for the processor, and name the library of large products: `onednn` or `mkl`.
+    """Choose the libraries for the processor as `pipeline` does, and return that of large products: `onednn` or `mkl`.
 
-    Under oneDNN, fused attention and products of two four-dimensional tensors, which are attention's, are MKL's. To be
-    called once, before the peer's model is built. cpuinfo: the text of /proc/cpuinfo.
+    With oneDNN, MKL still does fused attention and products of two four-dimensional tensors, which belong to attention.
+    Call this once, before the peer's model is built.
+
+    cpuinfo: the text of /proc/cpuinfo, by default of this machine.
     """
     library = choose_matmul(cpuinfo)
     if library == "onednn":
@@ -38,11 +40,11 @@ def attention_by_mkl(
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    **others: Any,
+    **options: Any,
 ) -> Tensor:
-    """`F.scaled_dot_product_attention` by MKL, backward too, for what the peers ask of it."""
-    if dropout_p or others.get("scale") is not None or others.get("enable_gqa"):
-        return fused_attention(query, key, value, attn_mask, dropout_p, is_causal, **others)
+    """Compute `F.scaled_dot_product_attention` by MKL, forward and backward, with the options that the peers use."""
+    if dropout_p or options.get("scale") is not None or options.get("enable_gqa"):
+        return fused_attention(query, key, value, attn_mask, dropout_p, is_causal, **options)
     if is_causal:
         attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
     if attn_mask is not None and attn_mask.dtype == torch.bool:
@@ -51,7 +53,7 @@ def attention_by_mkl(
 
 
 class MatmulByMkl(torch.autograd.Function):
-    """A product of two tensors of equal leading dimensions, and its gradients, under MKL."""
+    """The product of two tensors with equal leading dimensions, and its gradients, by MKL."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -67,9 +69,9 @@ class MatmulByMkl(torch.autograd.Function):
             return plain_matmul(grads[0], b.mT), plain_matmul(a.mT, grads[0])
 
 
-def matmul_by_mkl(a: Tensor, b: Tensor, **others: Any) -> Tensor:
-    """`torch.matmul`, under MKL where both tensors have four dimensions, the leading ones equal."""
-    if a.dim() == b.dim() == 4 and a.shape[:2] == b.shape[:2] and not others:
+def matmul_by_mkl(a: Tensor, b: Tensor, **options: Any) -> Tensor:
+    """Compute `torch.matmul`, by MKL if both tensors have four dimensions, of which the leading ones are equal."""
+    if a.dim() == b.dim() == 4 and a.shape[:2] == b.shape[:2] and not options:
         product: Tensor = MatmulByMkl.apply(a, b)  # type: ignore[no-untyped-call]
         return product
-    return plain_matmul(a, b, **others)
+    return plain_matmul(a, b, **options)

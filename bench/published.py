@@ -1,8 +1,8 @@
-"""Tables of README.md and docs, written from the CSVs of bench/results: `python -m bench.published`.
+"""The tables of README.md and docs, written from the CSVs of bench/results: `python -m bench.published`.
 
-A table stands between `<!-- bench: NAME -->` and `<!-- end -->`, and is never edited by hand. Each line ends with the
-line of the CSV that it is from. `--check` changes nothing and fails where a table differs from its CSV, or where a CSV
-is older than a minor version.
+A table is between `<!-- bench: NAME -->` and `<!-- end -->`, and is never edited by hand. Each line ends with the line
+of the CSV that it comes from. `--check` changes nothing. It fails if a table differs from its CSV, or if a CSV is of an
+older minor version.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def outdated(results: Path) -> Iterator[str]:
-    """A sentence for each CSV with a row that an older minor version made, or code that was not committed."""
+    """Yield a sentence for each CSV with rows of an older minor version, or of code that was not committed."""
     minor = project_version().split(".")[:2]
     for path in sorted(results.glob("*.csv")):
         rows = read(path)
@@ -50,18 +50,18 @@ def outdated(results: Path) -> Iterator[str]:
 
 
 def read(path: Path) -> list[Line]:
-    """Rows of a CSV, each with its `line` in the file; the header is line 1."""
+    """Read the rows of a CSV, each with its `line` in the file. The header is line 1."""
     with path.open(encoding="utf-8", newline="") as file:
         return [{**row, "line": f"{number}"} for number, row in enumerate(csv.DictReader(file), start=2)]
 
 
 def rendered(text: str) -> str:
-    """The document with each of its tables made again. Raises KeyError for a table that nobody makes."""
+    """Return the document with new tables. Raises KeyError for a table that is not in TABLES."""
     return BLOCK.sub(lambda match: match[1] + TABLES[match["name"]](), text)
 
 
 def measurements(benchmark: str, **conditions: str) -> Iterator[tuple[Path, Line]]:
-    """Rows of a benchmark's CSVs, of one machine after the other, with these values in these columns."""
+    """Yield (file, row) of a benchmark's CSVs, machine after machine. conditions: values that columns must have."""
     for path in sorted(RESULTS.glob(f"{benchmark}-*.csv")):
         for row in read(path):
             if all(row[column] == value for column, value in conditions.items()):
@@ -69,7 +69,7 @@ def measurements(benchmark: str, **conditions: str) -> Iterator[tuple[Path, Line
 
 
 def markdown(header: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
-    """A table whose first column is text and whose others are numbers, or a sentence where nothing was measured."""
+    """Return a Markdown table with text in the first column and numbers in the others, or a sentence without rows."""
     if not lines:
         return "Not measured again since the rules above were made.\n"
     rule = ("---", *("---:",) * (len(header) - 1))
@@ -81,7 +81,7 @@ def source(path: Path, row: Line) -> str:
 
 
 def number(value: str, digits: int = 0) -> str:
-    """The number with this many decimals, and with none from a thousand on. Nothing stays nothing."""
+    """Return a number with so many decimals, or with none from 1,000 on. An empty text stays empty."""
     return f"{float(value):,.{digits if abs(float(value)) < 1000 else 0}f}" if value else ""
 
 
@@ -90,7 +90,7 @@ def percent(value: str) -> str:
 
 
 def rate(row: Line, name: str = "tokens_per_second") -> str:
-    """A median with its spread."""
+    """Return a median with its spread, or the note of a row without it."""
     return f"{number(row[name])} [{number(row['slowest'])}, {number(row['fastest'])}]" if row[name] else row["note"]
 
 
@@ -109,7 +109,7 @@ def training() -> str:
 
 
 def training_targets() -> str:
-    """Rows of our own training that have a target."""
+    """Return the table of the rows of our own training that have a target."""
     lines = []
     names = {"scaling": "two processes against one", "overhead": "outside forward, backward, step", "mfu": "MFU"}
     for section, name in names.items():
@@ -138,7 +138,7 @@ def decoding() -> str:
 
 
 def mixture_layer() -> str:
-    """The layer against a dense one and its peers."""
+    """Return the table of the MoE layer against a dense layer and its peers."""
     lines = []
     for path, row in measurements("moe", section="layer"):
         if row["variant"] == "matmul":
@@ -146,8 +146,8 @@ def mixture_layer() -> str:
         milliseconds = f"{number(row['ms'], 1)} [{number(row['ms_least'], 1)}, {number(row['ms_most'], 1)}]"
         cells = (milliseconds if row["ms"] else row["note"], number(row["to_dense"], 2), number(row["to_ours"], 2))
         targets = (verdict(row), number(row["extra_mb"]), source(path, row))
-        where = f"E={row['experts']}, {row['dtype']}, {row['threads']} threads"
-        lines.append((f"{where}: {row['variant']}", *cells, *targets))
+        size = f"E={row['experts']}, {row['dtype']}, {row['threads']} threads"
+        lines.append((f"{size}: {row['variant']}", *cells, *targets))
     return markdown(("layer", "ms", "/ dense", "/ ours", "target", "extra MB", "row"), lines)
 
 

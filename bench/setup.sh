@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Makes environments of peers beside everything that .venv has, torch above all:
-# bench/setup.sh [moe|train|data|decode|plan], or bench/setup.sh export for the tests of exported models, or
-# bench/setup.sh mutate for `make mutate`.
+# Makes the environments of peers. Each also has all packages of .venv, such as torch. Usage:
+#   bench/setup.sh [moe|train|data|decode|plan]  for a benchmark
+#   bench/setup.sh export                        for the tests of exported models
+#   bench/setup.sh mutate                        for `make mutate`
+# The environments are:
 #   .venv-bench    transformers 4.57.1 (5.x runs only two experts of NLLB-MoE) with an older huggingface-hub and datasets;
 #                  ctranslate2
 #   .venv-transformers5  transformers 5.23, for tests of exported models
@@ -9,8 +11,8 @@
 #   .venv-eole     eole 0.6.4
 #   .venv-opusfilter  opusfilter 3.3.1
 #   .venv-mutate   mutmut 3.8.1, no peer
-# Packages are installed without dependencies, so all that training needs are named in bench/*.lock. A peer that cannot
-# be installed keeps its error in install.log, and the benchmark says so in its row.
+# Packages are installed without dependencies, so bench/*.lock names every package that a peer needs. If a peer cannot be
+# installed, its error is in install.log and in its row of the benchmark.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 base=$PWD/.venv
@@ -24,7 +26,7 @@ environment() { # name, lock
   echo '*' >"$own/.gitignore"
   "$base/bin/python" -c "$packages" >"$("$own/bin/python" -c "$packages")/pipeline.pth"
   "$base/bin/python" -m pip --python "$own/bin/python" install --quiet --disable-pip-version-check --no-deps --no-compile \
-    -r "$lock" 2>&1 | tee "$own/install.log" >&2 || return 1 # `set -e` does not hold where a failure is caught
+    -r "$lock" 2>&1 | tee "$own/install.log" >&2 || return 1 # `set -e` is off in a function whose failure is caught
   touch "$own/.ready"
 }
 

@@ -1,4 +1,4 @@
-"""Command line of eval: score plain files, or write the report, the summary or the data page of a run."""
+"""The command line of eval. It scores plain files, or writes the report, the summary or the data page of a run."""
 
 import argparse
 import logging
@@ -10,10 +10,10 @@ from eval.terminal import log_to_terminal, printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `score`, `report`, `summary` or `data`; 0 on success, 2 with one line on stderr for bad input."""
+    """Run `score`, `report`, `summary` or `data`. Return 0, or 2 after one line on stderr for bad input."""
     options = _parser().parse_args(arguments)
     log_to_terminal()
-    logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it says what it computes
+    logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it logs every score that it computes
     try:
         if options.command == "score":
             _score(options)
@@ -77,21 +77,21 @@ def _add_report(report: argparse.ArgumentParser) -> None:
 
 
 def _losses(text: str) -> tuple[float, ...]:
-    losses = tuple(float(each) for each in text.split(","))
+    losses = tuple(float(loss) for loss in text.split(","))
     if not all(0 < loss < float("inf") for loss in losses) or len(set(losses)) < len(losses):
         raise ValueError
     return losses
 
 
 def _score(options: argparse.Namespace) -> None:
-    from eval.score_command import score
+    from eval.score.command import score
 
     sys.stdout.write(score(options))
 
 
 def _report(options: argparse.Namespace) -> None:
-    from eval.report import write_report
-    from eval.results import find_run, load_results
+    from eval.records.results import find_run, load_results
+    from eval.report.page import write_report
 
     directories = [find_run(text, options.below) for text in options.runs]
     if options.out is None and len(directories) > 1:
@@ -100,13 +100,13 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _summary(options: argparse.Namespace) -> None:
-    from eval.markdown_summary import write_summary
+    from eval.report.markdown_summary import write_summary
 
     print(write_summary(options.run_dir, options.into))
 
 
 def _data(run_dir: Path) -> None:
-    from eval.data_page import write_data
+    from eval.report.data_page import write_data
 
     print(write_data(run_dir))
 

@@ -1,14 +1,14 @@
-"""Language pairs and codes as a report needs them: splitting, labelling, writing direction."""
+"""Language pairs and codes for reports: the two codes of a pair, its label, and the writing direction of a language."""
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-# ISO 15924 scripts, and languages whose usual script is one of them, that are written from right to left.
+# Scripts (ISO 15924) that are written from right to left, and the languages that usually use one of them.
 _RTL_SCRIPTS = frozenset({"adlm", "arab", "aran", "hebr", "mand", "nkoo", "rohg", "samr", "syrc", "thaa"})
 _RTL_LANGUAGES = frozenset({"ar", "arz", "ary", "apc", "ckb", "dv", "fa", "he", "ks", "nqo", "pnb", "prs"})
 _RTL_LANGUAGES |= frozenset({"ps", "sd", "syr", "ug", "ur", "yi"})
-_RTL_LANGUAGES |= frozenset({"acm", "aeb", "afb", "ajp", "apd", "arb", "arq", "ars", "ayl", "shu"})  # of Arabic
+_RTL_LANGUAGES |= frozenset({"acm", "aeb", "afb", "ajp", "apd", "arb", "arq", "ars", "ayl", "shu"})  # Arabic
 _RTL_LANGUAGES |= frozenset({"azb", "bal", "bej", "bqi", "brh", "glk", "haz", "hno", "khw", "lah", "lki", "lrc"})
 _RTL_LANGUAGES |= frozenset(
     {"lad", "luz", "mzn", "ota", "pes", "rhg", "sdh", "skr", "trw", "uig", "urd", "heb", "div", "kas", "snd", "ydd"}
@@ -17,9 +17,9 @@ _PRIMARY_SUBTAG = re.compile(r"[a-z]{2,3}")
 
 
 def split_pair(pair: str) -> tuple[str, str]:
-    """Source and target code of `src-tgt` (BCP-47 in its usual case: zh-Hans-en, en-pt-BR) or `src:tgt`.
+    """Return the source and target code of `src-tgt` (BCP-47 in its usual case: zh-Hans-en, en-pt-BR) or `src:tgt`.
 
-    Raises ValueError where a hyphen can be read in more than one way, or in none.
+    Raises ValueError unless exactly one hyphen can separate the two codes.
     """
     if ":" in pair:
         source, _, target = pair.partition(":")
@@ -35,15 +35,18 @@ def split_pair(pair: str) -> tuple[str, str]:
 
 
 def text_direction(code: str) -> Literal["ltr", "rtl"]:
-    """`rtl` or `ltr` for a BCP-47 code, for the HTML attribute dir."""
-    primary, *rest = code.lower().split("-")
-    scripts = [subtag for subtag in rest if len(subtag) == 4 and subtag.isalpha()]
+    """Return `rtl` or `ltr` for a BCP-47 code: the value of the HTML attribute dir."""
+    primary, *subtags = code.lower().split("-")
+    scripts = [subtag for subtag in subtags if len(subtag) == 4 and subtag.isalpha()]
     is_rtl = scripts[0] in _RTL_SCRIPTS if scripts else primary in _RTL_LANGUAGES
     return "rtl" if is_rtl else "ltr"
 
 
 def pair_labels(pairs: Sequence[str], languages: Mapping[str, tuple[str, str]] | None = None) -> dict[str, str]:
-    """Shortest unmistakable label of each pair: the one code that differs where all share a side."""
+    """Return the shortest label that tells each pair from the others.
+
+    This is the language code that differs, if all pairs have the same source or the same target; else the pair itself.
+    """
     sides = {pair: (languages or {}).get(pair) or split_pair(pair) for pair in pairs}
     if len({target for _, target in sides.values()}) == 1:
         return {pair: source for pair, (source, _) in sides.items()}

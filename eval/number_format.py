@@ -1,10 +1,10 @@
-"""Numbers as a reader wants them: true minus signs, thin groups, sizes and times with their unit."""
+"""Numbers for readers: true minus signs, commas in large numbers, sizes and times with their unit."""
 
 MISSING = "–"
 
 
 def signed(value: float | None, decimals: int = 1) -> str:
-    """+1.2 or −0.4; zero carries no sign."""
+    """Return a difference with its sign: +1.2 or −0.4. Zero has no sign."""
     if value is None:
         return MISSING
     text = f"{abs(value):.{decimals}f}"
@@ -12,22 +12,22 @@ def signed(value: float | None, decimals: int = 1) -> str:
 
 
 def decimal(value: float | None, decimals: int = 1) -> str:
-    """A plain decimal number, with a true minus sign."""
+    """Return a decimal number with a true minus sign: −1,234.5."""
     return MISSING if value is None else f"{value:,.{decimals}f}".replace("-", "−")
 
 
 def integer(value: float | None) -> str:
-    """12,345."""
+    """Return a whole number: 12,345."""
     return MISSING if value is None else f"{value:,.0f}".replace("-", "−")
 
 
 def span(low: int, high: int) -> str:
-    """749–5,985, or one number where both are the same."""
+    """Return a range: 749–5,985, or one number if low and high are the same."""
     return integer(low) if low == high else f"{integer(low)}–{integer(high)}"
 
 
 def quantity(value: float | None) -> str:
-    """Three significant digits with a unit prefix: 3.21 M, 9.1 G, 2.40 P."""
+    """Return three significant digits and a unit prefix: 3.21 M, 9.10 G, 2.40 P."""
     if value is None:
         return MISSING
     for size, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -39,12 +39,12 @@ def quantity(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A fraction (0 to 1) in per cent."""
+    """Return a fraction (0 to 1) in whole per cent."""
     return MISSING if value is None else f"{100 * value:.0f} %"
 
 
 def share(value: float) -> str:
-    """A fraction (0 to 1) in per cent, one decimal, so that a little is not nothing and almost all not all."""
+    """Return a fraction (0 to 1) in per cent with one decimal. Only 0 becomes 0.0 %, and only 1 becomes 100 %."""
     text = f"{100 * value:.1f} %"
     if text == "0.0 %" and value > 0:
         return "<0.1 %"
@@ -52,7 +52,7 @@ def share(value: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """45 s, 8 min 40 s, 3 h 05 min."""
+    """Return a time: 45 s, 8 min 40 s, 3 h 05 min."""
     if seconds is None:
         return MISSING
     total = round(seconds)
@@ -64,7 +64,7 @@ def duration(seconds: float | None) -> str:
 
 
 def p_value(value: float | None, n_resamples: int) -> str:
-    """Three decimals; the smallest that the resamples can show is written with a less-or-equal sign."""
+    """Return three decimals. The smallest p-value that so many resamples can give gets a less-or-equal sign."""
     if value is None:
         return MISSING
     floor = 1 / (n_resamples + 1)

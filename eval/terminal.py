@@ -1,4 +1,4 @@
-"""Text for a terminal, whoever wrote it: names of files, answers of servers, lines of a corpus."""
+"""Safe text for a terminal. It may come from strangers: names of files, answers of servers, lines of a corpus."""
 
 import logging
 import re
@@ -8,8 +8,10 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tabs and lin
 
 
 def printable(text: str) -> str:
-    """The text with its control characters written out, as `\\x1b`: a terminal obeys them, and could be made to hide
-    or forge what it shows."""
+    """Return the text with its control characters written out, as `\\x1b`.
+
+    A terminal obeys such characters, so they could hide or forge its output.
+    """
     return _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
@@ -19,7 +21,7 @@ class _PrintableFormatter(logging.Formatter):
 
 
 def log_to_terminal(level: int = logging.INFO) -> None:
-    """Send log records to the standard error, each as its message alone."""
+    """Send log records to the standard error: the message of each, without its level and logger."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_PrintableFormatter("%(message)s"))
     logging.basicConfig(level=level, handlers=[handler])

@@ -115,7 +115,7 @@ def sweep(overrides: list[str]) -> None:
 
 
 def show_data(overrides: list[str]) -> None:
-    from eval.funnel import load_funnels, text_table
+    from eval.records.funnel import load_funnels, text_table
     from pipeline.config import load_config
     from pipeline.stages import data_run
 

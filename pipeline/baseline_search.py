@@ -53,7 +53,7 @@ class Found:
 
     def save(self, path: Path, rows: Rows) -> None:
         """Write search.csv: a line for each trial."""
-        from eval.scores import write_csv
+        from eval.records.scores import write_csv
 
         write_csv(path, COLUMNS, [self._cells(trial, rows[trial.pair]) for trial in self.trials])
 

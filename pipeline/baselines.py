@@ -103,8 +103,9 @@ def chosen(config: RunConfig, rows: Rows, found: Found | None) -> list[System]:
 
 def text_table(result: Baselines, rows: Rows) -> str:
     """For a terminal: what each pair's model is, and how good."""
-    from eval.metrics import scorer_for
-    from eval.run_record import read_translations
+    from eval.records.run_record import read_translations
+    from eval.score.metrics import scorer_for
+    from eval.text_table import aligned
 
     lines = [["pair", "rows", "candidate", "size", "parameters", "best step", "loss", "BLEU"]]
     for each in result.trained:
@@ -115,10 +116,7 @@ def text_table(result: Baselines, rows: Rows) -> str:
         candidate = result.found.winner(pair) if result.found else "-"
         numbers = [f"{of['parameters']:,}", str(of["best_step"]), f"{of['validation_loss']:.4f}", f"{score.score:.2f}"]
         lines.append([pair.name, f"{rows[pair]:,}", candidate, of["size"], *numbers])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return aligned(lines, left=None)
 
 
 def _work(system: System) -> float:

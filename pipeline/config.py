@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.scores import METRICS
+from eval.records.scores import METRICS
 from pipeline.baseline_config import BaselinesConfig, complete
 from pipeline.batch.config import BatchConfig
 from pipeline.corpus.config import CorpusConfig, corpus_defaults
@@ -34,8 +34,8 @@ _ANY_CORPUS = "rules"  # the choice of corpus that says nothing of files
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreConfig:
-    """metrics: what test sets are scored by, of eval.scores.METRICS; BLEU is what a report is about. resamples: of the
-    bootstrap behind intervals and significance."""
+    """metrics: what test sets are scored by, of eval.records.scores.METRICS; BLEU is what a report is about.
+    resamples: of the bootstrap behind intervals and significance."""
 
     metrics: list[str]
     resamples: int
@@ -45,7 +45,7 @@ class ScoreConfig:
             if metric not in METRICS:
                 raise ValueError(f"score.metrics: {metric!r} does not exist{suggestion(metric, METRICS)}")
             if metric.startswith("spbleu"):
-                from eval.metrics import scorer_for  # sacreBLEU loads with it, which is only needed here
+                from eval.score.metrics import scorer_for  # sacreBLEU loads with it, which is only needed here
 
                 scorer_for(metric, "en")  # refused before training where its model is missing
         if len(set(self.metrics)) < len(self.metrics) or "bleu" not in self.metrics:

@@ -212,7 +212,7 @@ def _report(
     cost: Mapping[str, int],
     path: Path,
 ) -> None:
-    from eval.before_after import changes, save_changes, text_table
+    from eval.score.before_after import changes, save_changes, text_table
 
     targets = {pair.name: pair.tgt for pair in pairs}
     rows = changes(before.path, after.path, targets, n_resamples=config.resamples)

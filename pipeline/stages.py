@@ -130,7 +130,7 @@ def write_data(
     record = {**data_record(config, corpus, cleaned, encoded), "config": settings}
 
     def run(out: Path) -> None:
-        from eval.data_page import write_data
+        from eval.report.data_page import write_data
 
         (out / "data.json").write_text(json.dumps(record, ensure_ascii=False, indent=1), encoding="utf-8")
         write_data(out)
@@ -170,7 +170,7 @@ def score(
         record["baseline_search"] = found.to_json()
 
     def run(out: Path) -> None:
-        from eval.scoring import write_scores
+        from eval.score.run import write_scores
 
         if found is not None:
             found.save(out / "search.csv", _train_rows(cleaned))
@@ -195,8 +195,8 @@ def write_report(
     config: RunConfig, store: Store, scores: Artifact, model: Artifact, routed: Artifact | None
 ) -> Artifact:
     def run(out: Path) -> None:
-        from eval.report import write_report
-        from eval.results import load_results
+        from eval.records.results import load_results
+        from eval.report.page import write_report
 
         for source in sorted(
             path for path in scores.path.rglob("*") if path.is_file() and path.name != "manifest.json"
@@ -220,7 +220,7 @@ def _train_rows(cleaned: Mapping[LangPair, Artifact]) -> dict[LangPair, int]:
 
 def _summarise(store: Store, directory: Path, seconds: float) -> None:
     """Write summary.md into the run's directory. A command that made nothing leaves the time of the one before it."""
-    from eval.markdown_summary import COMMAND, write_summary
+    from eval.report.markdown_summary import COMMAND, write_summary
 
     if store.ran:
         record = {"seconds": round(seconds, 1), "made": len(store.ran), "earlier": len(store.earlier)}

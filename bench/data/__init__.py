@@ -1,1 +1,1 @@
-"""Cleaning and encoding of text against other implementations: `python -m bench.data`."""
+"""Benchmark of cleaning and encoding text, against other implementations: `python -m bench.data`."""

@@ -1,4 +1,4 @@
-"""`python -m bench.data`: run the sections one by one, print one table, write one CSV."""
+"""The command `python -m bench.data`: run the sections one by one, print one table, write one CSV."""
 
 import argparse
 import logging
@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.data import cleaning, encoding, packing, reading
 from bench.data.corpus import Text, read_text
-from bench.data.plan import AGAINST, FULL, QUICK, SECTIONS, Scale
+from bench.data.scale import AGAINST, FULL, QUICK, SECTIONS, Scale
 from bench.data.table import COLUMNS, judge, rate, table
 from bench.output import device_name, results_file, write_csv
 
@@ -37,7 +37,7 @@ def main() -> int:
             for row in MEASURE[section](text.head(scale.rows[section]), scale, Path(directory) / section):
                 rows.append(row)
                 report(row)
-                # after every row: a run that is cut short leaves what it has
+                # written after every row, so that an interrupted run leaves its rows
                 write_csv(judge(rows, name), COLUMNS, out)
     print(f"\nData of {text.name} on {name}\n\n{table(judge(rows, name))}\n\nwritten to {out}")
     return (
@@ -58,10 +58,10 @@ def parse() -> argparse.Namespace:
 
 
 def report(row: dict[str, Any]) -> None:
-    """One line of progress."""
+    """Print one line of progress."""
     result = f"{rate(row):,.0f} pairs/s" if row["seconds"] else row["note"]
-    who = f"{row['section']} {row['variant']} threads={row['threads']}"
-    print(f"{who} round {row['round']}: {result}", file=sys.stderr, flush=True)
+    contender = f"{row['section']} {row['variant']} threads={row['threads']}"
+    print(f"{contender} round {row['round']}: {result}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Cleaning of one pair in one thread, and OpusFilter with the same rules on the same lines."""
+"""Benchmark of cleaning one pair in one thread, beside OpusFilter with the same rules on the same lines."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from bench.data.corpus import Text, fetched
-from bench.data.plan import AGAINST, OURS, PEER, PEER_BARE, SAME, Scale
+from bench.data.scale import AGAINST, OURS, PEER, PEER_BARE, SAME, Scale
 from pipeline.config import ROOT
 from pipeline.corpora import Corpus
 from pipeline.corpus.bitext import iter_bitext
@@ -24,13 +24,14 @@ from pipeline.corpus.languages import LangPair
 
 PEER_PYTHON = ROOT / ".venv-opusfilter" / "bin" / "python"
 DEFAULT = Rules(language=None, near_duplicates=None)
-SHARED = replace(DEFAULT, min_digit_overlap=None, max_end_difference=None, min_script=None, held_out=None)  # of both
+# the rules that OpusFilter has too
+SHARED = replace(DEFAULT, min_digit_overlap=None, max_end_difference=None, min_script=None, held_out=None)
 
 Pairs = Counter[tuple[str, str]]
 
 
 def measure(text: Text, scale: Scale, directory: Path) -> Iterator[dict[str, Any]]:
-    """A row a round and contender. Seconds are the processor's: one thread works, and the machine may have others."""
+    """Yield a row for each round and contender. Seconds are processor time, which other programs do not add to."""
     config, corpus = fetched(text, directory)
     variants = {OURS: replace(config, rules=DEFAULT), SAME: replace(config, rules=SHARED)}
     for number in range(scale.rounds):
@@ -41,11 +42,11 @@ def measure(text: Text, scale: Scale, directory: Path) -> Iterator[dict[str, Any
             out = directory / f"{number} {variant}"
             seconds[variant] = _ours(cleaning, corpus, text.pair, out)
             kept[variant] = _bitext(out)
-        for variant, ours in AGAINST.items():
+        for variant, our_variant in AGAINST.items():
             out = directory / f"{number} {variant}"
             seconds[variant], notes[variant] = _opusfilter(directory / "files", text.pair, out, variant)
             kept[variant] = _lines(out) if not notes[variant] else Counter()
-            notes[variant] = notes[variant] or _difference(kept[ours], kept[variant])
+            notes[variant] = notes[variant] or _difference(kept[our_variant], kept[variant])
         for variant in seconds:
             yield {
                 "section": "cleaning",
@@ -74,7 +75,7 @@ def _ours(config: CorpusConfig, corpus: Corpus, pair: LangPair, out: Path) -> fl
 
 
 def _opusfilter(files: Path, pair: LangPair, out: Path, variant: str) -> tuple[float | None, str]:
-    """Seconds, and why there are none."""
+    """Return the seconds of OpusFilter, or None and the reason."""
     if not PEER_PYTHON.exists():
         return None, "not installed: bench/setup.sh data"
     out.mkdir()
@@ -92,10 +93,10 @@ def _opusfilter(files: Path, pair: LangPair, out: Path, variant: str) -> tuple[f
     }
     (out / "job.json").write_text(json.dumps(job), encoding="utf-8")
     command = [str(PEER_PYTHON), "-m", "bench.data.peer_opusfilter", str(out / "job.json")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        return None, done.stderr.strip().splitlines()[-1]
-    return float(json.loads(done.stdout.splitlines()[-1])["seconds"]), ""
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if process.returncode:
+        return None, process.stderr.strip().splitlines()[-1]
+    return float(json.loads(process.stdout.splitlines()[-1])["seconds"]), ""
 
 
 def _bitext(directory: Path) -> Pairs:
@@ -107,7 +108,7 @@ def _bitext(directory: Path) -> Pairs:
 
 
 def _lines(directory: Path) -> Pairs:
-    """What OpusFilter kept, in our normal form."""
+    """Return the pairs that OpusFilter kept, in our normal form."""
     sides: list[Sequence[str]] = []
     for side in ("src", "tgt"):
         with (directory / f"kept.{side}").open(encoding="utf-8", newline="\n") as file:
@@ -115,6 +116,7 @@ def _lines(directory: Path) -> Pairs:
     return Counter(zip(*sides, strict=True))
 
 
-def _difference(ours: Pairs, theirs: Pairs) -> str:
-    """How many rows one of the two alone keeps."""
-    return f"{(ours - theirs).total()} rows kept by ours alone, {(theirs - ours).total()} by it alone"
+def _difference(our_pairs: Pairs, peer_pairs: Pairs) -> str:
+    """Return a sentence with the numbers of rows that only one of the two kept."""
+    ours_alone, peer_alone = (our_pairs - peer_pairs).total(), (peer_pairs - our_pairs).total()
+    return f"{ours_alone} rows kept by ours alone, {peer_alone} by it alone"

@@ -1,4 +1,4 @@
-"""The text that is measured on, fetched as for training, and the same lines as plain files for peers."""
+"""The text of the benchmark, fetched as for training, and the same lines as plain files for peers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,8 +23,11 @@ _HELD_OUT = {"dev": 200, "test": 300}
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """Rows (src, tgt) of one pair. held_out: the dev and test rows. mixture: files of pairs that are packed together,
-    instead of this one."""
+    """Rows (src, tgt) of one pair.
+
+    held_out: the dev and test rows.
+    mixture: files of several pairs, which the section on packing takes in place of this pair.
+    """
 
     name: str
     pair: LangPair
@@ -37,7 +40,11 @@ class Text:
 
 
 def read_text(path: Path | None, rows: int) -> Text:
-    """The first rows of a TSV file named after its pair, the very first of them held out; or pairs of the sample."""
+    """Read the text of a pair. Its first rows are dev and test rows.
+
+    path: a TSV file that is named after its pair; None makes rows from the sample.
+    rows: the most training rows.
+    """
     if path is None:
         sentences = short_sentences(SAMPLE / "train.tsv", "de", "en")
         held_out = {split: short_sentences(SAMPLE / f"{split}.tsv", "de", "en") for split in _HELD_OUT}
@@ -54,15 +61,15 @@ def read_text(path: Path | None, rows: int) -> Text:
     entry = FileEntry(split="train", format="tsv", paths=(path.name,), columns={"0": pair.src, "1": pair.tgt})
     table = pa.Table.from_batches(_first(open_table([path], entry, {}).batches, rows + sum(_HELD_OUT.values())))
     table = table.rename_columns(["src", "tgt"]).combine_chunks()
-    held_out, at = {}, 0
+    held_out, start = {}, 0
     for split, count in _HELD_OUT.items():
-        held_out[split] = table.slice(at, count)
-        at += count
-    return Text(name=path.name, pair=pair, train=table.slice(at), held_out=held_out)
+        held_out[split] = table.slice(start, count)
+        start += count
+    return Text(name=path.name, pair=pair, train=table.slice(start), held_out=held_out)
 
 
 def fetched(text: Text, directory: Path) -> tuple[CorpusConfig, Corpus]:
-    """The text as a corpus of its own, through the stages before cleaning; it is left as plain files, too."""
+    """Fetch the text as a corpus of its own, up to the stage before cleaning. Its plain files stay in the directory."""
     files = directory / "files"
     files.mkdir(parents=True)
     for split, table in {"train": text.train, **text.held_out}.items():
@@ -73,7 +80,7 @@ def fetched(text: Text, directory: Path) -> tuple[CorpusConfig, Corpus]:
 
 
 def write_lines(column: pa.ChunkedArray, path: Path) -> None:
-    """One text a line."""
+    """Write one text a line."""
     with path.open("w", encoding="utf-8") as file:
         for chunk in column.chunks:
             file.writelines(pc.binary_join_element_wise(chunk, "", "\n").to_pylist())

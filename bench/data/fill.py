@@ -1,9 +1,9 @@
-"""How much of what a step computes is of use: rows packed from a corpus's own lengths.
+"""The share of useful FLOPs in training steps, for rows that are packed from a corpus's own lengths.
 
     python -m bench.data.fill TRAIN.tsv.xz ...
 
-Each file has lines of source, target and whatever else; all of them share one quick vocabulary. Prints the share of
-useful FLOPs (as the records of a run have it) for the shapes of a configuration.
+Each file has lines of source, target and any other columns. All files share one vocabulary, which is trained on a part
+of them. The command prints the share of useful FLOPs, as the records of a run have it, for two sizes of a model.
 """
 
 import argparse
@@ -33,8 +33,14 @@ SAMPLE = 150_000  # sentence pairs that the quick vocabulary is trained on
 
 @dataclass(frozen=True, kw_only=True)
 class Fill:
-    """useful: over executed FLOPs of all steps. padding: share of slots without a token. dropped: share of the rows,
-    those longer than the last shape. sentences_per_second: packed, of one processor. shapes: with fitted targets."""
+    """The measured packing of steps.
+
+    useful: useful over executed FLOPs of all steps.
+    padding: share of the slots that have no token.
+    dropped: share of the rows that are longer than the last shape.
+    sentences_per_second: sentences that one processor packs.
+    shapes: (rows, source, target) of each shape, with fitted targets.
+    """
 
     useful: float
     padding: float
@@ -46,43 +52,47 @@ class Fill:
 def measure(
     batch: BatchConfig, lengths: Sequence[PairLengths], model: ModelConfig, vocabulary: int, *, steps: int = STEPS
 ) -> Fill:
-    """Of the first steps of a run. vocabulary: pieces of the target side."""
+    """Measure the first steps of a run. vocabulary: pieces of the target side."""
     kept, dropped = within(batch, lengths)
     batch = fit_targets(batch, kept)
     forward, stream = forward_flops(model, vocabulary), Mixture(batch, kept, seed=1)
-    began = time.process_time()
-    made = list(itertools.islice(stream, steps))
-    seconds = time.process_time() - began
-    needed = sum(forward.of_sentences(step.lengths[:, 0], step.lengths[:, 1]) for step in made)
-    padded = sum(step.num_groups * forward.of_shape(step.shape) for step in made)
+    start = time.process_time()
+    packed = list(itertools.islice(stream, steps))
+    seconds = time.process_time() - start
+    useful = sum(forward.of_sentences(step.lengths[:, 0], step.lengths[:, 1]) for step in packed)
+    executed = sum(step.num_groups * forward.of_shape(step.shape) for step in packed)
     return Fill(
-        useful=needed / padded,
-        padding=float(np.mean([padding(step) for step in made])),
+        useful=useful / executed,
+        padding=float(np.mean([padding(step) for step in packed])),
         dropped=dropped,
-        sentences_per_second=sum(len(step.sentences) for step in made) / seconds,
+        sentences_per_second=sum(len(step.sentences) for step in packed) / seconds,
         shapes=[(shape.rows, shape.source, shape.target) for shape in batch.shapes],
     )
 
 
 def within(batch: BatchConfig, lengths: Sequence[PairLengths]) -> tuple[list[PairLengths], float]:
-    """Without what encoding would drop, and its share of the rows."""
+    """Return the rows that encoding keeps, and the share of the rows that it drops."""
     kept = []
     for pair in lengths:
         fits = (pair.source <= batch.max_source) & (pair.target <= batch.max_target)
         sources = [("", int(fits.sum()))]
         kept.append(PairLengths(name=pair.name, source=pair.source[fits], target=pair.target[fits], sources=sources))
-    rows = [sum(len(pair.source) for pair in each) for each in (lengths, kept)]
-    return kept, 1 - rows[1] / rows[0]
+    num_rows, num_kept = (sum(len(pair.source) for pair in pairs) for pairs in (lengths, kept))
+    return kept, 1 - num_kept / num_rows
 
 
 def read_corpus(files: Sequence[Path], size: int, *, sample: int = SAMPLE) -> list[PairLengths]:
-    """Lengths in a joint vocabulary of `size` pieces, trained on rows of every file, by the square root of its rows."""
+    """Return the lengths of the texts in a joint vocabulary.
+
+    size: pieces of the vocabulary.
+    sample: rows that it is trained on; each file gives a number in proportion to the square root of its rows.
+    """
     texts = {file.name.split(".")[0]: _read(file) for file in files}
     scale = sample / sum(len(rows) ** 0.5 for rows in texts.values())
     rng, lines = np.random.default_rng(1), list[str]()
     for rows in texts.values():
-        chosen = rng.permutation(len(rows))[: int(scale * len(rows) ** 0.5)]
-        lines += [side for row in chosen for side in rows[row]]
+        places = rng.permutation(len(rows))[: int(scale * len(rows) ** 0.5)]
+        lines += [side for place in places for side in rows[place]]
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
@@ -104,7 +114,7 @@ def _lengths(processor: sentencepiece.SentencePieceProcessor, name: str, rows: l
         np.fromiter(map(len, processor.encode([row[side] for row in rows], num_threads=2)), dtype=np.int32)
         for side in (0, 1)
     )
-    return PairLengths(name=name, source=source + 2, target=target + 1, sources=[("", len(rows))])  # tag, end; end
+    return PairLengths(name=name, source=source + 2, target=target + 1, sources=[("", len(rows))])  # tag and EOS; EOS
 
 
 def _read(file: Path) -> list[list[str]]:

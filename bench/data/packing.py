@@ -1,4 +1,4 @@
-"""Packing of sentences into steps: how many a second, and how much of what the steps compute is of use."""
+"""Benchmark of packing sentences into steps: sentences a second, and the share of useful FLOPs in the steps."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from bench.data import fill
 from bench.data.corpus import Text
 from bench.data.pairs import write_tsv
-from bench.data.plan import Scale
+from bench.data.scale import Scale
 from pipeline.config import load_config
 
 BATCH = "freesoft38"
@@ -15,7 +15,7 @@ DIMS = {"d=256": [], "d=512": ["model.dim=512", "model.ffn_dim=2048", "model.hea
 
 
 def measure(text: Text, scale: Scale, directory: Path) -> Iterator[dict[str, Any]]:
-    """A row a model. useful: of the FLOPs of its steps; its seconds are those of packing `rows`, of one processor."""
+    """Yield a row for each model. Its seconds are processor time for packing all `rows`."""
     directory.mkdir(parents=True, exist_ok=True)
     files = list(text.mixture)
     if not files:
@@ -25,8 +25,8 @@ def measure(text: Text, scale: Scale, directory: Path) -> Iterator[dict[str, Any
     rows = sum(len(pair.source) for pair in lengths)
     for variant, model in DIMS.items():
         config = load_config([f"batch={BATCH}", *model])
-        found = fill.measure(config.batch, lengths, config.model, scale.mixture_pieces, steps=scale.steps)
-        shapes = ", ".join(f"{count} of {source} and {target}" for count, source, target in found.shapes)
+        packing = fill.measure(config.batch, lengths, config.model, scale.mixture_pieces, steps=scale.steps)
+        shapes = ", ".join(f"{count} of {source} and {target}" for count, source, target in packing.shapes)
         yield {
             "section": "packing",
             "text": f"{len(files)} pairs" if text.mixture else text.name,
@@ -34,8 +34,8 @@ def measure(text: Text, scale: Scale, directory: Path) -> Iterator[dict[str, Any
             "threads": 1,
             "round": 0,
             "rows": rows,
-            "seconds": rows / found.sentences_per_second,
-            "kept": round(rows * (1 - found.dropped)),
-            "useful": found.useful,
-            "note": f"{found.padding:.1%} of the slots are padding; rows of tokens: {shapes}",
+            "seconds": rows / packing.sentences_per_second,
+            "kept": round(rows * (1 - packing.dropped)),
+            "useful": packing.useful,
+            "note": f"{packing.padding:.1%} of the slots are padding; rows of tokens: {shapes}",
         }

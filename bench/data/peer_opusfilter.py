@@ -1,6 +1,6 @@
-"""OpusFilter through its own configuration: `python -m bench.data.peer_opusfilter job.json`, in its environment.
+"""OpusFilter with its own configuration: `python -m bench.data.peer_opusfilter job.json`, in OpusFilter's environment.
 
-Prints the processor seconds of its steps as JSON; imports and checks before them are not counted.
+The command prints the processor seconds of OpusFilter's steps as JSON, without imports and checks before them.
 """
 
 import json
@@ -16,7 +16,10 @@ SIDES = ("src", "tgt")
 
 
 def configuration(job: dict[str, Any]) -> dict[str, Any]:
-    """What its users write in YAML. Its ratio is a limit from which on rows go; ours is the largest that stays."""
+    """Return the configuration that users of OpusFilter write in YAML.
+
+    OpusFilter removes rows at its limit of the length ratio, and we keep them, so its limit is a little higher.
+    """
     read = list(job["inputs"])
     steps: list[dict[str, Any]] = []
     if job["normalise"]:
@@ -33,7 +36,7 @@ def configuration(job: dict[str, Any]) -> dict[str, Any]:
     if job["nearest"]:
         filters.append({"NonZeroNumeralsFilter": {"threshold": job["min_digit_overlap"]}})
         filters.append({"TerminalPunctuationFilter": {}})
-        if all(len(scripts) == 1 for scripts in job["scripts"]):  # it knows one script a language
+        if all(len(scripts) == 1 for scripts in job["scripts"]):  # OpusFilter knows one script for each language
             scripts = [script for (script,) in job["scripts"]]
             filters.append({"CharacterScoreFilter": {"scripts": scripts, "thresholds": [job["min_script"]] * 2}})
     filtered, kept = ([f"{name}.{side}" for side in SIDES] for name in ("filtered", "kept"))
@@ -45,9 +48,9 @@ def configuration(job: dict[str, Any]) -> dict[str, Any]:
 def main(path: Path) -> None:
     logging.basicConfig(level=logging.WARNING)
     opusfilter = OpusFilter(configuration(json.loads(path.read_text(encoding="utf-8"))))
-    began = time.process_time()
+    start = time.process_time()
     opusfilter.execute_steps()
-    print(json.dumps({"seconds": time.process_time() - began}))
+    print(json.dumps({"seconds": time.process_time() - start}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Reading of the same rows from files of every local format."""
+"""Benchmark of reading the same rows from files of every local format."""
 
 import gzip
 import json
@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.data.corpus import Text, write_lines
-from bench.data.plan import Scale
+from bench.data.scale import Scale
 from pipeline.corpus.manifest import FileEntry
 from pipeline.corpus.readers import open_table
 
 
 def measure(text: Text, scale: Scale, directory: Path) -> Iterator[dict[str, Any]]:
-    """A row a round and format. Seconds are the processor's."""
+    """Yield a row for each round and format. Seconds are processor time."""
     directory.mkdir(parents=True, exist_ok=True)
     entries = {variant: write(text, directory) for variant, write in WRITERS.items()}
     for number in range(scale.rounds):

@@ -1,11 +1,11 @@
-"""From measured rounds to judged rows, and to a table."""
+"""Results of the benchmark: judged rows from measured rounds, and a table."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from bench.data.plan import AGAINST, OURS, SENTENCEPIECE
-from bench.output import Row, aligned, mark
+from bench.data.scale import AGAINST, OURS, SENTENCEPIECE
+from bench.output import Row, aligned, mark, number, target_columns
 
 COLUMNS = (
     *("section", "device", "text", "variant", "threads", "rounds", "rows", "kept", "pairs_per_second", "slowest"),
@@ -14,81 +14,70 @@ COLUMNS = (
 HEADER = ("section", "variant", "threads", "rows", "kept", "pairs/s", "slowest", "fastest", "target", "note")
 CLEANING = 60_000  # pairs a second and core, without language identification and near duplicates
 TO_PEER = 3.0  # our pairs a second over OpusFilter's
-USEFUL = 0.9  # of the FLOPs of a step, asked for the 38 pairs
-TO_SENTENCEPIECE = 0.9  # ours over those of its batch encoder
+USEFUL = 0.9  # useful over executed FLOPs of a step, for the 38 pairs
+TO_SENTENCEPIECE = 0.9  # our pairs a second over those of its batch encoder
 
 
 def judge(rows: Sequence[Row], device: str) -> list[dict[str, Any]]:
-    """A row for each contender of a section, from its rounds; one that failed has its note."""
+    """Return a row for each contender of a section, from its rounds. A contender that failed has a note."""
     keys = dict.fromkeys((row["section"], row["variant"], row["threads"]) for row in rows)
     grouped = {key: [r for r in rows if (r["section"], r["variant"], r["threads"]) == key] for key in keys}
     judged = []
-    for (section, variant, threads), mine in grouped.items():
+    for (section, variant, threads), rounds in grouped.items():
         row: dict[str, Any] = dict.fromkeys(COLUMNS)
-        row |= {name: mine[-1][name] for name in ("section", "text", "variant", "threads", "rows", "kept", "note")}
+        row |= {name: rounds[-1][name] for name in ("section", "text", "variant", "threads", "rows", "kept", "note")}
         row["device"] = device
-        rates = [rate(each) for each in mine if each["seconds"]]
+        rates = [rate(measured) for measured in rounds if measured["seconds"]]
         if rates:
             row |= {"rounds": len(rates), "pairs_per_second": median(rates)}
             row |= {"slowest": min(rates), "fastest": max(rates)}
-            row |= _target(section, variant, threads, mine, grouped)
+            row |= _target(section, variant, threads, rounds, grouped)
         judged.append(row)
     return judged
 
 
 def rate(row: Row) -> float:
-    """Pairs a second."""
+    """Return pairs a second."""
     return float(row["rows"] / row["seconds"])
 
 
 def _target(
-    section: str, variant: str, threads: int, mine: Sequence[Row], grouped: Mapping[Any, Sequence[Row]]
+    section: str, variant: str, threads: int, rounds: Sequence[Row], grouped: Mapping[Any, Sequence[Row]]
 ) -> dict[str, Any]:
-    """Measured value and limit of a row, where it has one: of a peer, how much faster ours is."""
+    """Return the columns of a row's target, none without one. A peer is measured by how much faster ours is."""
     if section == "packing":
-        return {"useful": mine[-1]["useful"], **_columns(mine[-1]["useful"], USEFUL)}
+        return {"useful": rounds[-1]["useful"], **target_columns(rounds[-1]["useful"], USEFUL)}
     if (section, variant) == ("cleaning", OURS):
-        return _columns(median(map(rate, mine)), CLEANING)
-    ours = grouped.get((section, AGAINST.get(variant, OURS), threads), ())
+        return target_columns(median(map(rate, rounds)), CLEANING)
+    our_rounds = grouped.get((section, AGAINST.get(variant, OURS), threads), ())
     if section == "cleaning" and variant in AGAINST:
-        return _columns(ratio(ours, mine), TO_PEER)
+        return target_columns(ratio(our_rounds, rounds), TO_PEER)
     if (section, variant) == ("encoding", SENTENCEPIECE):
-        return _columns(ratio(ours, mine), TO_SENTENCEPIECE)
+        return target_columns(ratio(our_rounds, rounds), TO_SENTENCEPIECE)
     return {}
 
 
 def ratio(rows: Sequence[Row], to: Sequence[Row]) -> float | None:
-    """Median over the rounds of the ratio of their pairs a second; rounds are side by side in time."""
-    theirs = {row["round"]: rate(row) for row in to if row["seconds"]}
-    found = [rate(row) / theirs[row["round"]] for row in rows if row["round"] in theirs]
-    return median(found) if found else None
-
-
-def _columns(measured: float | None, limit: float) -> dict[str, Any]:
-    if measured is None:
-        return {}
-    verdict = "ok" if measured >= limit else "missed"
-    return {"measured": measured, "limit": limit, "to_limit": limit / measured, "verdict": verdict}
+    """Return the median over the rounds of the ratio of pairs a second. Only rounds of the same number are compared."""
+    rate_of = {row["round"]: rate(row) for row in to if row["seconds"]}
+    ratios = [rate(row) / rate_of[row["round"]] for row in rows if row["round"] in rate_of]
+    return median(ratios) if ratios else None
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Judged rows, aligned; an empty line between sections."""
+    """Return the judged rows as a table, with an empty line between sections."""
     lines: list[tuple[str, ...]] = [HEADER]
-    before = ""
+    previous = ""
     for row in rows:
-        if before != row["section"]:
+        if previous != row["section"]:
             lines.append(("",) * len(HEADER))
-        before = row["section"]
+        previous = row["section"]
         lines.append(
             (
                 *(row["section"], row["variant"]),
-                *(_number(row[name]) for name in ("threads", "rows", "kept")),
-                *(_number(row[name]) for name in ("pairs_per_second", "slowest", "fastest")),
+                *(number(row[name]) for name in ("threads", "rows", "kept")),
+                *(number(row[name]) for name in ("pairs_per_second", "slowest", "fastest")),
                 *(mark(row), row["note"]),
             )
         )
     return aligned(lines, left=("section", "variant", "target", "note"))
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"

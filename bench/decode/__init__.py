@@ -1,1 +1,1 @@
-"""`make bench BENCH=decode`: translating with beams, beside transformers and CTranslate2 on the same weights."""
+"""Benchmark of beam search, beside transformers and CTranslate2 on the same weights: `make bench BENCH=decode`."""

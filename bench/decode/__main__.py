@@ -1,4 +1,4 @@
-"""`python -m bench.decode`: run the systems model by model, print one table, write one CSV."""
+"""The command `python -m bench.decode`: run the systems model by model, print one table, write one CSV."""
 
 import argparse
 import sys
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.decode.contest import run_contest
-from bench.decode.plan import FULL, MODELS, QUICK, systems
 from bench.decode.prepare import prepare
+from bench.decode.systems import FULL, MODELS, QUICK, systems
 from bench.decode.table import COLUMNS, judge, rate, table
 from bench.output import device_name, results_file, write_csv
 
@@ -20,14 +20,14 @@ def main() -> int:
     out = results_file("decode", name, options.out)
     rows: list[dict[str, Any]] = []
     for model in options.models:
-        chosen = [each for each in systems(model) if not options.systems or each.name in options.systems]
+        selected = [system for system in systems(model) if not options.systems or system.name in options.systems]
         with tempfile.TemporaryDirectory(prefix="bench-decode-") as directory:
             material = prepare(model, scale, Path(directory))
-            for row in run_contest(model, chosen, material, scale, Path(directory, "systems")):
+            for row in run_contest(model, selected, material, scale, Path(directory, "systems")):
                 rows.append(row)
                 report(row)
-                # after every row: a run that is cut short leaves what it has
-                write_csv([_written(each) for each in judge(rows, name)], COLUMNS, out)
+                # written after every row, so that an interrupted run leaves its rows
+                write_csv([_written(judged) for judged in judge(rows, name)], COLUMNS, out)
     print(f"\nDecoding on {name}\n\n{table(judge(rows, name))}\n\nwritten to {out}")
     return 0 if all(not row["note"] for row in rows if row["system"].startswith("ours")) else 1
 
@@ -46,7 +46,7 @@ def parse() -> argparse.Namespace:
 
 
 def report(row: dict[str, Any]) -> None:
-    """One line of progress."""
+    """Print one line of progress."""
     result = row["note"] or f"round {row['round']}: {rate(row):,.0f} tokens/s, {row['cpu_seconds']:.1f} s of processors"
     print(f"{row['model']} {row['system']} {row['precision']} ({row['way']}): {result}", file=sys.stderr, flush=True)
 

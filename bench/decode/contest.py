@@ -1,4 +1,4 @@
-"""Runs the systems of one model: starts each, finds its best way, gives all of them their turns."""
+"""The contest of the systems of one model: each is started, finds its fastest way, and takes turns with the others."""
 
 import contextlib
 import json
@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.decode.plan import CTRANSLATE2, OURS, TRANSFORMERS, Scale, System, Way
 from bench.decode.prepare import Material
+from bench.decode.systems import CTRANSLATE2, OURS, TRANSFORMERS, Scale, System, Way
 from pipeline.config import ROOT
 from pipeline.jobs.launch import process_environment
 
@@ -22,14 +22,14 @@ Row = dict[str, Any]
 
 
 class Running:
-    """The processes of one system in one way. All get the allocator's settings of our own processes."""
+    """The running processes of one system in one way. Peers get the allocator settings of our own processes."""
 
     def __init__(self, system: System, way: Way, job: Row, directory: Path) -> None:
         self.system, self.way = system, way
         directory.mkdir(parents=True)
         self.log = directory / "log"
         count, threads = way.processes, way.threads
-        if system.name == CTRANSLATE2:  # its workers are threads
+        if system.name == CTRANSLATE2:  # its workers are threads of one process
             count, threads = 1, way.processes * way.threads
         python = ROOT / ENVIRONMENTS[system.name] / "bin" / "python" if system.name in ENVIRONMENTS else sys.executable
         self.processes = []
@@ -60,46 +60,46 @@ class Running:
             raise
 
     def _answers(self) -> list[Row]:
-        """One line of each process. Raises ValueError with the last words of one that ended."""
+        """Read one line from each process. Raises ValueError with the last line of the log if one has ended."""
         answers = []
         for process in self.processes:
             assert process.stdout is not None
             line = process.stdout.readline()
             if not line:
-                words = [line.strip() for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines()]
-                raise ValueError(next((word for word in reversed(words) if word), "ended without a word"))
+                lines = [line.strip() for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines()]
+                raise ValueError(next((line for line in reversed(lines) if line), "ended without a word"))
             answers.append(json.loads(line))
         return answers
 
     def translate(self, count: int) -> Row:
-        """So many sentences by all processes together; seconds of the slowest."""
-        began = time.perf_counter()
+        """Translate the first `count` sentences with all processes, and return the measured columns of the row."""
+        start = time.perf_counter()
         for process in self.processes:
             assert process.stdin is not None
             process.stdin.write(f"{count}\n")
             process.stdin.flush()
         answers = self._answers()
-        seconds = time.perf_counter() - began
-        found = {int(number): tokens for answer in answers for number, tokens in answer["found"].items()}
-        assert len(found) == count
+        seconds = time.perf_counter() - start
+        translations = {int(number): tokens for answer in answers for number, tokens in answer["found"].items()}
+        assert len(translations) == count
         return {
             "seconds": seconds,
             "cpu_seconds": sum(answer["cpu_seconds"] for answer in answers),
-            "tokens": sum(len(tokens) + 1 for tokens in found.values()),
+            "tokens": sum(len(tokens) + 1 for tokens in translations.values()),
             "rss": sum(answer["rss"] for answer in answers),
-            "found": [found[number] for number in range(count)],
+            "found": [translations[number] for number in range(count)],
         }
 
     def end(self) -> None:
         for process in self.processes:
-            process.kill()  # one of those that we started; it holds nothing
+            process.kill()  # it has nothing to save
             process.communicate()
 
 
 def run_contest(
     model: str, systems: Sequence[System], material: Material, scale: Scale, directory: Path
 ) -> Iterator[Row]:
-    """A row for each system and round; one with a note where it failed."""
+    """Yield a row for each system and round, with a note if it failed."""
     job = material.job()
     with contextlib.ExitStack() as alive:
         running: list[Running] = []
@@ -116,19 +116,19 @@ def run_contest(
                 continue
             alive.callback(running[-1].end)
         for number in range(scale.rounds):
-            for each in list(running):
-                about: Row = {"model": model, "system": each.system.label, "precision": each.system.precision}
-                about |= {"round": number, "way": str(each.way)}
-                cache = {key: value for key, value in each.about[0].items() if key.startswith("cache")}
+            for contender in list(running):
+                about: Row = {"model": model, "system": contender.system.label, "precision": contender.system.precision}
+                about |= {"round": number, "way": str(contender.way)}
+                cache = {key: value for key, value in contender.about[0].items() if key.startswith("cache")}
                 try:
-                    yield {**about, **cache, **each.translate(len(material.sources)), "note": ""}
+                    yield {**about, **cache, **contender.translate(len(material.sources)), "note": ""}
                 except (ValueError, OSError) as error:
-                    running.remove(each)
+                    running.remove(contender)
                     yield {**about, "note": str(error)}
 
 
 def _best(system: System, job: Row, scale: Scale, directory: Path) -> Running:
-    """The fastest way on a few sentences, warm."""
+    """Start the system in each of its ways, and return the fastest on a few sentences, after a warm-up."""
     best, shortest = None, float("inf")
     for number, way in enumerate(system.ways):
         running = Running(system, way, job, directory / f"{number}")

@@ -1,4 +1,4 @@
-"""Our own search: `python -m bench.decode.ours job.json`."""
+"""One process of our own beam search: `python -m bench.decode.ours job.json`."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from bench.decode.plan import BEAM, LIMIT
+from bench.decode.systems import BEAM, LIMIT
 from bench.decode.turns import batches, take_turns
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.hypothesis import Request
@@ -55,7 +55,11 @@ def main() -> None:
 
 @torch.inference_mode()
 def cache_bytes(model: Transformer, sources: Sequence[Sequence[int]], config: DecodeConfig) -> tuple[int, int]:
-    """What a batch's keys, values and masks take, and 2 · layers · n · N · D · (L + K · T) numbers."""
+    """Return the bytes of a batch's keys, values and masks, measured and by arithmetic.
+
+    The arithmetic is the bytes of 2 · layers · n · N · D · (L + K · T) numbers, for n sources, N heads of size D, a
+    source length L, a beam K and a target length T.
+    """
     source_BL = padded(sources, model.target_embedding_VM.device)
     state = DecoderState(model, source_BL, beam=BEAM, max_length=LIMIT, memory=config.beam_memory)
     size = model.target_embedding_VM.element_size()

@@ -1,6 +1,6 @@
 """CTranslate2 on the exported weights: `python -m bench.decode.peer_ctranslate2 job.json`.
 
-It has workers of its own, so it is one process in either way: `processes` workers of `threads` each.
+CTranslate2 is one process in every way, because it has its own workers: `processes` workers of `threads` each.
 """
 
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import ctranslate2
 
-from bench.decode.plan import BEAM, LIMIT
+from bench.decode.systems import BEAM, LIMIT
 from bench.decode.turns import take_turns
 
 COMPUTE = {"fp32": "float32", "int8": "int8"}
@@ -29,7 +29,7 @@ def main() -> None:
     )
 
     def translate(sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        found = translator.translate_batch(
+        results = translator.translate_batch(
             [[pieces[token] for token in source] for source in sources],
             max_batch_size=job["batch_tokens"] // BEAM,
             batch_type="tokens",
@@ -38,9 +38,9 @@ def main() -> None:
             max_decoding_length=LIMIT,
             max_input_length=0,
         )
-        return [[ids[piece] for piece in each.hypotheses[0]] for each in found]
+        return [[ids[piece] for piece in result.hypotheses[0]] for result in results]
 
-    # all sentences at once: it makes batches and gives them to its workers itself
+    # it gets all sentences at once, because it cuts batches for its workers itself
     take_turns({**job, "rank": 0, "processes": 1, "batch_tokens": 10**9}, translate)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import M2M100ForConditionalGeneration, NllbMoeForConditionalGeneration
 
-from bench.decode.plan import BEAM, LIMIT
+from bench.decode.systems import BEAM, LIMIT
 from bench.decode.turns import take_turns
 from bench.products import use_our_libraries
 
@@ -29,7 +29,7 @@ def main() -> None:
         longest = max(map(len, sources))
         ids = torch.tensor([[*source, *[PAD] * (longest - len(source))] for source in sources])
         with torch.inference_mode():
-            found = model.generate(
+            generated = model.generate(
                 input_ids=ids,
                 attention_mask=(ids != PAD).long(),
                 num_beams=BEAM,
@@ -38,13 +38,13 @@ def main() -> None:
                 max_new_tokens=LIMIT,
                 do_sample=False,
             )
-        return [trimmed(row) for row in found.tolist()]
+        return [trimmed(row) for row in generated.tolist()]
 
     take_turns(job, translate)
 
 
 def trimmed(row: list[int]) -> list[int]:
-    """Without the `</s>` that the decoder starts with, and without the end."""
+    """Return the tokens without the `</s>` that the decoder starts with, and without the end."""
     body = row[1:]
     return body[: body.index(EOS)] if EOS in body else [token for token in body if token != PAD]
 

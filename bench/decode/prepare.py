@@ -1,4 +1,4 @@
-"""The trained models, their exports and the sentences."""
+"""The material of the contest: trained models, their exports, and the sentences."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.decode.plan import CTRANSLATE2, MODELS, TRANSFORMERS, Scale
+from bench.decode.systems import CTRANSLATE2, MODELS, TRANSFORMERS, Scale
 from pipeline.config import ROOT
 from pipeline.stage import Store
 from pipeline.translation import FinishedRun
@@ -18,14 +18,18 @@ RUNS, ARTIFACTS = ROOT / "runs", ROOT / "data" / "artifacts"
 
 @dataclass(frozen=True, kw_only=True)
 class Material:
-    """exports: directories by the peer that reads them, or why there is none. sources: ids with tag and `</s>`."""
+    """The material for the systems of one model.
+
+    exports: by peer, the directory that it reads, or the reason why the export failed.
+    sources: ids of the source sentences, with tag and `</s>`.
+    """
 
     run: FinishedRun
     exports: dict[str, Path | str]
     sources: list[list[int]]
 
     def job(self) -> dict[str, Any]:
-        """What our own processes load."""
+        """Return the job of our own processes: paths of the model and the sentences."""
         return {
             "checkpoints": str(self.run.model.path / "checkpoints"),
             "vocabulary": str(self.run.vocabulary.path),
@@ -34,7 +38,7 @@ class Material:
 
 
 def prepare(model: str, scale: Scale, directory: Path) -> Material:
-    """Train the model's recipe where no finished run has it, export it, and read its test sets."""
+    """Train the model's recipe unless a finished run exists, export the model, and read its test sets."""
     recipe = MODELS[model]
     name = recipe + scale.suffix
     if not (RUNS / name / "run.json").exists():
@@ -56,9 +60,9 @@ def prepare(model: str, scale: Scale, directory: Path) -> Material:
 def _export(name: str, format_: str, environment: str, out: Path) -> Path | str:
     command = [str(ROOT / environment / "bin" / "python"), "-m", "pipeline", "export"]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, f"run={name}", f"format={format_}", f"out={out}"], cwd=ROOT, capture_output=True, text=True
         )
     except FileNotFoundError:
         return f"{environment} is not there: bench/setup.sh decode makes it"
-    return out if done.returncode == 0 else (done.stderr.strip().splitlines() or ["export failed"])[-1]
+    return out if process.returncode == 0 else (process.stderr.strip().splitlines() or ["export failed"])[-1]

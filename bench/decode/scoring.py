@@ -1,7 +1,7 @@
-"""Time of the stage `score`: 38 pairs of 700 lines, two systems, BLEU and chrF++, 1,000 resamples.
+"""Benchmark of the stage `score`: 38 pairs of 700 lines, two systems, BLEU and chrF++, 1,000 resamples.
 
-Lines are made of the sample's test set, two joined to one, so that they are as long as news (about 150 characters) and
-no two are equal; systems lose a share of the words. Run it alone with `python -m bench.decode.scoring`.
+Each line joins two sentences of the sample's test set. So lines are as long as news (about 150 characters), and no two
+are equal. Systems lose a share of the words. Run it alone with `python -m bench.decode.scoring`.
 """
 
 import csv
@@ -13,19 +13,19 @@ from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
 
-from eval.scoring import write_scores
-from eval.significance import NUM_RESAMPLES
+from eval.score.run import write_scores
+from eval.score.significance import NUM_RESAMPLES
 
 NUM_PAIRS = 38
 NUM_LINES = 700
 LIMIT = 60.0  # seconds on two cores
 _TEST_SET = Path(__file__).resolve().parents[2] / "data" / "sample" / "test.tsv"
 _CODES = {"zh_CN": "zh-Hans"}
-_LOST = {"moe": 0.2, "bilingual": 0.3}  # share of the words
+_LOST = {"moe": 0.2, "bilingual": 0.3}  # share of the words that each system loses
 
 
 def seconds(*, num_pairs: int = NUM_PAIRS, num_lines: int = NUM_LINES, n_resamples: int = NUM_RESAMPLES) -> float:
-    """Wall time of `write_scores` on a run of that size."""
+    """Return the wall time of `write_scores` on a run of that size."""
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder)
         write_run(run_dir, num_pairs, num_lines)
@@ -60,7 +60,7 @@ def _test_sentences() -> dict[str, list[str]]:
 
 
 def _lines(sentences: Sequence[str], count: int) -> list[str]:
-    """Every line another two of the sentences."""
+    """Return lines that each join another two of the sentences."""
     size = len(sentences)
     return [f"{sentences[i % size]} {sentences[(i + 1 + i // size) % size]}" for i in range(count)]
 

@@ -1,1 +1,1 @@
-"""One Transformer layer cut over two processes, in the ways that there are."""
+"""Benchmark of one Transformer layer that is cut over two processes in different ways."""

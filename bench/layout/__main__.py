@@ -1,9 +1,9 @@
-"""`make bench BENCH=layout`: the cost of three ways of tensor parallelism for one Transformer layer, which are this
-project's partition, torch's DTensor and DeepSpeed's AutoTP layers. Two processes on this CPU, one thread each, forward
-and backward, fp32.
+"""The command `make bench BENCH=layout`, which compares three ways of tensor parallelism for one Transformer layer.
 
-All ways compute the same layer (checked). They take turns, round by round. The table has medians of the first process's
-milliseconds, of processor time, which waiting does not add to, and of wall time, and medians of each round's ratios.
+The ways are this project's partition, torch's DTensor and DeepSpeed's AutoTP layers. Two processes with one thread each
+run forward and backward in fp32 on this CPU. All ways compute the same layer, which is checked. They take turns, round
+by round. The table has medians of the first process's milliseconds, of wall time and of processor time (which does not
+include waiting), and medians of each round's ratios.
 """
 
 import argparse
@@ -43,7 +43,7 @@ Step = Callable[[Tensor], Tensor]
 
 
 class Twin(nn.Module):
-    """Attention and feed-forward network of `Linear`s, which is what the others know how to cut."""
+    """Attention and feed-forward network made of `Linear`s, the modules that the peers can cut."""
 
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Twin(nn.Module):
         return y_BLM
 
     def copy(self, attention: Attention, feed_forward: FeedForward) -> None:
-        """The weights of our modules, whole."""
+        """Copy the whole weights of our modules."""
         for part, weight_MND in ((self.q, attention.wq_MND), (self.k, attention.wk_MND), (self.v, attention.wv_MND)):
             part.weight.data = weight_MND.detach().flatten(1).T.contiguous()
         self.o.weight.data = attention.wo_NDM.detach().flatten(0, 1).T.contiguous()
@@ -88,7 +88,7 @@ def ours(dim: int, hidden: int, mesh: Mesh) -> Step:
 
 
 def dtensor_parameters(dim: int, hidden: int, mesh: Mesh) -> Step:
-    """torch.distributed.tensor.parallel: parameters are DTensors, activations are inside of a Linear."""
+    """Return the layer by torch.distributed.tensor.parallel: parameters are DTensors, activations only in a Linear."""
     twin = Twin(dim, hidden)
     twin.copy(*layer_of(dim, hidden)[1:])
     column, row = ("q", "k", "v", "wi"), ("o", "wo")
@@ -98,7 +98,7 @@ def dtensor_parameters(dim: int, hidden: int, mesh: Mesh) -> Step:
 
 
 def dtensor_feed_forward(dim: int, hidden: int, mesh: Mesh) -> Step:
-    """Our feed-forward network alone, unchanged, on parameters and activations that are DTensors."""
+    """Return our unchanged feed-forward network alone, with DTensors as parameters and activations."""
     _, _, feed_forward = layer_of(dim, hidden)
     name_letters(feed_forward)
     with mesh.devices:
@@ -106,8 +106,8 @@ def dtensor_feed_forward(dim: int, hidden: int, mesh: Mesh) -> Step:
         feed_forward.wo_HM = nn.Parameter(split(feed_forward.wo_HM, "H", "model"))
 
     def step(x_BLM: Tensor) -> Tensor:
-        whole = DTensor.from_local(x_BLM, mesh.devices, [Replicate()] * mesh.devices.ndim, run_check=False)
-        y_BLM: DTensor = whole + feed_forward(whole)
+        whole_BLM = DTensor.from_local(x_BLM, mesh.devices, [Replicate()] * mesh.devices.ndim, run_check=False)
+        y_BLM: DTensor = whole_BLM + feed_forward(whole_BLM)
         return y_BLM.full_tensor()
 
     return step
@@ -120,11 +120,14 @@ def our_feed_forward(dim: int, hidden: int, mesh: Mesh) -> Step:
 
 
 def deepspeed_layers(dim: int, hidden: int, mesh: Mesh) -> Step:
-    """The layers that AutoTP puts in place of `Linear`s; our modules have none, so AutoTP itself finds nothing."""
+    """Return the layer with the modules that AutoTP puts in place of `Linear`s.
+
+    AutoTP itself would change nothing in our modules, which have no `Linear`.
+    """
     import deepspeed
     from deepspeed.module_inject.layers import LinearAllreduce, LinearLayer, set_autotp_mode
 
-    set_autotp_mode(training=True)  # else weights have no gradient
+    set_autotp_mode(training=True)  # otherwise weights have no gradient
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
     twin = Twin(dim, hidden)
@@ -146,15 +149,15 @@ VARIANTS = {
 
 
 def once(step: Step, x_BLM: Tensor) -> tuple[float, float, Tensor, Tensor]:
-    """Milliseconds of processor and of wall time; output and gradient of the input."""
+    """Run a step, and return its milliseconds of processor and wall time, the output, and the gradient of the input."""
     x_BLM = x_BLM.clone().requires_grad_()
     dist.barrier()
     cpu, wall = time.process_time(), time.perf_counter()
     y_BLM = step(x_BLM)
     torch.autograd.backward(y_BLM.sum())
-    took = (time.process_time() - cpu) * 1e3, (time.perf_counter() - wall) * 1e3
+    milliseconds = (time.process_time() - cpu) * 1e3, (time.perf_counter() - wall) * 1e3
     assert x_BLM.grad is not None
-    return *took, y_BLM.detach(), x_BLM.grad
+    return *milliseconds, y_BLM.detach(), x_BLM.grad
 
 
 def work(options: argparse.Namespace) -> None:
@@ -167,8 +170,8 @@ def work(options: argparse.Namespace) -> None:
     steps = {name: make(options.dim, options.hidden, mesh) for name, make in VARIANTS.items()}
     for kind in ("layer", "feed-forward"):
         results = [once(step, x_BLM)[2:] for name, step in steps.items() if name.startswith(kind)]
-        for found in results[1:]:
-            torch.testing.assert_close(found, results[0], rtol=1e-4, atol=1e-4)
+        for result in results[1:]:
+            torch.testing.assert_close(result, results[0], rtol=1e-4, atol=1e-4)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
     for _ in range(options.rounds):
         for name, step in steps.items():

@@ -1,4 +1,4 @@
-"""From timed rounds to rows: medians of milliseconds, and of each round's ratio to this project's way."""
+"""Results of the benchmark: medians of milliseconds, and of each round's ratio to this project's way."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -16,20 +16,25 @@ Times = Sequence[tuple[float, float]]  # milliseconds of processor and of wall t
 
 
 def judge(times: Mapping[str, Times], about: Row) -> list[dict[str, Any]]:
-    """A row for each way, named `<kind>, <way>`; `about` has the columns that all rows share."""
+    """Return a row for each way.
+
+    times: measured rounds by `<kind>, <way>`.
+    about: the columns that all rows share.
+    """
     rows = []
     for name, rounds in times.items():
         kind, _, way = name.partition(", ")
         base = times[f"{kind}, {OURS}"]
-        cpu, wall = ([mine[i] / ours[i] for mine, ours in zip(rounds, base, strict=True)] for i in (0, 1))
+        pairs = list(zip(rounds, base, strict=True))
+        cpu, wall = ([measured[i] / reference[i] for measured, reference in pairs] for i in (0, 1))
         rows.append(
             {
                 **about,
                 "kind": kind,
                 "way": way,
                 "rounds": len(rounds),
-                "cpu_ms": median(each[0] for each in rounds),
-                "wall_ms": median(each[1] for each in rounds),
+                "cpu_ms": median(milliseconds for milliseconds, _ in rounds),
+                "wall_ms": median(milliseconds for _, milliseconds in rounds),
                 "cpu_ratio": median(cpu),
                 "cpu_ratio_least": min(cpu),
                 "cpu_ratio_most": max(cpu),
@@ -40,7 +45,7 @@ def judge(times: Mapping[str, Times], about: Row) -> list[dict[str, Any]]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Rows, aligned."""
+    """Return the rows as a table."""
     header = ("kind", "way", "ms", "ratio", "least", "most", "wall ms", "wall ratio")
     lines = [header]
     for row in rows:

@@ -1,1 +1,1 @@
-"""`make bench BENCH=moe`: one MoE layer against a dense one, against what is possible, and against its peers."""
+"""Benchmark of one MoE layer, against a dense layer, an ideal one and its peers: `make bench BENCH=moe`."""

@@ -1,4 +1,4 @@
-"""`python -m bench.moe`: run the plan block by block, print one table, write one CSV."""
+"""The command `python -m bench.moe`: run the jobs one by one, print one table, write one CSV."""
 
 import argparse
 import dataclasses
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.moe.plan import CPU, CUDA, DTYPES, QUICK, SECTIONS, Job, jobs
+from bench.moe.jobs import CPU, CUDA, DTYPES, QUICK, SECTIONS, Job, jobs
 from bench.moe.table import COLUMNS, judge, table
 from bench.moe.targets import MEMORY
 from bench.output import device_name, results_file, write_csv
@@ -20,7 +20,7 @@ from pipeline.jobs.launch import process_environment
 def main() -> int:
     options = parse()
     scale = QUICK if options.quick else CUDA if options.device == "cuda" else CPU
-    planned = jobs(
+    job_list = jobs(
         scale,
         device=options.device,
         sections=options.sections or scale.sections,
@@ -34,14 +34,14 @@ def main() -> int:
     out = results_file("moe", name, options.out)
     rows: list[dict[str, Any]] = []
     complete = True
-    for job in planned:
+    for job in job_list:
         for row in run(job):
             if job.memory:
                 add_memory(rows, row)
             else:
                 rows.append(row)
             report(row)
-            write_csv(judge(rows), COLUMNS, out)  # after every row: a run that is cut short leaves what it has
+            write_csv(judge(rows), COLUMNS, out)  # after every row, so that an interrupted run leaves its rows
             complete &= row["variant"] != "process"
     print(f"\nOne MoE layer, forward and backward, on {name}\n\n{table(judge(rows))}\n\nwritten to {out}")
     return 0 if complete else 1
@@ -64,7 +64,7 @@ def parse() -> argparse.Namespace:
 
 
 def run(job: Job) -> Iterator[dict[str, Any]]:
-    """Rows of one job, from a process of its own; a process that dies adds a row that says so."""
+    """Run one job in a process of its own and yield its rows. A process that fails adds a row with a note."""
     with tempfile.TemporaryDirectory(prefix="bench-moe-") as directory:
         process = subprocess.Popen(
             [sys.executable, "-m", "bench.moe.worker", json.dumps(dataclasses.asdict(job))],
@@ -82,8 +82,11 @@ def run(job: Job) -> Iterator[dict[str, Any]]:
 
 
 def environment(job: Job, directory: Path) -> dict[str, str]:
-    """That of a training process. For memory malloc stays as it is: what the profiler writes down comes to lie between
-    large blocks, and where malloc never returns those, the process grows without bound."""
+    """Return the environment of a training process.
+
+    A job that measures memory keeps malloc's defaults. With the settings of training, malloc never returns large
+    blocks. The profiler's records lie between such blocks, so the process would grow without bound.
+    """
     variables = process_environment(0, 1, job.threads, directory / "rendezvous")
     if job.memory:
         variables = {name: value for name, value in variables.items() if not name.startswith("MALLOC_")}
@@ -91,18 +94,18 @@ def environment(job: Job, directory: Path) -> dict[str, str]:
 
 
 def add_memory(rows: list[dict[str, Any]], measured: dict[str, Any]) -> None:
-    """Put it into the rows of the same variant and size, whatever their threads."""
+    """Put measured memory into the rows of the same variant and size, with any number of threads."""
     for row in rows:
         if all(row[key] == measured[key] for key in ("section", "dtype", "experts", "variant")):
             row.update({name: measured[name] for name in MEMORY if name in measured})
 
 
 def report(row: dict[str, Any]) -> None:
-    """One line of progress."""
+    """Print one line of progress."""
     values = {"ms": row.get("ms"), "extra MB": row.get("extra_mb"), "accumulating MB": row.get("accumulating_mb")}
     result = ", ".join(f"{value:.2f} {unit}" for unit, value in values.items() if value is not None) or row["note"]
-    where = f"{row['section']} E={row['experts']} {row['dtype']} threads={row['threads']}"
-    print(f"{where} {row['variant']}: {result}", file=sys.stderr, flush=True)
+    block = f"{row['section']} E={row['experts']} {row['dtype']} threads={row['threads']}"
+    print(f"{block} {row['variant']}: {result}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a MoE layer is held against: a dense layer of equal active FLOPs, its experts alone, and a plain matmul.
+"""The bounds of an MoE layer: a dense layer of equal active FLOPs, the experts alone, and a plain matmul.
 
 S tokens, M model, H hidden, E experts, C capacity, K choices of a token.
 """
@@ -12,11 +12,11 @@ from bench.moe.size import Size
 
 
 def dense(size: Size, place: Place) -> Case:
-    """One feed-forward network of hidden size K·H on all tokens, without biases."""
-    wide = size.k * size.hidden
+    """Return one feed-forward network of hidden size K·H on all tokens, without biases."""
+    wide_hidden = size.k * size.hidden
     x_SM = place.tokens(size)
-    wi_WM = place.parameter(wide, size.model, fan_in=size.model, seed=2)
-    wo_MW = place.parameter(size.model, wide, fan_in=wide, seed=3)
+    wi_WM = place.parameter(wide_hidden, size.model, fan_in=size.model, seed=2)
+    wo_MW = place.parameter(size.model, wide_hidden, fan_in=wide_hidden, seed=3)
 
     def forward() -> tuple[Tensor, ...]:
         return (F.linear(F.linear(x_SM, wi_WM).relu_(), wo_MW),)
@@ -25,7 +25,7 @@ def dense(size: Size, place: Place) -> Case:
 
 
 def ideal(size: Size, place: Place) -> Case:
-    """Stacked matmuls on tokens that lie dispatched already, [E, C, M], perfectly balanced."""
+    """Return stacked matmuls on tokens that are already dispatched, [E, C, M], with perfect balance."""
     M, H, E = size.model, size.hidden, size.experts
     x_ECM = place.uniform(E, size.capacity, M).requires_grad_()
     wi_EMH = place.parameter(E, M, H, fan_in=M, seed=2)
@@ -38,6 +38,6 @@ def ideal(size: Size, place: Place) -> Case:
 
 
 def matmul(n: int, place: Place) -> Case:
-    """The n³ matmul whose rate counts as the device's peak, forward only."""
+    """Return the n³ matmul whose rate counts as the device's peak, forward only."""
     a, b = place.uniform(n, n, seed=1), place.uniform(n, n, seed=2)
     return Case(forward=lambda: (a @ b,), weights=[], inputs=[], flops=2.0 * n**3, place=place)

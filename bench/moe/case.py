@@ -1,4 +1,4 @@
-"""Something to time: where it runs, and one forward and backward of it."""
+"""A case to measure: the place where it runs, and its forward and backward."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from bench.moe.size import Size
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where and in which precision a layer runs.
+    """The device and precision of a layer.
 
-    precision: `fp32`; `bf16`, autocast over float32 weights; `bf16-weights`, weights and input in bfloat16 themselves.
+    precision: `fp32`; `bf16`, autocast with float32 weights; `bf16-weights`, weights and input in bfloat16.
     """
 
     device: str
@@ -21,11 +21,11 @@ class Place:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of weights and input."""
+        """The dtype of weights and input."""
         return torch.bfloat16 if self.precision == "bf16-weights" else torch.float32
 
     def uniform(self, *shape: int, fan_in: int = 3, seed: int = 1) -> Tensor:
-        """Random numbers with variance 1 / fan_in, the same for every variant; uniform because that is quick."""
+        """Return random numbers with variance 1 / fan_in, the same for every variant. They are uniform for speed."""
         source = torch.Generator(self.device).manual_seed(seed)
         bound = (3 / fan_in) ** 0.5
         return torch.empty(shape, device=self.device, dtype=self.dtype).uniform_(-bound, bound, generator=source)
@@ -34,13 +34,18 @@ class Place:
         return nn.Parameter(self.uniform(*shape, fan_in=fan_in, seed=seed))
 
     def tokens(self, size: Size) -> Tensor:
-        """The input of every variant, [S, M], a leaf."""
+        """Return the input of every variant, [S, M], as a leaf."""
         return self.uniform(size.tokens, size.model).requires_grad_()
 
 
 @dataclass(kw_only=True)
 class Case:
-    """Something to time. forward: gives the outputs. weights, inputs: leaves that get gradients. flops: useful ones."""
+    """A case to measure.
+
+    forward: function that returns the outputs.
+    weights, inputs: leaves that get gradients.
+    flops: useful FLOPs of forward and backward.
+    """
 
     forward: Callable[[], tuple[Tensor, ...]]
     weights: list[nn.Parameter]
@@ -55,7 +60,7 @@ class Case:
             leaf.grad = None
 
     def run(self) -> None:
-        """Forward and, where an output has a gradient, backward with a fixed one (of a scalar, a loss, it is 1)."""
+        """Run forward, and backward if an output needs it. Gradients of outputs are fixed, and 1 for a scalar loss."""
         with torch.autocast(self.place.device, torch.bfloat16, enabled=self.place.precision == "bf16"):
             outputs = self.forward()
         outputs = tuple(output for output in outputs if output.requires_grad)

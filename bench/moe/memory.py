@@ -1,8 +1,8 @@
-"""Extra memory of one forward and backward: what it takes beyond weights and their gradients.
+"""Extra memory of one forward and backward, beyond weights and their gradients.
 
-Counted from torch.profiler's record of every allocation and release, not from the resident set: that depends on what
-malloc kept from before and on page faults, this is exact and the same in every run. It does not see what a matmul
-library keeps for itself. Weights, the input and the gradient of the output exist before and are not counted.
+The memory is counted from torch.profiler's record of every allocation and release. This is exact and the same in every
+run, while the resident set depends on page faults and on blocks that malloc kept. Memory that a matmul library keeps
+for itself is not counted, and neither are weights, input and gradient of the output, which exist before.
 """
 
 import gc
@@ -20,8 +20,8 @@ from bench.moe.case import Case
 class Extra:
     """Peaks of live allocations in bytes.
 
-    fresh: gradients of weights do not exist at first, and the buffers that become them are never counted.
-    accumulating: they exist and are added to; a gradient is then extra until it has been added.
+    fresh: the peak if gradients of weights do not exist before; the buffers that become gradients are not counted.
+    accumulating: the peak if gradients exist before; a new gradient then counts until it has been added.
     """
 
     fresh: int
@@ -29,7 +29,7 @@ class Extra:
 
 
 def extra_memory(case: Case) -> Extra:
-    """Of a case that has run before; drops its gradients."""
+    """Measure a case that has run before. Its gradients are dropped."""
     case.clear()
     gc.collect()
     changes = _changes(case)
@@ -52,7 +52,7 @@ def _cuda_peak(case: Case) -> int:
 
 
 def _changes(case: Case) -> list[tuple[int, int]]:
-    """(address, bytes; negative when released) of one run, in order of time."""
+    """Return (address, bytes) of every allocation in one run, in order of time. A release has negative bytes."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         case.run()
     tree = recorded.profiler.kineto_results.experimental_event_tree()
@@ -60,7 +60,7 @@ def _changes(case: Case) -> list[tuple[int, int]]:
 
 
 def peak_without(kept: set[int], changes: list[tuple[int, int]]) -> int:
-    """Largest sum of live sizes. kept: addresses whose last allocation does not count."""
+    """Return the largest sum of live sizes. kept: addresses whose last allocation does not count."""
     last = {address: index for index, (address, size) in enumerate(changes) if size > 0}
     live = peak = 0
     for index, (address, size) in enumerate(changes):
@@ -71,7 +71,7 @@ def peak_without(kept: set[int], changes: list[tuple[int, int]]) -> int:
 
 
 def _allocations(events: list[Any], device: str) -> Iterator[tuple[int, int, int]]:
-    """(time, address, bytes) of all allocations and releases below these events."""
+    """Yield (time, address, bytes) of all allocations and releases below these events."""
     for event in events:
         if event.tag.name == "Allocation" and event.extra_fields.device.type == device:
             yield event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size

@@ -1,4 +1,4 @@
-"""The one place where these measurements touch our own layer.
+"""The cases of our own layer; no other module of this benchmark uses it.
 
 G groups (one), S tokens, M model, E experts, X rows of experts.
 """
@@ -28,7 +28,7 @@ from pipeline.model.gating import top2_gating
 from pipeline.model.moe import MoE
 from pipeline.model.tokens import Tokens
 
-TOP2 = Top2Config(second="all")  # every second choice, as the peers are set
+TOP2 = Top2Config(second="all")  # every second choice is kept, as by the peers
 GATES: dict[str, GateConfig] = {
     "top1": Top1Config(),
     "dropless": DroplessConfig(),
@@ -40,7 +40,7 @@ GATES: dict[str, GateConfig] = {
 
 
 class NoExperts(nn.Module):
-    """Rows come back as they are: what remains of a layer is gate, dispatch, combine and statistics."""
+    """Experts that return their rows unchanged, so that a layer has only gate, dispatch, combine and statistics."""
 
     def forward(self, rows_XM: Tensor, *_: Any) -> Tensor:
         return rows_XM
@@ -49,7 +49,7 @@ class NoExperts(nn.Module):
 def layer(
     size: Size, place: Place, *, gate: GateConfig = TOP2, compiled: bool = False, with_experts: bool = True
 ) -> Case:
-    """Our MoE layer in training mode; the router stays float32 where experts are bfloat16."""
+    """Return our MoE layer in training mode. The router is float32 even if experts are bfloat16."""
     with torch.device(place.device):
         moe = MoE(size.model, MoEConfig(num_experts=size.experts, expert_dim=size.hidden, encoder_gate=gate))
     if not with_experts:
@@ -71,12 +71,12 @@ def layer(
 
 
 def all_tokens(size: Size, place: Place) -> Tokens:
-    """One group without padding."""
+    """Return the tokens of one group without padding."""
     return Tokens.of_mask(torch.ones(1, size.tokens, dtype=torch.bool, device=place.device))
 
 
 def part(size: Size, place: Place, *, name: str) -> Case:
-    """What surrounds the experts, alone: the router's matmul, the gate with its maps, dispatch, or combine."""
+    """Return one part of the layer alone: the router's matmul, the gate with its maps, dispatch, or combine."""
     x_SM = place.tokens(size)
     wg_EM = place.uniform(size.experts, size.model, fan_in=size.model, seed=2).float().requires_grad_()
     valid_GS = all_tokens(size, place).valid_GS

@@ -1,6 +1,6 @@
-"""Other implementations of the layer, at the same sizes: E experts, top-2, as many slots as capacity factor 1 gives us.
+"""Other implementations of the layer at the same sizes: E experts, top-2, and as many slots as our capacity factor 1.
 
-A peer is imported when it is asked for, so that one that cannot be imported costs its own rows only.
+Each peer is imported in its function, so that a peer that cannot be imported fails alone.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from bench.moe.size import Size
 
 
 def deepspeed(size: Size, place: Place) -> Case:
-    """DeepSpeed's `MoE`: k = 2, no noise, capacity factor 1, no sampling of the second expert, its own dispatch."""
+    """Return DeepSpeed's `MoE` with k = 2, capacity factor 1, no noise, and no sampling of the second expert."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(None):
         warnings.simplefilter("ignore")
         import deepspeed
@@ -25,7 +25,7 @@ def deepspeed(size: Size, place: Place) -> Case:
         from deepspeed.utils import logger
 
         logger.setLevel(logging.ERROR)
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else a JIT build, 30 s and a compiler
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # or it compiles for 30 s
         if not torch.distributed.is_initialized():
             backend = "gloo" if place.device == "cpu" else "nccl"
             rendezvous = os.environ["BABELSHARD_RENDEZVOUS"]
@@ -51,7 +51,10 @@ def deepspeed(size: Size, place: Place) -> Case:
 
 
 def lucidrains(size: Size, place: Place) -> Case:
-    """`mixture-of-experts`: its capacity factor 2 gives as many slots as 1 gives the others; every second choice."""
+    """Return the layer of `mixture-of-experts`, which keeps every second choice.
+
+    Its capacity factor 2 gives as many slots as the others have at 1.
+    """
     from mixture_of_experts import MoE
 
     moe = MoE(
@@ -66,7 +69,7 @@ def lucidrains(size: Size, place: Place) -> Case:
 
 
 def nllb(size: Size, place: Place) -> Case:
-    """transformers' NLLB-MoE sparse layer: every second choice, no dropout; its experts have biases."""
+    """Return transformers' NLLB-MoE layer, with every second choice and no dropout. Its experts have biases."""
     from transformers import NllbMoeConfig
     from transformers.models.nllb_moe.modeling_nllb_moe import NllbMoeSparseMLP
 

@@ -1,4 +1,4 @@
-"""Sizes of a layer under test; free of torch so that it loads fast."""
+"""The sizes of a layer under test. This module does not import torch, so that it loads fast."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ TRAINING_FACTOR = 3  # forward, gradient to inputs, gradient to weights
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """model, hidden: M and H. tokens: S, all in one group. experts: E. k: choices of a token."""
+    """The sizes of a layer: M, H, S (all tokens are one group), E, and the choices of a token."""
 
     model: int
     hidden: int
@@ -18,10 +18,10 @@ class Size:
 
     @property
     def capacity(self) -> int:
-        """C at capacity factor 1."""
+        """The capacity C at capacity factor 1."""
         return max(1, math.ceil(self.k * self.tokens / self.experts))
 
     @property
     def flops(self) -> float:
-        """Useful matmul FLOPs of the experts, forward and backward; a multiply-add counts two."""
+        """Useful FLOPs of the experts' matmuls, forward and backward. A multiply-add counts as two."""
         return TRAINING_FACTOR * 2 * 2 * self.k * self.tokens * self.model * self.hidden

@@ -1,11 +1,11 @@
-"""From measured rows to judged ones, and to a table."""
+"""Results of the benchmark: judged rows from measured ones, and a table."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from bench.moe.plan import MATMUL
+from bench.moe.jobs import MATMUL
 from bench.moe.targets import DISPATCH_AND_COMBINE, Check, memory_check, ratio, time_check
-from bench.output import Row, aligned, mark
+from bench.output import Row, aligned, mark, number
 
 COLUMNS = (
     *("section", "device", "model", "hidden", "tokens", "experts", "k", "dtype", "library", "threads", "variant"),
@@ -18,42 +18,43 @@ HEADER = (
     *("section", "E", "dtype", "thr", "variant", "ms", "/dense", "/ours", "TFLOP/s", "of peak", "target"),
     *("extra MB", "accum. MB", "memory target", "note"),
 )
-BLOCK = ("section", "dtype", "threads", "experts")  # rows with the same of these were measured side by side
-FAMILY = ("section", "dtype", "threads", "variant")  # and these differ in the number of experts only
+BLOCK = ("section", "dtype", "threads", "experts")  # rows with equal values in these columns were measured in turns
+FAMILY = ("section", "dtype", "threads", "variant")  # rows with equal values in these differ in their experts only
 
 
 def judge(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Rows with every column: ratios to the dense layer, to ours and to the matmul of the same block, and targets."""
+    """Return the rows with every column: targets, and ratios to the dense layer, to ours and to the block's matmul."""
     judged = [_with_ratios(row, rows) for row in with_sums(rows)]
     for row in judged:
-        beside = {other["variant"]: other for other in judged if _same(other, row, BLOCK)}
-        smallest = min((other for other in judged if _same(other, row, FAMILY)), key=lambda other: other["experts"])
-        row |= _columns(time_check(row, beside, smallest), "")
-        row |= _columns(memory_check(row, beside, smallest), "memory_")
+        block = {neighbour["variant"]: neighbour for neighbour in judged if _same(neighbour, row, BLOCK)}
+        family = [relative for relative in judged if _same(relative, row, FAMILY)]
+        smallest = min(family, key=lambda relative: relative["experts"])
+        row |= _columns(time_check(row, block, smallest), "")
+        row |= _columns(memory_check(row, block, smallest), "memory_")
     return judged
 
 
 def with_sums(rows: Sequence[Row]) -> list[Row]:
-    """The rows, and behind every `combine` the sum of it and its dispatch."""
+    """Return the rows, and after every `combine` a row with the sum of dispatch and combine."""
     summed: list[Row] = []
     for row in rows:
         summed.append(row)
         if row["variant"] == "combine" and row.get("ms"):
-            dispatch = next(other for other in rows if other["variant"] == "dispatch" and _same(other, row, BLOCK))
+            dispatch = next(part for part in rows if part["variant"] == "dispatch" and _same(part, row, BLOCK))
             if dispatch.get("ms"):
                 summed.append({**row, "variant": DISPATCH_AND_COMBINE, "ms": row["ms"] + dispatch["ms"]})
     return summed
 
 
 def _with_ratios(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
-    beside = {other["variant"]: other for other in rows if _same(other, row, BLOCK)}
+    block = {neighbour["variant"]: neighbour for neighbour in rows if _same(neighbour, row, BLOCK)}
     judged = {column: row.get(column) for column in COLUMNS}
     if row["variant"] != MATMUL:
-        judged["to_dense"] = ratio(row, beside.get("dense"), "ms")
-        judged["to_ours"] = ratio(row, beside.get("ours"), "ms")
+        judged["to_dense"] = ratio(row, block.get("dense"), "ms")
+        judged["to_ours"] = ratio(row, block.get("ours"), "ms")
     if row.get("flops") and row.get("ms"):
         judged["tflops"] = row["flops"] / row["ms"] / 1e9
-        peak = beside[MATMUL]["flops"] / beside[MATMUL]["ms"] / 1e9
+        peak = block[MATMUL]["flops"] / block[MATMUL]["ms"] / 1e9
         judged["to_matmul"] = judged["tflops"] / peak
     return judged
 
@@ -74,10 +75,10 @@ def _columns(check: Check | None, prefix: str) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Judged rows, aligned; blocks are separated by an empty line."""
+    """Return the judged rows as a table, with an empty line between blocks."""
     lines: list[tuple[str, ...]] = [HEADER]
-    for before, row in zip((None, *rows[:-1]), rows, strict=True):
-        if before is None or any(before[key] != row[key] for key in BLOCK):
+    for previous, row in zip((None, *rows[:-1]), rows, strict=True):
+        if previous is None or any(previous[key] != row[key] for key in BLOCK):
             lines.append(("",) * len(HEADER))
         lines.append(
             (
@@ -89,7 +90,3 @@ def table(rows: Sequence[Row]) -> str:
             )
         )
     return aligned(lines, left=("section", "dtype", "variant", "target", "memory target", "note"))
-
-
-def number(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}f}"

@@ -1,4 +1,4 @@
-"""What our layer is to reach, and whether it does."""
+"""The targets of our layer, and the checks that it reaches them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ OURS_TO_PEER: dict[str, dict[int, float]] = {  # time of ours over the peer's, b
     "lucidrains": {ANY: 1 / 3},
     "nllb": {ANY: 1 / 3},
 }
-WITHOUT_EXPERTS = {8: 0.04}  # share of the layer's time
-DISPATCH_GROWTH = 1.3  # dispatch and combine, over their time with the fewest experts
+WITHOUT_EXPERTS = {8: 0.04}  # share of the layer's time, by number of experts
+DISPATCH_GROWTH = 1.3  # time of dispatch and combine, over that with the fewest experts
 MEMORY_TO_DEEPSPEED = 1.05
-MEMORY_GROWTH = 1.05  # flat, within what an exact count leaves to the router's own [S, E]
-OF_MATMUL = 0.55  # on CUDA, of the rate of a large matmul
+MEMORY_GROWTH = 1.05  # memory over that with the fewest experts: flat, but for the router's [S, E]
+OF_MATMUL = 0.55  # FLOPs a second on CUDA, over those of a large matmul
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """measured must not be above limit, or, where `at_least`, not below."""
+    """A measured value and its limit. at_least: the limit is the least allowed value, otherwise the greatest."""
 
     measured: float
     limit: float
@@ -34,7 +34,7 @@ class Check:
 
     @property
     def to_limit(self) -> float:
-        """1 or less is reached."""
+        """The ratio to the limit. The target is reached if it is at most 1."""
         return self.limit / self.measured if self.at_least else self.measured / self.limit
 
     @property
@@ -42,10 +42,11 @@ class Check:
         return "ok" if self.to_limit <= 1 else "over"
 
 
-def time_check(row: Row, beside: Mapping[str, Row], smallest: Row) -> Check | None:
-    """Target of a judged row's time; against a peer, that of ours stands in the peer's row.
+def time_check(row: Row, block: Mapping[str, Row], smallest: Row) -> Check | None:
+    """Return the check of a judged row's time, or None without a target. A peer's row has our target against the peer.
 
-    beside: rows of the same block by variant. smallest: the variant's row with the fewest experts.
+    block: rows of the same block by variant.
+    smallest: the variant's row with the fewest experts.
     """
     variant, experts = row["variant"], row["experts"]
     if row["section"] == "growth":
@@ -55,7 +56,7 @@ def time_check(row: Row, beside: Mapping[str, Row], smallest: Row) -> Check | No
         return None if growth is None else Check(measured=growth, limit=DISPATCH_GROWTH)
     if variant in OURS_TO_PEER:
         limits = OURS_TO_PEER[variant]
-        limit, measured = limits.get(experts, limits.get(ANY)), ratio(beside.get("ours"), row, "ms")
+        limit, measured = limits.get(experts, limits.get(ANY)), ratio(block.get("ours"), row, "ms")
     elif variant == OURS_WITHOUT_EXPERTS:
         limit, measured = WITHOUT_EXPERTS.get(experts), row["to_ours"]
     elif row["device"] == "cuda" and variant in OURS_ON_CUDA:
@@ -65,19 +66,22 @@ def time_check(row: Row, beside: Mapping[str, Row], smallest: Row) -> Check | No
     return None if limit is None or measured is None else Check(measured=measured, limit=limit)
 
 
-def memory_check(row: Row, beside: Mapping[str, Row], smallest: Row) -> Check | None:
-    """Target of extra memory where gradients start as None, as times are measured; accumulating is shown beside."""
+def memory_check(row: Row, block: Mapping[str, Row], smallest: Row) -> Check | None:
+    """Return the check of a judged row's extra memory, or None without a target.
+
+    The target is for gradients that do not exist before, as in the measurement of times. Arguments as in `time_check`.
+    """
     if row["section"] == "growth" and row["variant"] == "ours" and row is not smallest:
         measured, limit = ratio(row, smallest, "extra_mb"), MEMORY_GROWTH
     elif row["variant"] == "deepspeed":
-        measured, limit = ratio(beside.get("ours"), row, "extra_mb"), MEMORY_TO_DEEPSPEED
+        measured, limit = ratio(block.get("ours"), row, "extra_mb"), MEMORY_TO_DEEPSPEED
     else:
         return None
     return None if measured is None else Check(measured=measured, limit=limit)
 
 
 def ratio(row: Row | None, to: Row | None, column: str) -> float | None:
-    """row / to in that column; None where either has no value."""
+    """Return the ratio of two rows in a column, or None if one has no value."""
     if row is None or to is None or not row.get(column) or not to.get(column):
         return None
     return float(row[column] / to[column])

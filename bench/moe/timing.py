@@ -1,4 +1,4 @@
-"""Interleaved timing: every variant once, then again, so that a slow moment of the machine falls on all of them."""
+"""Interleaved timing: all variants take turns, so that a slow moment of the machine affects all of them."""
 
 import gc
 import time
@@ -8,14 +8,14 @@ import torch
 
 from bench.moe.case import Case
 
-LONG = 4.0  # seconds of the first run after which a slow variant gets no second one
+LONG = 4.0  # seconds; a slow variant whose first run takes longer gets no second run
 
 
 def once(case: Case) -> float:
-    """Milliseconds of one forward and backward; gradients are dropped before, outside the measured time.
+    """Return the milliseconds of one forward and backward. Gradients are dropped before, outside the measured time.
 
-    On a CPU with one thread these are milliseconds of processor time, page faults included: what else the machine runs
-    does not add to them. With more threads they are wall time, on CUDA the time between two events.
+    On a CPU with one thread this is processor time, with page faults, so other programs do not add to it. With more
+    threads it is wall time, and on CUDA the time between two events.
     """
     case.clear()
     if case.place.device == "cuda":
@@ -38,11 +38,12 @@ def once(case: Case) -> float:
 def interleave(
     cases: Mapping[str, Case], warm: Mapping[str, float], *, seconds: float, rounds: int, slow: frozenset[str]
 ) -> dict[str, list[float]]:
-    """Milliseconds of every run, by variant.
+    """Return the milliseconds of every run, by variant.
 
-    warm: of each variant's first run, which is left out unless it is the only one. seconds: budget after which no
-    further round starts; at least two do, at most `rounds`. slow: variants that run in the first round only, and
-    not even there if the first run took more than `LONG`.
+    warm: milliseconds of each variant's first run, which counts only if there is no other.
+    seconds: budget after which no more round starts, except the second.
+    rounds: the most rounds.
+    slow: variants that run in the first round only, or not at all if their first run took more than `LONG`.
     """
     times: dict[str, list[float]] = {name: [] for name in cases}
     deadline = time.perf_counter() + seconds

@@ -1,7 +1,7 @@
-"""One block of measurements in a process of its own: `python -m bench.moe.worker '<job as JSON>'`.
+"""One job in a process of its own: `python -m bench.moe.worker '<job as JSON>'`.
 
-Threads and allocator are set from outside. One JSON line a row goes to standard output, whatever else is printed to
-standard error.
+The environment sets threads and allocator. Standard output gets one JSON line for each row, and standard error gets
+everything else that is printed.
 """
 
 import gc
@@ -17,8 +17,8 @@ import torch
 
 from bench.moe.bounds import matmul
 from bench.moe.case import Case, Place
+from bench.moe.jobs import LARGEST, MATMUL, Job
 from bench.moe.memory import extra_memory
-from bench.moe.plan import LARGEST, MATMUL, Job
 from bench.moe.size import Size
 from bench.moe.timing import interleave, once
 from bench.moe.variants import SLOW, VARIANTS
@@ -26,17 +26,17 @@ from pipeline.jobs.matmul import choose_matmul, matmul_library
 
 
 def measure_times(job: Job, size: Size) -> Iterator[dict[str, Any]]:
-    """A row for each variant and one for the matmul; a variant that fails gives its error as a note."""
+    """Yield a row for the matmul and for each variant. A variant that fails has its error as a note."""
     place = Place(device=job.device, precision=job.dtype)
-    still = Place(device=job.device, precision="fp32" if job.dtype == "fp32" else "bf16-weights")
-    cases: dict[str, Case] = {MATMUL: matmul(job.matmul, still)}
+    matmul_place = Place(device=job.device, precision="fp32" if job.dtype == "fp32" else "bf16-weights")
+    cases: dict[str, Case] = {MATMUL: matmul(job.matmul, matmul_place)}
     warm = {MATMUL: once(cases[MATMUL])}
     notes: dict[str, str] = {}
     for name in job.variants:
         try:
             cases[name] = build(name, size, place)
             warm[name] = once(cases[name])
-        except Exception as error:  # noqa: BLE001 - a peer may fail in any way: its row says how
+        except Exception as error:  # noqa: BLE001 - a peer may fail in any way, which its row tells
             cases.pop(name, None)
             notes[name] = summary(error)
             if job.device == "cuda":
@@ -52,7 +52,7 @@ def measure_times(job: Job, size: Size) -> Iterator[dict[str, Any]]:
 
 
 def measure_memory(job: Job, size: Size) -> Iterator[dict[str, Any]]:
-    """A row for each variant, one after the other, each gone before the next is built."""
+    """Yield a row for each variant. A variant is deleted before the next one is built."""
     for name in job.variants:
         yield {**common_columns(job, size), "variant": name, **memory_columns(name, size, job)}
         gc.collect()
@@ -73,7 +73,7 @@ def summary(error: Exception) -> str:
 
 
 def build(name: str, size: Size, place: Place) -> Case:
-    """Raises ValueError for a variant that takes too long at this size."""
+    """Build a variant. Raises ValueError for one that takes too long at this size."""
     if size.experts > LARGEST.get(name, size.experts):
         raise ValueError(f"not run beyond E={LARGEST[name]}, it takes too long")
     torch.manual_seed(0)

@@ -1,1 +1,1 @@
-"""The planner against the machine it runs on: `python -m bench.plan`."""
+"""Benchmark of the planner against the machine that it runs on: `python -m bench.plan`."""

@@ -1,7 +1,6 @@
-"""`python -m bench.plan`: what the planner says of configurations, and what they take.
+"""The command `python -m bench.plan`: predict and measure the memory and time of configurations.
 
-With --calibrate the device's rates are measured instead, and written to configs/device/<device>.yaml or where --rates
-says.
+With --calibrate it measures the device's rates instead, and writes them to configs/device/<device>.yaml or to --rates.
 """
 
 import argparse
@@ -19,8 +18,8 @@ from pipeline.plan.devices import DEVICES, load_device
 from pipeline.plan.workload import Device
 
 TINY = Case(dim=16, layers=1, rows=1, length=8, vocabulary=64, groups=1)
-ROUNDS = 6  # of a configuration: timed steps at most
-SECONDS = {"cpu": 6.0, "cuda": 3.0}  # after which none begins
+ROUNDS = 6  # most timed steps of a configuration
+SECONDS = {"cpu": 6.0, "cuda": 3.0}  # no timed step begins after so long
 
 
 def main() -> int:
@@ -37,9 +36,9 @@ def main() -> int:
     device, out, rows = load_device(str(rates)), results_file("plan", name, options.out), []
     for case in predicted:
         rows.append(row(case, device, run(case, options.device, quick=options.quick), name))
-        write_csv(rows, COLUMNS, out)  # after every row: a run that is cut short leaves what it has
+        write_csv(rows, COLUMNS, out)  # after every row, so that an interrupted run leaves its rows
     print(f"\nPlanned and measured on {name}\n\n{table(rows)}\n\nwritten to {out}")
-    return 0 if all(each["parameters"] == each["parameters_measured"] for each in rows) else 1
+    return 0 if all(judged["parameters"] == judged["parameters_measured"] for judged in rows) else 1
 
 
 def parse() -> argparse.Namespace:
@@ -53,7 +52,7 @@ def parse() -> argparse.Namespace:
 
 
 def calibrate(kind: str, name: str, fitted: tuple[Case, ...], *, quick: bool) -> Device:
-    """The process of a model of nothing is what is there before there is a model."""
+    """Measure the device's rates and fit them. A tiny model gives the memory of a process before it has a model."""
     resident = run(TINY, kind, quick=quick).peak
     processes = max(case.world for case in fitted)
     device = directly(kind, name, processes=processes, resident=resident)
@@ -63,14 +62,14 @@ def calibrate(kind: str, name: str, fitted: tuple[Case, ...], *, quick: bool) ->
 
 
 def run(case: Case, kind: str, *, quick: bool) -> Measured:
-    found = measure(case, kind, rounds=1 if quick else ROUNDS, seconds=SECONDS[kind])
+    measured = measure(case, kind, rounds=1 if quick else ROUNDS, seconds=SECONDS[kind])
     print(
-        f"{case.name}: {found.seconds:.3f} to {found.slowest:.3f} s a step, {found.peak / 1e6:,.0f} MB, "
-        f"fixed product {found.reference[0] * 1e3:.1f} to {found.reference[1] * 1e3:.1f} ms",
+        f"{case.name}: {measured.seconds:.3f} to {measured.slowest:.3f} s a step, {measured.peak / 1e6:,.0f} MB, "
+        f"fixed product {measured.reference[0] * 1e3:.1f} to {measured.reference[1] * 1e3:.1f} ms",
         file=sys.stderr,
         flush=True,
     )
-    return found
+    return measured
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Rates of this machine, as configs/device/<name>.yaml: peaks and links measured directly, and the share of them that
-each part of a step reaches, by least squares on whole steps.
+"""Calibration of this machine's rates, for configs/device/<name>.yaml.
 
-Only rates of the device are fitted, and to other configurations than those that are predicted.
+Peaks and links are measured directly. The share of them that each part of a step reaches is fitted by least squares on
+whole steps, of other configurations than the predicted ones.
 """
 
 import re
@@ -20,27 +20,28 @@ from pipeline.plan import parts, roofline
 from pipeline.plan.collectives import engine_collectives, model_collectives
 from pipeline.plan.workload import KINDS, PARTS, Device
 
-# What is known before anything is measured: a part takes this much longer than peak and bandwidth say. Few steps do
-# not tell all parts from each other; those they do not tell stay near it.
+# The prior of the fit: a part takes 1.5 times as long as by peak and bandwidth. Parts that the few measured steps do
+# not tell apart stay near it.
 EXPECTED = 1.5
-TRUST = 0.03  # weight of that beside a measurement's relative error
+TRUST = 0.03  # weight of the prior relative to a measurement's relative error
 LEAST, MOST = 1.0, 20.0
 LAUNCH, LATENCY = "launch", "latency"
 
 
 def directly(device: str, name: str, *, processes: int, resident: float) -> Device:
-    """What can be measured alone. resident: bytes."""
-    found = start("bench.plan.rates", {"device": device}, processes=processes, title="rates")
+    """Measure the rates that can be measured alone. resident: bytes of a process before it has a model."""
+    results = start("bench.plan.rates", {"device": device}, processes=processes, title="rates")
+    first = results[0]
     slowest: dict[str, Any] = {
-        key: min(each[key] for each in found) for key in found[0] if isinstance(found[0][key], float)
+        key: min(result[key] for result in results) for key in first if isinstance(first[key], float)
     }
-    rates = {kind: min(each["rates"][kind] for each in found) for kind in found[0].get("rates", {})}
+    rates = {kind: min(result["rates"][kind] for result in results) for kind in first.get("rates", {})}
     link = max(rates.values(), default=1e9)
     return Device(
         name=device,
         kind="cuda" if device == "cuda" else "cpu",
         source=f"python -m bench.plan --calibrate on {name}",
-        flops={key: min(each["flops"][key] for each in found) for key in found[0]["flops"]},
+        flops={key: min(result["flops"][key] for result in results) for key in first["flops"]},
         memory=memory_of(device, processes),
         resident=resident,
         bandwidth=slowest["bandwidth"],
@@ -57,21 +58,24 @@ def directly(device: str, name: str, *, processes: int, resident: float) -> Devi
 
 
 def memory_of(device: str, processes: int) -> float:
-    """Bytes of one process."""
+    """Return the bytes of memory for one process."""
     if device == "cuda":
         return float(torch.cuda.get_device_properties(0).total_memory)
-    found = re.search(r"^MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="utf-8"), re.MULTILINE)
-    assert found is not None
-    return float(found[1]) * 1024 / processes
+    total = re.search(r"^MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="utf-8"), re.MULTILINE)
+    assert total is not None
+    return float(total[1]) * 1024 / processes
 
 
 def fit(device: Device, measured: Mapping[Case, Measured]) -> Device:
-    """The same with shares of its peaks and links, and times of a launch and of a collective, that make predictions of
-    these steps as good as can be: in a step nothing is in a cache, and processes wait for each other."""
+    """Return the device with the rates that predict the measured steps best.
+
+    Fitted are the shares of peaks and links, and the times of a launch and of a collective. They differ from direct
+    measurements, because in a step caches are cold and processes wait for each other.
+    """
     sent = [kind for kind in KINDS if kind in device.efficiency]
     names = [*PARTS, *sent, LAUNCH, *([LATENCY] if sent else [])]
     rows = [_times(case, device) for case in measured]
-    weights = torch.tensor([1 / found.seconds for found in measured.values()], dtype=torch.float64)
+    weights = torch.tensor([1 / result.seconds for result in measured.values()], dtype=torch.float64)
     x = torch.tensor([[row[name] for name in names] for row in rows], dtype=torch.float64) * weights.unsqueeze(1)
     y = torch.ones(len(rows), dtype=torch.float64)
     factors = dict(zip(names, _bounded(x, y), strict=True))
@@ -87,35 +91,38 @@ def fit(device: Device, measured: Mapping[Case, Measured]) -> Device:
 
 
 def _times(case: Case, device: Device) -> Counter[str]:
-    """Seconds of each part at peak, of all launches, of each kind of collective on its link, and of their latencies."""
+    """Return the seconds of each part at peak, all launches, each kind of collective on its link, and all latencies."""
     workload, setup = case.workload, case.setup
-    found: Counter[str] = Counter()
-    works = [parts.times(each, setup.accumulation(workload)) for each in parts.micro_batch(workload, setup)]
-    still = replace(device, launch=0.0)
-    for each in [*works, parts.optimizer(workload, setup)]:
-        found[each.part] += roofline.seconds(each, still, workload.precision)  # type: ignore[assignment]
-        found[LAUNCH] += each.launches * device.launch  # type: ignore[assignment]
+    seconds: Counter[str] = Counter()
+    works = [parts.times(work, setup.accumulation(workload)) for work in parts.micro_batch(workload, setup)]
+    without_launch = replace(device, launch=0.0)
+    for work in [*works, parts.optimizer(workload, setup)]:
+        seconds[work.part] += roofline.seconds(work, without_launch, workload.precision)  # type: ignore[assignment]
+        seconds[LAUNCH] += work.launches * device.launch  # type: ignore[assignment]
     for sent in [*model_collectives(workload, setup), *engine_collectives(workload, setup)]:
-        at_once = roofline.collective_seconds(sent, setup.layout, replace(device, latency=0.0))
-        found[sent.kind] += at_once  # type: ignore[assignment]
-        found[LATENCY] += roofline.collective_seconds(sent, setup.layout, device) - at_once  # type: ignore[assignment]
-    return found
+        on_link = roofline.collective_seconds(sent, setup.layout, replace(device, latency=0.0))
+        seconds[sent.kind] += on_link  # type: ignore[assignment]
+        latency = roofline.collective_seconds(sent, setup.layout, device) - on_link
+        seconds[LATENCY] += latency  # type: ignore[assignment]
+    return seconds
 
 
 def _bounded(x: torch.Tensor, y: torch.Tensor) -> list[float]:
-    """Factors between LEAST and MOST, near EXPECTED where nothing is known, of least squares: what comes out past a
-    bound is set to it, and the rest is fitted again."""
+    """Return factors between LEAST and MOST by least squares, near EXPECTED if the measurements do not decide them.
+
+    A factor beyond a bound is set to the bound, and the other factors are fitted again.
+    """
     count = x.shape[1]
     fixed: dict[int, float] = {}
     while True:
         free = [index for index in range(count) if index not in fixed]
-        known = sum((x[:, index] * value for index, value in fixed.items()), torch.zeros_like(y))
+        fixed_part = sum((x[:, index] * value for index, value in fixed.items()), torch.zeros_like(y))
         if not free:
             break
         prior = TRUST * torch.eye(len(free), dtype=x.dtype)
         system = torch.cat((x[:, free], prior))
-        wanted = torch.cat((y - known, TRUST * EXPECTED * torch.ones(len(free), dtype=x.dtype)))
-        solution = torch.linalg.lstsq(system, wanted).solution.tolist()
+        target = torch.cat((y - fixed_part, TRUST * EXPECTED * torch.ones(len(free), dtype=x.dtype)))
+        solution = torch.linalg.lstsq(system, target).solution.tolist()
         past = {i: min(max(v, LEAST), MOST) for i, v in zip(free, solution, strict=True) if not LEAST <= v <= MOST}
         if not past:
             return [fixed.get(i, solution[free.index(i)] if i in free else 0.0) for i in range(count)]
@@ -124,7 +131,7 @@ def _bounded(x: torch.Tensor, y: torch.Tensor) -> list[float]:
 
 
 def as_yaml(device: Device) -> str:
-    """As the files of configs/device are written."""
+    """Return the device as a file of configs/device."""
     efficiency = ", ".join(f"{key}: {value:.3g}" for key, value in sorted(device.efficiency.items()))
     flops = ", ".join(f"{key}: {_number(value)}" for key, value in device.flops.items())
     scalars = ["memory", "resident", "bandwidth", "launch", "node", "link", "network", "latency", "network_latency"]
@@ -143,5 +150,5 @@ def as_yaml(device: Device) -> str:
 
 
 def _number(value: float) -> str:
-    """YAML 1.1 reads an exponent as a number only behind a decimal point and with a sign."""
+    """Return a number for YAML 1.1, which needs a decimal point before an exponent, and a sign in it."""
     return str(value) if isinstance(value, int) else f"{value:.3e}"

@@ -1,4 +1,4 @@
-"""One training configuration, small enough to be started here, and what the planner knows it by."""
+"""A training configuration that is small enough to run here, and its workload and setup for the planner."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,14 @@ MODEL_AXIS = {"H": ("model",), "N": ("model",), "V": ("model",)}
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """layers: of each side. experts: of every second layer, 0 for a dense model. world, ep, mp: sizes of the mesh; mp
-    cuts heads, hidden units and vocabulary. rows: of a group, each of `length` source and target tokens. groups: of
-    a step."""
+    """A training configuration.
+
+    layers: layers of the encoder, and of the decoder.
+    experts: experts of every second layer, 0 for a dense model.
+    world, ep, mp: sizes of the mesh; mp cuts heads, hidden units and vocabulary.
+    rows, length: rows of a group, and source and target tokens of each row.
+    groups: groups of a step.
+    """
 
     dim: int
     layers: int

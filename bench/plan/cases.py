@@ -1,4 +1,4 @@
-"""Which configurations are measured: some that rates are fitted to, and others that are predicted by them."""
+"""The configurations that are measured: those to which rates are fitted, and those that are predicted."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ QUICK_TABLE = (Case(dim=32, layers=1, rows=2, length=32, vocabulary=200, groups=
 
 
 def _large(**values: Any) -> Case:
-    """For a device with tens of GB."""
+    """Return a case for a device with tens of GB."""
     return Case(**{"vocabulary": 32000, "rows": 32, "length": 256, "groups": 2, **values})
 
 
@@ -69,7 +69,7 @@ CUDA_TABLE = (
 
 
 def of(device: str, *, quick: bool) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """To fit rates to, and to predict."""
+    """Return the cases to which rates are fitted, and the cases that are predicted."""
     if quick:
         alone = tuple(case for case in QUICK_CALIBRATION if device == "cpu")
         return alone or QUICK_TABLE, QUICK_TABLE

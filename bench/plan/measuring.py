@@ -1,4 +1,4 @@
-"""Running configurations, each in processes of its own."""
+"""Measurement of configurations, each in processes of its own."""
 
 import json
 import tempfile
@@ -10,14 +10,19 @@ from typing import Any
 from bench.plan.case import Case
 from pipeline.jobs.launch import launch
 
-WARM = 3  # steps before the first that is timed: in the second one ZeRO's memory is there, in the third all of it
+WARM = 3  # steps before the first timed one, until ZeRO has allocated all of its memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Of one configuration. parameters: of one process. peak, before: bytes of the process that has the most, and of it
-    before there was a model. seconds: of the fastest step. slowest: of the slowest. reference: of a fixed product, the
-    fastest and the slowest time."""
+    """The measurement of one configuration.
+
+    parameters: parameters of one process.
+    peak: bytes of the process that has most.
+    before: bytes of a process before it has a model, at most.
+    seconds, slowest: seconds of the fastest and of the slowest step.
+    reference: seconds of a fixed product, the fastest and the slowest.
+    """
 
     parameters: int
     peak: float
@@ -28,21 +33,22 @@ class Measured:
 
 
 def measure(case: Case, device: str, *, rounds: int, seconds: float) -> Measured:
-    """rounds: of a step each, at most, and no new one after so many seconds."""
+    """Measure a configuration. rounds: most timed steps. seconds: no timed step begins after so long."""
     job = {"case": asdict(case), "device": device, "warm": WARM, "rounds": rounds, "seconds": seconds}
-    found = start("bench.plan.worker", job, processes=case.world, title=case.name)
+    results = start("bench.plan.worker", job, processes=case.world, title=case.name)
+    first = results[0]
     return Measured(
-        parameters=found[0]["parameters"],
-        peak=max(each["peak"] for each in found),
-        before=max(each["before"] for each in found),
-        seconds=min(found[0]["steps"]),
-        slowest=max(found[0]["steps"]),
-        reference=(min(found[0]["reference"]), max(found[0]["reference"])),
+        parameters=first["parameters"],
+        peak=max(result["peak"] for result in results),
+        before=max(result["before"] for result in results),
+        seconds=min(first["steps"]),
+        slowest=max(first["steps"]),
+        reference=(min(first["reference"]), max(first["reference"])),
     )
 
 
 def start(module: str, job: dict[str, Any], *, processes: int, title: str) -> list[dict[str, Any]]:
-    """What each process wrote."""
+    """Run a module in several processes, and return the result that each of them wrote."""
     with tempfile.TemporaryDirectory(prefix="bench-plan-") as name:
         directory = Path(name)
         launch(module, job, directory=directory, processes=processes, threads=1, title=title)
@@ -50,6 +56,7 @@ def start(module: str, job: dict[str, Any], *, processes: int, title: str) -> li
         return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
-def reference_drift(found: Mapping[Case, Measured]) -> float:
-    """How much slower the fixed product was in the slowest moment than in the fastest, over all measurements."""
-    return max(m.reference[1] for m in found.values()) / min(m.reference[0] for m in found.values())
+def reference_drift(measured: Mapping[Case, Measured]) -> float:
+    """Return the slowest time of the fixed product over its fastest time, in all measurements."""
+    references = [result.reference for result in measured.values()]
+    return max(slowest for _, slowest in references) / min(fastest for fastest, _ in references)

@@ -1,5 +1,7 @@
-"""What a device does by itself: products, copies, small operations, collectives. `python -m bench.plan.rates job.json`
-with RANK and WORLD_SIZE set; all processes measure at the same time, as they train."""
+"""Rates of products, copies, small operations and collectives: `python -m bench.plan.rates job.json`.
+
+RANK and WORLD_SIZE must be set. All processes measure at the same time, because they also train at the same time.
+"""
 
 import json
 import os
@@ -20,9 +22,9 @@ from pipeline.jobs.rendezvous import join_job
 from pipeline.train.measure import matmul_peak, peak_dtype
 
 REPEATS = 12
-COPIED = {"cpu": 1 << 24, "cuda": 1 << 28}  # elements
-SMALL = 64  # operations in a row
-SENT = 1 << 20  # elements
+COPIED = {"cpu": 1 << 24, "cuda": 1 << 28}  # elements that are copied
+SMALL = 64  # small operations that are timed together
+SENT = 1 << 20  # elements that a collective sends
 
 
 def work(values: dict[str, Any], _stop: StopRequest) -> None:
@@ -33,12 +35,12 @@ def work(values: dict[str, Any], _stop: StopRequest) -> None:
         choose_matmul()
     join_job(device=device, timeout=120)
     flops = {name: matmul_peak(device, peak_dtype(device, name)) / world for name in ("fp32", "bf16")}
-    found = {"flops": flops, **memory_rates(device), **(collectives(device, world) if world > 1 else {})}
-    (Path(sys.argv[1]).parent / f"measured-{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+    rates = {"flops": flops, **memory_rates(device), **(collectives(device, world) if world > 1 else {})}
+    (Path(sys.argv[1]).parent / f"measured-{rank}.json").write_text(json.dumps(rates), encoding="utf-8")
 
 
 def memory_rates(device: torch.device) -> dict[str, float]:
-    """bandwidth: bytes read and written in a second. launch: seconds of an operation on almost nothing."""
+    """Return `bandwidth`, bytes read and written in a second, and `launch`, seconds of an operation on one number."""
     source = torch.zeros(COPIED[device.type], device=device)
     target, tiny = torch.empty_like(source), torch.zeros(1, device=device)
 
@@ -51,12 +53,12 @@ def memory_rates(device: torch.device) -> dict[str, float]:
 
 
 def collectives(device: torch.device, world: int) -> dict[str, Any]:
-    """latency: seconds of the smallest all-reduce. rates: bytes that a process sends in a second, by kind."""
+    """Return `latency`, seconds of the smallest all-reduce, and `rates`, bytes a second and process, by kind."""
     sent = torch.zeros(SENT, device=device)
     received = torch.empty_like(sent)
     gathered = torch.empty(world * SENT, device=device)
     small = torch.zeros(1, device=device)
-    gather: Callable[..., Any] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # of newer torch
+    gather: Callable[..., Any] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # newer torch
     latency = fastest(lambda: dist.all_reduce(small), device)
     share = (world - 1) / world
     runs: dict[str, tuple[float, Callable[[], Any]]] = {
@@ -68,16 +70,16 @@ def collectives(device: torch.device, world: int) -> dict[str, Any]:
 
 
 def fastest(run: Callable[[], Tensor | None], device: torch.device) -> float:
-    """Seconds, of several times; on a device with a queue until that is empty."""
-    found = []
+    """Return the shortest seconds of several runs, each until the device's queue is empty."""
+    seconds = []
     for _ in range(REPEATS):
         dist.barrier()
-        began = time.perf_counter()
+        start = time.perf_counter()
         run()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        found.append(time.perf_counter() - began)
-    return min(found)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Predicted beside measured."""
+"""Results of the benchmark: predictions beside measurements, with verdicts, and a table."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -33,10 +33,10 @@ COLUMNS = (
 
 
 def row(case: Case, device: Device, measured: Measured, name: str) -> dict[str, Any]:
-    """Ratios are predicted over measured."""
+    """Return the row of a case. Its ratios are predicted over measured values."""
     plan = make_plan(case.workload, case.setup, device)
     memory = plan.memory.total
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "device": name,
         **asdict(case),
         "parameters": plan.parameters.per_device,
@@ -52,11 +52,11 @@ def row(case: Case, device: Device, measured: Measured, name: str) -> dict[str, 
         "reference_fastest": measured.reference[0],
         "reference_slowest": measured.reference[1],
     }
-    return {**found, "verdict": verdict(found)}
+    return {**columns, "verdict": verdict(columns)}
 
 
 def verdict(row: Row) -> str:
-    """`met`, or what is missed."""
+    """Return `met`, or the targets that are missed."""
     missed = []
     if row["parameters"] != row["parameters_measured"]:
         missed.append("parameters")
@@ -70,19 +70,19 @@ def verdict(row: Row) -> str:
 def table(rows: Sequence[Row]) -> str:
     header = ["configuration", "parameters", "MB", "measured", "ratio", "s a step", "measured", "ratio", ""]
     lines = [header]
-    for each in rows:
-        case = Case(**{field: each[field] for field in CASE})
+    for judged in rows:
+        case = Case(**{field: judged[field] for field in CASE})
         lines.append(
             [
                 case.name,
-                f"{each['parameters_measured']:,}",
-                f"{each['memory'] / 1e6:.0f}",
-                f"{each['memory_measured'] / 1e6:.0f}",
-                f"{each['memory_ratio']:.2f}",
-                f"{each['seconds']:.3f}",
-                f"{each['seconds_measured']:.3f}",
-                f"{each['seconds_ratio']:.2f}",
-                each["verdict"],
+                f"{judged['parameters_measured']:,}",
+                f"{judged['memory'] / 1e6:.0f}",
+                f"{judged['memory_measured'] / 1e6:.0f}",
+                f"{judged['memory_ratio']:.2f}",
+                f"{judged['seconds']:.3f}",
+                f"{judged['seconds_measured']:.3f}",
+                f"{judged['seconds_ratio']:.2f}",
+                judged["verdict"],
             ]
         )
     return aligned(lines, left=("configuration", ""))

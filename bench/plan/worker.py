@@ -1,7 +1,7 @@
 """One process of one configuration: `python -m bench.plan.worker job.json` with RANK and WORLD_SIZE set.
 
-It trains on tokens without meaning and writes what it measured to `measured-<rank>.json` beside the job. Before every
-round of steps it times one fixed product, which tells a slow moment of the machine from a slow step.
+The process trains on random tokens and writes its measurements to `measured-<rank>.json` beside the job. Before every
+timed step it times one fixed product, which tells a slow moment of the machine from a slow step.
 """
 
 import json
@@ -42,13 +42,13 @@ def work(values: dict[str, Any], _stop: StopRequest) -> None:
         choose_matmul()
     rank = int(os.environ["RANK"])
     join_job(device=device, timeout=120)
-    found = measure(case, device, warm=values["warm"], rounds=values["rounds"], seconds=values["seconds"])
-    (Path(sys.argv[1]).parent / f"measured-{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+    result = measure(case, device, warm=values["warm"], rounds=values["rounds"], seconds=values["seconds"])
+    (Path(sys.argv[1]).parent / f"measured-{rank}.json").write_text(json.dumps(result), encoding="utf-8")
 
 
 def measure(case: Case, device: torch.device, *, warm: int, rounds: int, seconds: float) -> dict[str, Any]:
-    """Parameters of this process, its peak of memory in bytes, seconds of each step and of each reference product."""
-    from pipeline.engine.deepspeed import Engine  # it decides at import what it runs on
+    """Return parameters and memory (bytes) of this process, and seconds of each step and reference product."""
+    from pipeline.engine.deepspeed import Engine  # DeepSpeed chooses its device at import
 
     resident = peak_memory(device)
     mesh = Mesh.build(case.setup.layout, device)
@@ -89,7 +89,7 @@ def measure(case: Case, device: torch.device, *, warm: int, rounds: int, seconds
 
 
 def build(case: Case, mesh: Mesh) -> Transformer:
-    """Cut for the mesh."""
+    """Return the model, cut for the mesh."""
     workload = case.workload
     model = Transformer(
         workload.model,
@@ -105,7 +105,7 @@ def build(case: Case, mesh: Mesh) -> Transformer:
 
 
 def step(engine: Any, mesh: Mesh, case: Case, batch: Batch, number: int) -> None:
-    """As `pipeline.train.trainer`'s."""
+    """Train one step, as `pipeline.train.trainer` does."""
     for group in range(mesh.batch_rank, case.groups, mesh.batch_size):
         seed_group(1, number, group)
         losses = engine(batch, label_smoothing=0.1)
@@ -115,19 +115,21 @@ def step(engine: Any, mesh: Mesh, case: Case, batch: Batch, number: int) -> None
 
 
 def timed(run: Callable[[], None], device: torch.device) -> float:
-    """Seconds, from when all processes are there until all have ended: on the clock, or of the processor where one
-    process computes on one, so that what else the machine does adds nothing."""
-    alone = device.type == "cpu" and dist.get_world_size() == 1
-    clock = time.process_time if alone else time.perf_counter
+    """Return the seconds from the moment when all processes start until all have ended.
+
+    A single process on a CPU is measured in processor time, which other programs do not add to.
+    """
+    single_on_cpu = device.type == "cpu" and dist.get_world_size() == 1
+    clock = time.process_time if single_on_cpu else time.perf_counter
     dist.barrier()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    began = clock()
+    start = clock()
     run()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     dist.barrier()
-    return clock() - began
+    return clock() - start
 
 
 def reference_product(device: torch.device) -> Callable[[], None]:
@@ -143,7 +145,7 @@ def reference_product(device: torch.device) -> Callable[[], None]:
 
 
 def tokens(case: Case) -> Batch:
-    """Full rows of a sentence each, tokens drawn at random."""
+    """Return a batch of full rows. Each row is one sentence of random tokens."""
     rows, length = case.rows, case.length
     source = torch.Generator().manual_seed(1)
 

@@ -1,5 +1,7 @@
-"""`make bench BENCH=serve`: translations per second of `make serve`, and how long each takes, by 1, 8 and 32 clients
-that send one sentence after another. Servers that translate 32 lines together, and each line alone, take turns.
+"""The command `make bench BENCH=serve`, which measures translations per second and waiting times of `make serve`.
+
+1, 8 and 32 clients send one sentence after another. Two servers take turns: one translates 32 lines together, the other
+each line alone.
 """
 
 import argparse
@@ -22,14 +24,14 @@ from bench.output import ROOT, Row, aligned, device_name, results_file, write_cs
 
 PYTHON = ROOT / ".venv" / "bin" / "python"
 CLIENTS = (1, 8, 32)
-BATCHES = (32, 1)  # lines translated together
+BATCHES = (32, 1)  # lines that a server translates together
 PROCESSES = 2
 COLUMNS = (
     *("device", "run", "pair", "processes", "batch", "clients", "requests", "rounds"),
     *("requests_per_second", "slowest", "fastest", "ms", "ms_99", "gain"),
 )
 
-Round = tuple[float, list[float]]  # requests per second, and the seconds of each
+Round = tuple[float, list[float]]  # requests per second, and the seconds of each request
 
 
 def main() -> None:
@@ -43,7 +45,7 @@ def main() -> None:
     rounds: dict[tuple[int, int], list[Round]] = {(batch, clients): [] for clients in CLIENTS for batch in BATCHES}
     with ExitStack() as stack:
         ports = {batch: stack.enter_context(server(options.run, batch)) for batch in BATCHES}
-        for number in range(-1, options.rounds):  # the first warms up
+        for number in range(-1, options.rounds):  # round -1 is a warm-up
             for batch, clients in rounds:
                 measured = measure(ports[batch], pair, texts, clients=clients, requests=options.requests)
                 if number >= 0:
@@ -56,7 +58,7 @@ def main() -> None:
 
 
 def sentences(run: str) -> tuple[str, list[str]]:
-    """The run's first pair, and the sources of its test set. Trains the run if there is none."""
+    """Return the run's first pair and the sources of its test set. The run is trained if it does not exist."""
     directory = ROOT / "runs" / run
     if not (directory / "run.json").exists():
         command = [str(PYTHON), "-m", "pipeline", "train", f"recipes={run}"]
@@ -67,16 +69,16 @@ def sentences(run: str) -> tuple[str, list[str]]:
 
 @contextmanager
 def server(run: str, batch: int) -> Iterator[int]:
-    """The port of a server whose model is loaded."""
+    """Start a server, wait until its model is loaded, and give its port."""
     settings = [f"run={run}", "port=0", f"batching.lines={batch}", f"runtime.processes={PROCESSES}"]
     command = [str(PYTHON), "-m", "pipeline", "serve", *settings]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
-            said = list(_until_ready(process.stderr))
-            ready = re.search(r"^ready: .*:(\d+)$", said[-1]) if said else None
+            lines = list(_until_ready(process.stderr))
+            ready = re.search(r"^ready: .*:(\d+)$", lines[-1]) if lines else None
             if not ready:
-                raise SystemExit(f"the server has ended:\n{''.join(said)}")
+                raise SystemExit(f"the server has ended:\n{''.join(lines)}")
             yield int(ready[1])
         finally:
             process.terminate()
@@ -90,54 +92,60 @@ def _until_ready(lines: Iterator[str]) -> Iterator[str]:
 
 
 def measure(port: int, pair: str, texts: Sequence[str], *, clients: int, requests: int) -> Round:
-    """Each client sends so many requests of one sentence, one after another, over its own connection."""
+    """Send requests of one sentence, and return the measured round.
+
+    Each client sends `requests` of them one after another over its own connection.
+    """
     client = threading.local()
 
     def ask(text: str) -> float:
         if not hasattr(client, "connection"):
             client.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-        began = time.perf_counter()
+        sent = time.perf_counter()
         body = json.dumps({"pair": pair, "text": text})
         client.connection.request("POST", "/v1/translate", body, {"Content-Type": "application/json"})
         answer = client.connection.getresponse()
-        said = answer.read()
+        content = answer.read()
         if answer.status != http.client.OK:
-            raise SystemExit(f"{answer.status}: {said!r}")
-        return time.perf_counter() - began
+            raise SystemExit(f"{answer.status}: {content!r}")
+        return time.perf_counter() - sent
 
-    began = time.perf_counter()
+    start = time.perf_counter()
     with ThreadPoolExecutor(clients) as pool:
         seconds = list(pool.map(ask, islice(cycle(texts), clients * requests)))
-    return len(seconds) / (time.perf_counter() - began), seconds
+    return len(seconds) / (time.perf_counter() - start), seconds
 
 
 def judge(rounds: dict[tuple[int, int], list[Round]], about: Row) -> list[dict[str, Any]]:
-    """A row for each batch and number of clients. gain: median over rounds of the rate, to the rate of one client."""
+    """Return a row for each batch and number of clients.
+
+    The column `gain` is the median over rounds of the rate divided by the rate of one client.
+    """
     rows = []
-    for (batch, clients), found in rounds.items():
-        rates = [rate for rate, _ in found]
-        waits = [1e3 * seconds for _, each in found for seconds in each]
-        alone = [rate for rate, _ in rounds[batch, 1]]
+    for (batch, clients), measured in rounds.items():
+        rates = [rate for rate, _ in measured]
+        waits = [1e3 * seconds for _, round_seconds in measured for seconds in round_seconds]
+        single_rates = [rate for rate, _ in rounds[batch, 1]]
         rows.append(
             {
                 **about,
                 "batch": batch,
                 "clients": clients,
-                "requests": len(found[0][1]),
-                "rounds": len(found),
+                "requests": len(measured[0][1]),
+                "rounds": len(measured),
                 "requests_per_second": median(rates),
                 "slowest": min(rates),
                 "fastest": max(rates),
                 "ms": median(waits),
                 "ms_99": quantiles(waits, n=100, method="inclusive")[98],
-                "gain": median(rate / one for rate, one in zip(rates, alone, strict=True)),
+                "gain": median(rate / single for rate, single in zip(rates, single_rates, strict=True)),
             }
         )
     return rows
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Rows, aligned."""
+    """Return the rows as a table."""
     lines: list[tuple[str, ...]] = [("batch", "clients", "requests/s", "slowest", "fastest", "ms", "ms, p99", "gain")]
     for row in rows:
         numbers = ("requests_per_second", "slowest", "fastest", "ms", "ms_99", "gain")

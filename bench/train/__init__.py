@@ -1,1 +1,1 @@
-"""`make bench BENCH=train`: the training loop on one and two processes, beside the matmul peak and its peers."""
+"""Benchmark of training on one and two processes, beside the matmul peak and its peers: `make bench BENCH=train`."""

@@ -1,4 +1,4 @@
-"""`python -m bench.train`: run the plan contest by contest, print one table, write one CSV."""
+"""The command `python -m bench.train`: run the contests one by one, print one table, write one CSV."""
 
 import argparse
 import logging
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.output import device_name, results_file, write_csv
+from bench.train.contenders import CPU, CUDA, PEERS, QUICK, SECTIONS, Contest, contests
 from bench.train.contest import run_contest
 from bench.train.data import prepare_sample
-from bench.train.plan import CPU, CUDA, PEERS, QUICK, SECTIONS, Contest, contests
 from bench.train.table import COLUMNS, judge, rate, table
 
 
@@ -18,7 +18,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     options = parse()
     scale = QUICK if options.quick else CUDA if options.device == "cuda" else CPU
-    planned = contests(
+    contest_list = contests(
         scale,
         device=options.device,
         sections=options.sections or scale.sections,
@@ -27,21 +27,22 @@ def main() -> int:
     )
     name = device_name(options.device)
     out = results_file("train", name, options.out)
-    done: list[tuple[Contest, list[dict[str, Any]]]] = []
-    for contest in planned:
+    results: list[tuple[Contest, list[dict[str, Any]]]] = []
+    for contest in contest_list:
         sample = prepare_sample(contest, scale.pairs)
         rows: list[dict[str, Any]] = []
-        done.append((contest, rows))
+        results.append((contest, rows))
         with tempfile.TemporaryDirectory(prefix="bench-train-") as directory:
             for row in run_contest(contest, sample, Path(directory)):
                 rows.append(row)
                 report(contest, row)
-                # after every row: a run that is cut short leaves what it has
-                write_csv([row for each in done for row in judge(*each)], COLUMNS, out)
-    judged = sorted((row for each in done for row in judge(*each)), key=lambda row: SECTIONS.index(row["section"]))
+                # written after every row, so that an interrupted run leaves its rows
+                write_csv([row for result in results for row in judge(*result)], COLUMNS, out)
+    judged = [row for result in results for row in judge(*result)]
+    judged.sort(key=lambda row: SECTIONS.index(row["section"]))
     write_csv(judged, COLUMNS, out)
     print(f"\nTraining on {name}\n\n{table(judged)}\n\nwritten to {out}")
-    return 0 if all(row["note"] == "" for _, rows in done for row in rows if row["variant"] == "ours") else 1
+    return 0 if all(row["note"] == "" for _, rows in results for row in rows if row["variant"] == "ours") else 1
 
 
 def parse() -> argparse.Namespace:
@@ -56,10 +57,10 @@ def parse() -> argparse.Namespace:
 
 
 def report(contest: Contest, row: dict[str, Any]) -> None:
-    """One line of progress."""
+    """Print one line of progress."""
     result = row["note"] or f"round {row['round']}: {rate(row):,.0f} target tokens/s"
-    who = f"{row['variant']} {row['processes']} x {row['threads']}"
-    print(f"{contest.title} {contest.dtype} {who}: {result}", file=sys.stderr, flush=True)
+    contender = f"{row['variant']} {row['processes']} x {row['threads']}"
+    print(f"{contest.title} {contest.dtype} {contender}: {result}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runs a contest: starts its contenders one by one, gives them their turns, collects what they report."""
+"""The running of a contest: its contenders are started one by one, take turns, and report their rows."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.train.contenders import OURS, Contender, Contest
 from bench.train.data import Sample, cut_batches, padded_tokens, sorted_sentences, step_tokens, write_text
-from bench.train.plan import OURS, Contender, Contest
 from bench.train.router import trained_router
 from pipeline.config import ROOT
 from pipeline.jobs.launch import process_environment
@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 
 class Running:
-    """The processes of one contender."""
+    """The running processes of one contender."""
 
     def __init__(self, contender: Contender, contest: Contest, job: Row, directory: Path) -> None:
         self.contender, self.directory = contender, directory
@@ -50,14 +50,14 @@ class Running:
                 )
             self.processes.append(process)
 
-    def wait(self, ready: Callable[[], bool], what: str) -> str:
-        """Empty once every process is ready, else why it never will be."""
+    def wait(self, ready: Callable[[], bool], event: str) -> str:
+        """Wait until every process is ready. Return an empty text, or the reason why this will not happen."""
         deadline = time.monotonic() + PATIENCE
         while not ready():
             if any(process.poll() is not None for process in self.processes) and not ready():
-                return f"{what}: {self.last_words()}"
+                return f"{event}: {self.last_words()}"
             if time.monotonic() > deadline:
-                return f"{what} took more than {PATIENCE:.0f} s"
+                return f"{event} took more than {PATIENCE:.0f} s"
             time.sleep(0.01)
         return ""
 
@@ -73,7 +73,7 @@ class Running:
         return all(len(self.rows(rank)) > number for rank in range(len(self.processes)))
 
     def last_words(self) -> str:
-        """The last line that says something, of the first process that ended."""
+        """Return the last line with text that the first ended process wrote."""
         ended = [rank for rank, process in enumerate(self.processes) if process.poll() is not None]
         logs = [self.directory / f"rank-{rank}.error" for rank in ended] + [self.directory / f"log-{r}" for r in ended]
         lines = [
@@ -88,12 +88,12 @@ class Running:
     def end(self) -> None:
         for process in self.processes:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)  # it has written its rows; it would wait for its next turn
+                os.killpg(process.pid, signal.SIGKILL)  # it would wait for its next turn
             process.wait()
 
 
 def environment(contender: Contender, contest: Contest, rank: int, directory: Path) -> dict[str, str]:
-    """Variables of one process: its rank, threads and allocator settings, which peers have from us too."""
+    """Return the environment of one process: rank, threads, and our allocator settings, for peers too."""
     return {
         **process_environment(rank, contender.processes, contender.threads, directory / "rendezvous"),
         "PYTHONPATH": python_path(contender),
@@ -105,74 +105,80 @@ def environment(contender: Contender, contest: Contest, rank: int, directory: Pa
 
 
 def python_of(contender: Contender) -> str:
-    """Interpreter of its environment; the peers' are made by bench/setup.sh."""
+    """Return the interpreter of a contender. bench/setup.sh makes the environments of peers."""
     return sys.executable if contender.name == OURS else str(ROOT / ENVIRONMENTS[contender.name] / "bin" / "python")
 
 
 def python_path(contender: Contender) -> str:
-    """Ours may have packages from wherever this process has them, peers from their environments alone."""
+    """Return PYTHONPATH. Ours may have the packages of this process, and peers only those of their environments."""
     own = os.environ.get("PYTHONPATH", "") if contender.name == OURS else ""
     return f"{ROOT}:{own}" if own else str(ROOT)
 
 
 def run_contest(contest: Contest, sample: Sample, directory: Path) -> Iterator[Row]:
-    """A row for each contender and round but the warm-up, sums over its processes; one with a note where it failed."""
+    """Yield a row for each contender and round, without the warm-up round.
+
+    Rows are sums over a contender's processes. A contender that fails has a row with a note.
+    """
     running: list[Running] = []
     try:
         for number, contender in enumerate(contest.contenders):
-            where = directory / str(number)
-            where.mkdir()
+            folder = directory / str(number)
+            folder.mkdir()
             missing = not_installed(contender)
             if missing:
                 yield {**_common(contender), "note": missing}
                 continue
-            one = Running(contender, contest, job_of(contender, contest, sample, where), where)
-            running.append(one)
-            if contender.is_ours:  # it measures the matmul peak, so nothing else may start
-                yield from _starting([one], running)
-        yield from _starting([one for one in running if not one.contender.is_ours], running)
+            run = Running(contender, contest, job_of(contender, contest, sample, folder), folder)
+            running.append(run)
+            if contender.is_ours:  # it measures the matmul peak, so no other contender may start
+                yield from _starting([run], running)
+        yield from _starting([run for run in running if not run.contender.is_ours], running)
         yield from _rounds(contest, running)
     finally:
-        for one in running:
-            one.end()
+        for run in running:
+            run.end()
 
 
 def _starting(fresh: list[Running], running: list[Running]) -> Iterator[Row]:
-    """Wait until they are ready to begin; those that never will be leave `running`."""
-    for one in fresh:
-        note = one.wait(one.started, "start")
+    """Wait until the fresh ones are ready to begin. Those that fail are removed from `running`, each with a row."""
+    for run in fresh:
+        note = run.wait(run.started, "start")
         if note:
-            yield from _give_up(one, running, note)
+            yield from _give_up(run, running, note)
 
 
 def _rounds(contest: Contest, running: list[Running]) -> Iterator[Row]:
     for number in range(len(contest.rounds)):
-        for one in list(running):
-            (one.directory / f"go-{number}").touch()
-            note = one.wait(partial(one.finished, number), f"round {number}")
+        for run in list(running):
+            (run.directory / f"go-{number}").touch()
+            note = run.wait(partial(run.finished, number), f"round {number}")
             if note:
-                yield from _give_up(one, running, note)
+                yield from _give_up(run, running, note)
             elif number:
                 yield {
-                    **_common(one.contender),
-                    **added([one.rows(rank)[number] for rank in range(len(one.processes))]),
+                    **_common(run.contender),
+                    **added([run.rows(rank)[number] for rank in range(len(run.processes))]),
                 }
 
 
-def _give_up(one: Running, running: list[Running], note: str) -> Iterator[Row]:
-    one.end()
-    running.remove(one)
-    yield {**_common(one.contender), "note": note}
+def _give_up(run: Running, running: list[Running], note: str) -> Iterator[Row]:
+    run.end()
+    running.remove(run)
+    yield {**_common(run.contender), "note": note}
 
 
 def added(rows: list[Row]) -> Row:
-    """One row of all processes of a contender: seconds the longest, constants the first's, the rest summed;
-    parts of the time are then seconds of all processes together."""
+    """Add up the rows of a contender's processes.
+
+    `seconds` is that of the slowest process. Constants are those of the first. All other columns are sums, so the parts
+    of the time are seconds of all processes together.
+    """
     first = rows[0]
-    same = ("round", "steps", "threads", "parameters", "peak", "library")
-    summed = {name: sum(row[name] for row in rows) for name in first if name not in (*same, "seconds")}
+    constants = ("round", "steps", "threads", "parameters", "peak", "library")
+    summed = {name: sum(row[name] for row in rows) for name in first if name not in (*constants, "seconds")}
     return {
-        **{name: first[name] for name in same if name in first},
+        **{name: first[name] for name in constants if name in first},
         **summed,
         "seconds": max(r["seconds"] for r in rows),
     }
@@ -183,7 +189,7 @@ def _common(contender: Contender) -> Row:
 
 
 def not_installed(contender: Contender) -> str:
-    """Why bench/setup.sh could not make the peer's environment, or empty."""
+    """Return the reason why bench/setup.sh could not make the peer's environment, or an empty text."""
     if contender.name == OURS:
         return ""
     environment = ROOT / ENVIRONMENTS[contender.name]
@@ -196,7 +202,7 @@ def not_installed(contender: Contender) -> str:
 
 
 def job_of(contender: Contender, contest: Contest, sample: Sample, directory: Path) -> Row:
-    """What the contender's module reads."""
+    """Return the job that the contender's module reads."""
     if contender.is_ours:
         own = own_job(contender, contest, sample, directory)
         if contest.model.moe.num_experts:
@@ -216,12 +222,12 @@ def job_of(contender: Contender, contest: Contest, sample: Sample, directory: Pa
 
 
 def _cut(runtime: RuntimeConfig, processes: int, contest: Contest) -> RuntimeConfig:
-    """The same on so many processes, over all of which experts are cut."""
+    """Return the runtime with so many processes, over all of which experts are cut."""
     return replace(runtime, processes=processes, ep=processes if contest.model.moe.num_experts else 1)
 
 
 def own_job(contender: Contender, contest: Contest, sample: Sample, directory: Path) -> TrainJob:
-    """Training as `make train` does it, with a record of every step, and without an end of its own."""
+    """Return the job of `make train`, with a record of every step and without an end."""
     runtime = replace(sample.runtime, threads=contender.threads, device=contest.device, wandb="disabled")
     runtime = _cut(runtime, contender.processes, contest)
     return TrainJob(

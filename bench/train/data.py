@@ -1,4 +1,4 @@
-"""The embedded sample as every contender reads it: through our own stages, then as the peers' text files."""
+"""The sample that contenders train on: encoded by our own stages, and as text files or batches for peers."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.train.plan import Contest
+from bench.train.contenders import Contest
 from pipeline.batch.config import BatchConfig
 from pipeline.batch.lengths import read_lengths
 from pipeline.batch.mixture import Mixture
@@ -21,14 +21,19 @@ from pipeline.stage import Store
 from pipeline.systems import System, prepare
 from pipeline.vocab.encoded import EncodedSplit
 
-SPECIALS = 4  # ids that every tool has for itself
+SPECIALS = 4  # ids of special tokens, which every tool adds itself
 Ids = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Encoded pairs in the order of `pairs`; directories. sizes: of the vocabularies, source and target. runtime: the
-    defaults of `make train`."""
+    """The encoded sample.
+
+    encoded: directories in the order of `pairs`.
+    vocabulary: directory of the vocabularies.
+    sizes: sizes of the source and target vocabulary.
+    runtime: the defaults of `make train`.
+    """
 
     pairs: list[str]
     encoded: list[str]
@@ -38,15 +43,15 @@ class Sample:
 
 
 def prepare_sample(contest: Contest, pairs: str) -> Sample:
-    """Run or reuse our stages up to `encode`; artifacts go where `make train` keeps them."""
+    """Run or reuse our stages up to `encode`, in the store of `make train`."""
     config = load_config(["recipes=demo", f"pairs=[{pairs}]", *contest.vocabulary])
     store = Store(ROOT / config.runtime.artifacts)
     corpus = prepare_corpus(config.corpus, config.pairs, store, config.runtime.data)
-    named = corpus.pairs
-    cleaned = {pair: clean(config.corpus, store, corpus, pair, config.runtime.data) for pair in named}
+    corpus_pairs = corpus.pairs
+    cleaned = {pair: clean(config.corpus, store, corpus, pair, config.runtime.data) for pair in corpus_pairs}
     system = System(
         label="bench",
-        pairs=named,
+        pairs=corpus_pairs,
         vocab=config.vocab,
         batch=contest.batch,
         model=contest.model,
@@ -57,8 +62,8 @@ def prepare_sample(contest: Contest, pairs: str) -> Sample:
     vocabulary, encoded = prepare(store, cleaned, system)
     content = json.loads((vocabulary.path / "vocab.json").read_text(encoding="utf-8"))
     return Sample(
-        pairs=[pair.name for pair in named],
-        encoded=[str(encoded[pair].path) for pair in named],
+        pairs=[pair.name for pair in corpus_pairs],
+        encoded=[str(encoded[pair].path) for pair in corpus_pairs],
         vocabulary=str(vocabulary.path),
         sizes=(content["source_size"], content["target_size"]),
         runtime=config.runtime,
@@ -66,22 +71,24 @@ def prepare_sample(contest: Contest, pairs: str) -> Sample:
 
 
 def step_tokens(sample: Sample, batch: BatchConfig) -> int:
-    """Mean real target tokens of our steps, over one window of packing."""
+    """Return the mean number of real target tokens in our steps, over one window of packing."""
     lengths = read_lengths(sample.pairs, sample.encoded)
     steps = iter(Mixture(fit_targets(batch, lengths), lengths, seed=1))
     return round(float(np.mean([next(steps).target_tokens for _ in range(batch.window_steps - 1)])))
 
 
 def sorted_sentences(sample: Sample) -> list[tuple[Ids, Ids]]:
-    """All training pairs as (source, target) ids with their ends, by length, so that batches cut from them pad little:
-    the best case of a peer that pads."""
+    """Return all training pairs as (source, target) ids with EOS, in order of length.
+
+    Batches that are cut from them have little padding, which is the best case for a peer that pads.
+    """
     data = [EncodedSplit.open(Path(directory), "train") for directory in sample.encoded]
     sentences = [(d.source(i), d.target(i)) for d in data for i in range(len(d))]
     return sorted(sentences, key=lambda pair: (max(map(len, pair)), len(pair[0])))
 
 
 def cut_batches(sentences: Sequence[tuple[Ids, Ids]], target_tokens: int, seed: int = 1) -> list[list[tuple[Ids, Ids]]]:
-    """Batches of about so many real target tokens each, shuffled."""
+    """Return shuffled batches of about so many real target tokens each."""
     batches: list[list[tuple[Ids, Ids]]] = [[]]
     tokens = 0
     for pair in sentences:
@@ -95,14 +102,17 @@ def cut_batches(sentences: Sequence[tuple[Ids, Ids]], target_tokens: int, seed: 
 
 
 def padded_tokens(sentences: Sequence[tuple[Ids, Ids]], target_tokens: int) -> int:
-    """The size that a batch counted in padded tokens of its longer side needs to hold so many real target tokens."""
+    """Return the batch size, in padded tokens of the longer side, that gives so many real target tokens."""
     longer = sum(max(map(len, pair)) for pair in sentences)
     return round(target_tokens * longer / sum(len(pair[1]) for pair in sentences))
 
 
 def write_text(batches: Sequence[Sequence[tuple[Ids, Ids]]], size: int, out: Path) -> None:
-    """`train.src`, `train.tgt`: ids as words, without the end that tools add themselves; `dev.*`, two sentences;
-    `vocab.txt`, all words. Tools then have nothing left to tokenize."""
+    """Write the text files of peers, in which ids are words, so that peers tokenize nothing.
+
+    `train.src` and `train.tgt` have the sentences without EOS, which tools add themselves. `dev.*` have two sentences,
+    and `vocab.txt` all words.
+    """
     pairs = [pair for batch in batches for pair in batch]
     for side, name in enumerate(("src", "tgt")):
         lines = [" ".join(f"t{i}" for i in pair[side][:-1]) + "\n" for pair in pairs]

@@ -1,6 +1,7 @@
 """One process of our own contender: `python -m bench.train.ours job.json` with RANK and WORLD_SIZE set.
 
-It is `pipeline.train` with a trainer that takes turns, a stopwatch around what it calls, and no end but that of turns.
+It runs `pipeline.train` with a trainer that takes turns, and with a stopwatch around the functions that it calls. It
+ends with the last turn.
 """
 
 from collections.abc import Iterator
@@ -25,27 +26,27 @@ def compete(values: dict[str, Any], stop: StopRequest) -> None:
     observe(watch)
 
     class Contender(trainer.Trainer):
-        """Takes turns before each step."""
+        """A trainer that waits for its turn before each step."""
 
         turns: Turns | None = None
         steps: Iterator[Step]
 
         def _step(self, steps: Iterator[Step], records: Records | None) -> bool:
             if self.turns is None:
-                where = Path(values["directory"])
-                self.turns = Turns(where, values["rounds"], rank=self.rank, sums=self._sums, before=self._measure)
+                folder = Path(values["directory"])
+                self.turns = Turns(folder, values["rounds"], rank=self.rank, sums=self._sums, before=self._measure)
                 self.steps = watch.iterate("data", steps)
             self.turns.step()
             return super()._step(self.steps, records)
 
         def _sums(self) -> dict[str, float]:
-            p, first = self.progress, self.rank == 0  # every process knows the whole step's counts
+            p, first = self.progress, self.rank == 0  # every process has the counts of the whole step
             counts = {"target_tokens": p.target_tokens, "useful_flops": p.useful_flops}
             counts |= {"nominal_flops": p.nominal_flops, "executed_flops": p.executed_flops}
             return {**{name: value * first for name, value in counts.items()}, **watch.seconds}
 
         def _measure(self) -> dict[str, Any]:
-            """The highest matmul rate so far, measured again before every round."""
+            """Measure the matmul peak before a round. `peak` is the highest rate so far."""
             self.peak.measure()
             library = product_library(self.job, self.device)
             return {"parameters": self.parameters.total, "peak": self.peak.flops, "library": library}
@@ -55,7 +56,7 @@ def compete(values: dict[str, Any], stop: StopRequest) -> None:
 
 
 def product_library(job: TrainJob, device: torch.device) -> str:
-    """Of the products whose rate is the peak; bfloat16 ones are oneDNN's on every CPU."""
+    """Return the library of the products whose rate is the peak. oneDNN does bfloat16 products on every CPU."""
     if device.type == "cuda":
         return "cublas"
     return "onednn" if job.train.precision == "bf16" else matmul_library()

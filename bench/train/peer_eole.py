@@ -1,6 +1,6 @@
-"""eole's dense Transformer through its own training loop: `python -m bench.train.peer_eole job.json`.
+"""eole's dense Transformer in eole's own training loop: `python -m bench.train.peer_eole job.json`.
 
-Its loader sorts by length and cuts batches of padded tokens, as it does for its users.
+eole's loader sorts by length and cuts batches of padded tokens, as for all users.
 """
 
 import json
@@ -17,26 +17,26 @@ from bench.train.turns import Turns
 
 
 def configuration(job: dict[str, Any]) -> dict[str, Any]:
-    """What its users write in YAML."""
-    where, model = Path(job["directory"]), job["model"]
+    """Return the configuration that users of eole write in YAML."""
+    folder, model = Path(job["directory"]), job["model"]
     return {
         "seed": 1,
         "share_vocab": True,
-        "src_vocab": str(where / "vocab.txt"),
+        "src_vocab": str(folder / "vocab.txt"),
         "src_vocab_size": job["sizes"][0],
         "tgt_vocab_size": job["sizes"][0],
         "vocab_size_multiple": 1,
         "overwrite": True,
         "report_every": 100,
-        "data": {"corpus_1": {"path_src": str(where / "train.src"), "path_tgt": str(where / "train.tgt")}},
+        "data": {"corpus_1": {"path_src": str(folder / "train.src"), "path_tgt": str(folder / "train.tgt")}},
         "training": {
-            "model_path": str(where / "model"),
+            "model_path": str(folder / "model"),
             "batch_type": "tokens",
             "batch_size": job["padded_tokens"],
             "batch_size_multiple": 1,
             "normalization": "tokens",
             "accum_count": [1],
-            "bucket_size": job["sentences"],  # sorted at once; its default would read the sample 14 times before a step
+            "bucket_size": job["sentences"],  # the default would read the sample 14 times before a step
             "num_workers": 0,
             "compute_dtype": job["dtype"],
             "optim": "adamw",
@@ -75,14 +75,15 @@ def main() -> None:
 
     def take_turn(self: Any, batches: Any, normalization: Any, total_stats: Any, *args: Any, **kwargs: Any) -> Any:
         if not turns:
-            one = Turns(
-                Path(job["directory"]),
-                job["rounds"],
-                rank=0,
-                sums=lambda: {"target_tokens": total_stats.n_tokens},
-                before=lambda: {"parameters": sum(p.numel() for p in self.model.parameters())},
+            turns.append(
+                Turns(
+                    Path(job["directory"]),
+                    job["rounds"],
+                    rank=0,
+                    sums=lambda: {"target_tokens": total_stats.n_tokens},
+                    before=lambda: {"parameters": sum(p.numel() for p in self.model.parameters())},
+                )
             )
-            turns.append(one)
         turns[0].step()
         return train_step(self, batches, normalization, total_stats, *args, **kwargs)
 

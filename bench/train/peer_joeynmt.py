@@ -1,7 +1,7 @@
-"""joeynmt's dense Transformer through its own training loop: `python -m bench.train.peer_joeynmt job.json`.
+"""joeynmt's dense Transformer in joeynmt's own training loop: `python -m bench.train.peer_joeynmt job.json`.
 
-joeynmt does not sort by length. Its text lies in the file as batches of one length each, and is read in that order:
-better than what its users get.
+joeynmt does not sort by length. Its text file has the sentences in batches of similar length, and joeynmt reads them in
+this order, so it does better than for its users.
 """
 
 import json
@@ -17,9 +17,9 @@ from bench.train.turns import Turns
 
 
 def configuration(job: dict[str, Any]) -> dict[str, Any]:
-    """What its users write in YAML."""
-    where, model = Path(job["directory"]), job["model"]
-    side = {"level": "word", "voc_file": str(where / "vocab.txt"), "max_length": 400}
+    """Return the configuration that users of joeynmt write in YAML."""
+    folder, model = Path(job["directory"]), job["model"]
+    side = {"level": "word", "voc_file": str(folder / "vocab.txt"), "max_length": 400}
     stack = {
         "type": "transformer",
         "num_heads": model["heads"],
@@ -31,12 +31,12 @@ def configuration(job: dict[str, Any]) -> dict[str, Any]:
     }
     return {
         "name": "bench",
-        "model_dir": str(where / "model"),
+        "model_dir": str(folder / "model"),
         "use_cuda": False,
         "random_seed": 1,
         "data": {
-            "train": str(where / "train"),
-            "dev": str(where / "dev"),
+            "train": str(folder / "train"),
+            "dev": str(folder / "dev"),
             "dataset_type": "plain",
             "src": {"lang": "src", **side},
             "trg": {"lang": "tgt", **side},
@@ -82,14 +82,15 @@ def main() -> None:
 
     def take_turn(self: Any, batch: Any) -> Any:
         if not turns:
-            one = Turns(
-                directory,
-                job["rounds"],
-                rank=0,
-                sums=lambda: {"target_tokens": self.stats.total_tokens},
-                before=lambda: {"parameters": sum(p.numel() for p in self.model.parameters())},
+            turns.append(
+                Turns(
+                    directory,
+                    job["rounds"],
+                    rank=0,
+                    sums=lambda: {"target_tokens": self.stats.total_tokens},
+                    before=lambda: {"parameters": sum(p.numel() for p in self.model.parameters())},
+                )
             )
-            turns.append(one)
         turns[0].step()
         return train_step(self, batch)
 

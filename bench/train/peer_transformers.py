@@ -1,8 +1,8 @@
-"""transformers' M2M100 (dense) or NLLB-MoE through its Trainer: `python -m bench.train.peer_transformers job.json`.
+"""transformers' M2M100 (dense) or NLLB-MoE in its Trainer: `python -m bench.train.peer_transformers job.json`.
 
-Every item of its data set is a whole batch of sentences of about one length, so that it trains on the same number of
-real tokens a step as the others; everything behind the collator is the Trainer's. No label smoothing: with the
-Trainer's, NLLB-MoE would lose its auxiliary loss.
+Every item of the data set is a whole batch of sentences of similar length, so that a step has as many real tokens as
+the steps of the other contenders. The Trainer does everything after the collator. There is no label smoothing, because
+with the Trainer's, NLLB-MoE would lose its auxiliary loss.
 """
 
 import json
@@ -31,7 +31,7 @@ PAD, EOS, IGNORED = 1, 2, -100
 
 
 class Counted(Trainer):  # type: ignore[misc]
-    """Counts the real target tokens of what it has computed."""
+    """A Trainer that counts the real target tokens of all losses."""
 
     target_tokens = 0
 
@@ -41,7 +41,7 @@ class Counted(Trainer):  # type: ignore[misc]
 
 
 class TakeTurns(TrainerCallback):  # type: ignore[misc]
-    """Before each step."""
+    """A callback that waits for its turn before each step."""
 
     turns: Turns
 
@@ -50,7 +50,7 @@ class TakeTurns(TrainerCallback):  # type: ignore[misc]
 
 
 def collate(items: list[list[list[list[int]]]]) -> dict[str, Tensor]:
-    """One batch of (source, target) ids, padded."""
+    """Pad one batch of (source, target) ids."""
     (batch,) = items
     sources = [torch.tensor(source) for source, _ in batch]
     targets = [torch.tensor(target) for _, target in batch]
@@ -65,7 +65,7 @@ def collate(items: list[list[list[list[int]]]]) -> dict[str, Tensor]:
 
 
 def build_model(model: dict[str, Any], size: int) -> torch.nn.Module:
-    """Of our dimensions; what differs are biases."""
+    """Return a model with our dimensions. It differs from ours by its biases."""
     experts = model["moe"]["num_experts"]
     common = {
         "vocab_size": size,
@@ -79,7 +79,7 @@ def build_model(model: dict[str, Any], size: int) -> torch.nn.Module:
         "activation_dropout": 0.0,
         "activation_function": "relu",
         "max_position_embeddings": 256,
-        "use_cache": bool(experts),  # without it NLLB-MoE in 4.57.1 looks for its router logits in the wrong place
+        "use_cache": bool(experts),  # NLLB-MoE in 4.57.1 needs it to find its router logits
     }
     if not experts:
         return M2M100ForConditionalGeneration(M2M100Config(**common))  # type: ignore[no-any-return]
@@ -87,7 +87,7 @@ def build_model(model: dict[str, Any], size: int) -> torch.nn.Module:
     config = NllbMoeConfig(
         **common,
         num_experts=experts,
-        expert_capacity=None,  # 2 S / E, ours at capacity factor 1
+        expert_capacity=None,  # 2 S / E, as ours at capacity factor 1
         encoder_sparse_step=every,
         decoder_sparse_step=every,
         moe_token_dropout=0.0,

@@ -1,7 +1,7 @@
-"""Weights with a trained router, which our own contenders with experts start from.
+"""Weights with a trained router, from which our own contenders with experts start.
 
-An untrained router sends many tokens to few experts, so that capacity drops choices by the thousand: such a layer does
-less useful work than one in the middle of a training.
+An untrained router sends many tokens to few experts, so that capacity drops thousands of choices. Such a layer does
+less useful work than a layer in the middle of a training.
 """
 
 import hashlib
@@ -9,8 +9,8 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from bench.train.contenders import Contest
 from bench.train.data import Sample
-from bench.train.plan import Contest
 from pipeline.config import ROOT
 from pipeline.jobs.launch import launch
 from pipeline.train.config import TrainConfig
@@ -21,9 +21,10 @@ ARTIFACTS = ROOT / "data" / "artifacts" / "bench"
 
 
 def trained_router(contest: Contest, sample: Sample, job: TrainJob) -> Path:
-    """The checkpoints directory of `contest.router_steps` steps; trained now unless an earlier benchmark has done it.
+    """Return the checkpoints directory after `contest.router_steps` steps, which an earlier benchmark may have trained.
 
-    job: one of our contenders, for everything but budget and batches. Raises JobFailed where training fails.
+    job: one of our contenders, for all settings but budget and batches.
+    Raises JobFailed if training fails.
     """
     batch = contest.router_batch
     training = TrainConfig(
@@ -39,8 +40,8 @@ def trained_router(contest: Contest, sample: Sample, job: TrainJob) -> Path:
     key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
     out = ARTIFACTS / f"router-{key}"
     checkpoints = out / CHECKPOINTS
-    done = out / "done"
-    if not done.exists():
+    marker = out / "done"
+    if not marker.exists():
         job = replace(job, title=f"{contest.title}: router", out=str(out), batch=batch, train=training)
         runtime = job.runtime
         launch(
@@ -51,5 +52,5 @@ def trained_router(contest: Contest, sample: Sample, job: TrainJob) -> Path:
             threads=runtime.threads,
             title=job.title,
         )
-        done.touch()
+        marker.touch()
     return checkpoints

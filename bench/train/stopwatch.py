@@ -1,4 +1,4 @@
-"""Where the time of a training step goes: the parts of the real loop, wrapped in the benchmark's own process."""
+"""A stopwatch for the parts of a training step. It wraps the functions of the real loop in the benchmark's process."""
 
 import threading
 import time
@@ -17,8 +17,7 @@ T = TypeVar("T")
 
 
 class Stopwatch:
-    """Seconds of the main thread by part. What runs inside another part counts for the inner one alone, so that parts
-    add up."""
+    """Seconds of the main thread by part. A part inside another counts for itself alone, so that the sum is right."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PARTS, 0.0)
@@ -27,7 +26,7 @@ class Stopwatch:
         self._thread = threading.current_thread()
 
     def timed(self, part: str, function: F) -> F:
-        """The function, its time given to `part`."""
+        """Return the function with a stopwatch that adds its time to `part`."""
 
         @wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -44,7 +43,7 @@ class Stopwatch:
         return run  # type: ignore[return-value]
 
     def iterate(self, part: str, items: Iterator[T]) -> Iterator[T]:
-        """The items, the waiting for each given to `part`."""
+        """Yield the items, and add the time of waiting for them to `part`."""
         following: Callable[[], T] = self.timed(part, items.__next__)
         while True:
             yield following()
@@ -57,7 +56,7 @@ class Stopwatch:
 
 
 def observe(watch: Stopwatch) -> None:
-    """Wrap what the trainer calls, before it is built; this process only."""
+    """Wrap the functions that the trainer calls, in this process. Call this before the trainer is built."""
     import torch.distributed as dist
 
     from pipeline.engine.deepspeed import Engine

@@ -1,11 +1,11 @@
-"""From measured rounds to judged rows, and to a table."""
+"""Results of the benchmark: judged rows from measured rounds, and a table."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from bench.output import Row, aligned, mark
-from bench.train.plan import OURS, Contest
+from bench.output import Row, aligned, mark, number, percent, target_columns
+from bench.train.contenders import OURS, Contest
 from bench.train.stopwatch import PARTS
 
 SHARES = (*PARTS, "other")
@@ -16,45 +16,32 @@ COLUMNS = (
     *("served", "useful", "measured", "limit", "to_limit", "verdict", "note"),
 )
 HEADER = (
-    *(
-        "section",
-        "model",
-        "params",
-        "dtype",
-        "variant",
-        "proc",
-        "thr",
-        "tok/step",
-        "tok/s",
-        "slowest",
-        "fastest",
-        "busy",
-    ),
-    *("fwd", "bwd", "step", "data", "log", "coll", "other", "peak", "library", "MFU", "target", "note"),
+    *("section", "model", "params", "dtype", "variant", "proc", "thr", "tok/step", "tok/s", "slowest", "fastest"),
+    *("busy", "fwd", "bwd", "step", "data", "log", "coll", "other", "peak", "library", "MFU", "target", "note"),
 )
 SCALING = 1.8  # tokens/s of all processes over those of one
-OUTSIDE = 0.08  # most of the time outside forward, backward and step
+OUTSIDE = 0.08  # greatest share of the time outside forward, backward and step
 MFU = {("cpu", "fp32"): 0.65, ("cpu", "bf16"): 0.50, ("cuda", "bf16"): 0.45}
 TO_PEER = 1.2  # our tokens/s over the best peer's
-TARGET_MODEL = 512  # M of the models that the MFU of two cores is asked of
+TARGET_MODEL = 512  # least dimension of the models that have a target of MFU
 
 
 def judge(contest: Contest, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """A row for each section and contender of a contest, from its rounds; a contender that failed has its note."""
+    """Return a row for each section and contender of a contest, from its rounds. A failed contender has a note."""
     judged = []
     keys = dict.fromkeys((row["variant"], row["processes"], row["threads"]) for row in rows)
     grouped = {key: [r for r in rows if (r["variant"], r["processes"], r["threads"]) == key] for key in keys}
     for section in contest.sections:
-        for (variant, processes, _), mine in grouped.items():
+        for (variant, processes, _), rounds in grouped.items():
             if section == "peers" or processes == max(c.processes for c in contest.contenders) or section == "scaling":
-                row = summary(contest, section, mine)
-                row |= _target(section, contest, variant, mine, grouped)
+                row = summary(contest, section, rounds)
+                row |= _target(section, contest, variant, rounds, grouped)
                 judged.append(row)
     return judged
 
 
 def summary(contest: Contest, section: str, rounds: Sequence[Row]) -> dict[str, Any]:
-    """What the rounds of one contender come to: medians of rates, sums of everything else."""
+    """Summarise the rounds of one contender: medians of rates, and sums of everything else."""
     first = rounds[0]
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {"section": section, "device": contest.device, "model": contest.title, "dtype": contest.dtype}
@@ -81,62 +68,52 @@ def summary(contest: Contest, section: str, rounds: Sequence[Row]) -> dict[str, 
 
 
 def rate(row: Row) -> float:
-    """Real target tokens a second."""
+    """Return real target tokens a second."""
     return float(row["target_tokens"] / row["seconds"])
 
 
 def _target(
-    section: str, contest: Contest, variant: str, mine: Sequence[Row], grouped: Mapping[Any, Sequence[Row]]
+    section: str, contest: Contest, variant: str, rounds: Sequence[Row], grouped: Mapping[Any, Sequence[Row]]
 ) -> dict[str, Any]:
-    """Measured value and limit of a row, where it has one."""
-    processes = mine[0]["processes"]
+    """Return the columns of a row's target, none without one."""
+    processes = rounds[0]["processes"]
     several = processes > 1 or contest.device == "cuda"
     if section == "scaling" and several:
-        one = next((rows for (_, count, _), rows in grouped.items() if count == 1), ())
-        return _columns(ratio(mine, one), SCALING * processes / 2, at_least=True)
+        single = next((rows for (_, count, _), rows in grouped.items() if count == 1), ())
+        return target_columns(ratio(rounds, single), SCALING * processes / 2)
     if section == "overhead" and several:
-        return _columns(summary(contest, section, mine)["outside"], OUTSIDE, at_least=False)
+        return target_columns(summary(contest, section, rounds)["outside"], OUTSIDE, at_least=False)
     if section == "mfu" and several and contest.model.dim >= TARGET_MODEL:
-        return _columns(summary(contest, section, mine)["mfu"], MFU.get((contest.device, contest.dtype)), at_least=True)
+        limit = MFU.get((contest.device, contest.dtype))
+        return target_columns(summary(contest, section, rounds)["mfu"], limit)
     if section == "peers" and variant != OURS:
-        ours = next((rows for (name, _, _), rows in grouped.items() if name == OURS), ())
-        return _columns(ratio(ours, mine), TO_PEER, at_least=True)
+        our_rounds = next((rows for (name, _, _), rows in grouped.items() if name == OURS), ())
+        return target_columns(ratio(our_rounds, rounds), TO_PEER)
     return {}
 
 
 def ratio(rows: Sequence[Row], to: Sequence[Row]) -> float | None:
-    """Median over the rounds of the ratio of their tokens/s; rounds are side by side in time. A variant that has a
-    round of its own is compared with the last of the other."""
-    theirs = {row["round"]: rate(row) for row in to if row.get("seconds")}
-    ours = {row["round"]: rate(row) for row in rows if row.get("seconds")}
-    if not theirs or not ours:
+    """Return the median over the rounds of the ratio of tokens a second, or None without rounds.
+
+    Only rounds of the same number are compared; if the two have none in common, their last rounds are.
+    """
+    rates, base_rates = ({row["round"]: rate(row) for row in part if row.get("seconds")} for part in (rows, to))
+    if not rates or not base_rates:
         return None
-    common = sorted(set(ours) & set(theirs))
+    common = sorted(set(rates) & set(base_rates))
     if not common:
-        return ours[max(ours)] / theirs[max(theirs)]
-    return median(ours[number] / theirs[number] for number in common)
-
-
-def _columns(measured: float | None, limit: float | None, *, at_least: bool) -> dict[str, Any]:
-    if measured is None or limit is None:
-        return {}
-    reached = measured >= limit if at_least else measured <= limit
-    return {
-        "measured": measured,
-        "limit": limit,
-        "to_limit": limit / measured if at_least else measured / limit,
-        "verdict": "ok" if reached else "missed",
-    }
+        return rates[max(rates)] / base_rates[max(base_rates)]
+    return median(rates[number] / base_rates[number] for number in common)
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Judged rows, aligned; an empty line between contests and sections. Shares are per cent of the time."""
+    """Return the judged rows as a table, with an empty line between contests. Shares are per cent of the time."""
     lines: list[tuple[str, ...]] = [HEADER]
-    before: Row | None = None
+    previous: Row | None = None
     for row in rows:
-        if before is None or any(before[key] != row[key] for key in ("section", "model", "dtype")):
+        if previous is None or any(previous[key] != row[key] for key in ("section", "model", "dtype")):
             lines.append(("",) * len(HEADER))
-        before = row
+        previous = row
         lines.append(
             (
                 *(
@@ -145,21 +122,13 @@ def table(rows: Sequence[Row]) -> str:
                     "" if row["parameters"] is None else f"{row['parameters'] / 1e6:.1f} M",
                 ),
                 *(str(row[key]) for key in ("dtype", "variant", "processes", "threads")),
-                *(_number(row[key]) for key in ("step_tokens", "tokens_per_second", "slowest", "fastest")),
-                *(_percent(row[key]) for key in ("busy", *SHARES)),
+                *(number(row[key]) for key in ("step_tokens", "tokens_per_second", "slowest", "fastest")),
+                *(percent(row[key]) for key in ("busy", *SHARES)),
                 "" if row["peak_tflops"] is None else f"{row['peak_tflops']:.3f}",
                 row["library"] or "",
-                _percent(row["mfu"]),
+                percent(row["mfu"]),
                 mark(row),
                 row["note"] or "",
             )
         )
     return aligned(lines, left=("section", "model", "dtype", "variant", "library", "target", "note"))
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f}"

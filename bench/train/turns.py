@@ -1,7 +1,7 @@
 """A contender's side of a contest: several training runs stay alive, and one at a time trains a round of steps.
 
-Files in the contender's directory carry the turns: `ready-<rank>` says that the first step is about to begin, `go-<n>`
-lets round n begin, and `rows-<rank>.jsonl` gets a line at its end.
+Contest and contender communicate by files in the contender's directory. `ready-<rank>` tells that the first step is
+about to begin, `go-<n>` starts round n, and `rows-<rank>.jsonl` gets a line at the end of each round.
 """
 
 import json
@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-POLL = 0.005  # seconds
+POLL = 0.005  # seconds between two looks for a file
 
 
 class Turns:
-    """Counts the steps of one process, measures rounds, waits between them, and ends the process after the last."""
+    """The turns of one process. It counts steps, measures rounds, waits between them, and ends the process at last."""
 
     def __init__(
         self,
@@ -30,9 +30,9 @@ class Turns:
     ) -> None:
         """Prepare for `rounds`, the number of optimizer steps of each.
 
-        sums: gives counts since this process started, such as target tokens; a round's row has their growth, and the
-        processes of one run are added up.
-        before: called before each round, outside its time, for more columns.
+        sums: function that returns counts since this process started, such as target tokens; a round's row has their
+            growth, and the counts of a run's processes are added up.
+        before: function that is called before each round, outside its time, and returns more columns.
         """
         self.directory, self.rank, self.sums, self.before = directory, rank, sums, before
         self.rounds = rounds
@@ -42,13 +42,13 @@ class Turns:
         self._columns: Mapping[str, Any] = {}
 
     def step(self) -> None:
-        """To be called where each step of training begins, at the same place of the loop."""
+        """Count a step. Call this at the beginning of each training step."""
         if self._left == 0:
             if self._number >= 0:
                 self._report()
             self._number += 1
             if self._number == len(self.rounds):
-                os._exit(0)  # a training loop that is left by an exception would save, or wait for its peers
+                os._exit(0)  # after an exception, a training loop would save, or wait for its peers
             self._wait()
             self._left = self.rounds[self._number]
             self._columns = self.before()

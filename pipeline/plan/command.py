@@ -55,7 +55,7 @@ def plan(config: PlanConfig) -> None:
     say(json.dumps(result.values, indent=1) if config.format == "json" else result.text)
     if not config.out and config.format == "json":
         return
-    from eval.figure_style import save_figure
+    from eval.report.plots.style import save_figure
     from pipeline.plan.plot import Bar, plot
 
     name = f"{config.what}-{config.devices or PAPER}x{config.device.name}{'-search' if config.search else ''}"

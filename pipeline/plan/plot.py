@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from eval.figure_style import INK, MUTED, PALETTE, STYLE
+from eval.report.plots.style import INK, MUTED, PALETTE, STYLE
 from pipeline.plan.plan import TrainingPlan
 from pipeline.plan.search import MEMORY_PARTS
 from pipeline.plan.table import words

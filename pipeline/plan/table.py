@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from eval.number_format import MISSING, duration, integer, quantity
+from eval.text_table import aligned
 from pipeline.plan.config import published
 from pipeline.plan.memory import memory, phases
 from pipeline.plan.plan import TrainingPlan
@@ -76,19 +77,6 @@ def search_text(candidates: Sequence[Candidate]) -> str:
             )
         )
     return aligned(rows, left=(1, 6))
-
-
-def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """Return rows as lines with aligned columns. Columns in `left` are aligned to the left, all others to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
 
 
 def time(seconds: float) -> str:

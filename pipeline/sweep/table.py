@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from eval.number_format import duration
+from eval.text_table import aligned
 from pipeline.clock import clock
 from pipeline.status import RunStatus, StageStatus, now, read_status
 from pipeline.sweep.estimate import Point, Standing, after_training, left, pace, remaining, total
@@ -220,15 +221,14 @@ def _left(seconds: float | None) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Columns side by side, text to the left, numbers to the right."""
+    """Return the rows as lines no longer than the width: a stage that is too long for it is cut."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
     widths[STAGE] = max(SHORTEST, min(widths[STAGE], width - sum(widths) + widths[STAGE] - 2 * (len(HEADER) - 1)))
-    lines = []
-    for row in rows:
-        cut = [cell if len(cell) <= size else cell[: size - 1] + "…" for cell, size in zip(row, widths, strict=True)]
-        cells = [c.ljust(w) if n <= STAGE else c.rjust(w) for n, (c, w) in enumerate(zip(cut, widths, strict=True))]
-        lines.append("  ".join(cells).rstrip())
-    return lines
+    cut = [
+        [cell if len(cell) <= size else cell[: size - 1] + "…" for cell, size in zip(row, widths, strict=True)]
+        for row in rows
+    ]
+    return aligned(cut, left=range(STAGE + 1)).splitlines()
 
 
 def _importance(standing: Standing) -> int:

@@ -11,7 +11,7 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
-from eval.significance import Resampled, compare, resample
+from eval.score.significance import Resampled, compare, resample
 
 ENGLISH = [
     "Opens the dialog in which you can choose a colour for the selected cell.",

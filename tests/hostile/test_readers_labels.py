@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from eval.figure_style import inline_svg, save_figure
-from eval.loss_plot import LossSeries, plot_losses
-from eval.plots import ScorePoint, plot_bleu_by_resource, plot_trendline
-from eval.run_record import LossPoint
-from eval.trendline import TrendPoint
+from eval.records.run_record import LossPoint
+from eval.report.plots.loss import LossSeries, plot_losses
+from eval.report.plots.scores import ScorePoint, plot_bleu_by_resource, plot_trendline
+from eval.report.plots.style import inline_svg, save_figure
+from eval.report.plots.trendline import TrendPoint
 
 LABEL = r"x$\bad$"
 

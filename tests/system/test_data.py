@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from eval.funnel import RULES
+from eval.records.funnel import RULES
 from pipeline.config import ROOT
 
 SECRET = "Wer dies liest, kennt einen Satz ohne Lizenz"

@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 
 from bench.decode.contest import run_contest
-from bench.decode.plan import OURS, QUICK, TRANSFORMERS, System, Way, systems
 from bench.decode.prepare import Material
+from bench.decode.systems import OURS, QUICK, TRANSFORMERS, System, Way, systems
 from bench.decode.table import judge
 from pipeline.stage import Store
 from pipeline.translation import FinishedRun

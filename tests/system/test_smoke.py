@@ -340,9 +340,9 @@ for file in sorted([*ROOT.glob("pipeline/**/*.py"), *ROOT.glob("eval/**/*.py")])
         importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
 for file in ROOT.glob("recipes/**/*.yaml"):
     load_config([f"recipes={file.relative_to(ROOT / 'recipes').with_suffix('')}"])
-for file in [*ROOT.glob("eval/*.py"), *ROOT.glob("eval/templates/*")]:
+for file in [*ROOT.glob("eval/**/*.py"), *ROOT.glob("eval/report/templates/*")]:
     for name in re.findall(r'"([a-z_.]+[.](?:j2|css))"', file.read_text(encoding="utf-8")):
-        assert (ROOT / "eval" / "templates" / name).is_file(), name
+        assert (ROOT / "eval/report/templates" / name).is_file(), name
 """
 
 

@@ -2,7 +2,7 @@
 
 A rule takes the source and the target texts of N rows, and returns a mask of the rows to remove: bool [N]. A new rule
 is a function, a field of `Rules` in `pipeline.corpus.config` with its default, and a line of `row_rules`. The table in
-docs/cleaning.md and `RULES` in `eval.funnel` list it too, which a test checks.
+docs/cleaning.md and `RULES` in `eval.records.funnel` list it too, which a test checks.
 """
 
 from collections.abc import Callable

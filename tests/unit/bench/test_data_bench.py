@@ -1,4 +1,4 @@
-"""The benchmark of data: that it reads, cleans and encodes for real, and that ratios come from rounds."""
+"""The benchmark of data: it reads, cleans and encodes a small text, and its ratios come from rounds."""
 
 import csv
 import json
@@ -13,7 +13,7 @@ from bench.data import cleaning, encoding, packing, reading
 from bench.data.cleaning import PEER_PYTHON
 from bench.data.corpus import SAMPLE, read_text
 from bench.data.pairs import many_pairs, short_sentences, write_tsv
-from bench.data.plan import OURS, PEER, PEER_BARE, PEER_SAME, QUICK, SAME, SENTENCEPIECE
+from bench.data.scale import OURS, PEER, PEER_BARE, PEER_SAME, QUICK, SAME, SENTENCEPIECE
 from bench.data.table import CLEANING, COLUMNS, TO_PEER, judge, table
 from bench.output import write_csv
 from pipeline.config import ROOT
@@ -58,11 +58,11 @@ def test_rows_are_written_as_lines(sentences, tmp_path, name):
 def test_text_of_a_file_holds_its_first_rows_out(tmp_path):
     path = tmp_path / "de-en.tsv"
     path.write_text("".join(f"Zeile {i}\tline {i}\tdoc\n" for i in range(900)), encoding="utf-8")
-    found = read_text(path, 300)
-    assert (found.pair.src, found.pair.tgt) == ("de", "en")
-    assert found.held_out["dev"]["src"][0].as_py() == "Zeile 0"
-    assert found.held_out["test"]["tgt"][299].as_py() == "line 499"
-    assert found.train["src"].to_pylist() == [f"Zeile {i}" for i in range(500, 800)]
+    text = read_text(path, 300)
+    assert (text.pair.src, text.pair.tgt) == ("de", "en")
+    assert text.held_out["dev"]["src"][0].as_py() == "Zeile 0"
+    assert text.held_out["test"]["tgt"][299].as_py() == "line 499"
+    assert text.train["src"].to_pylist() == [f"Zeile {i}" for i in range(500, 800)]
     with pytest.raises(ValueError, match="the name says no pair; name it as de-en"):
         read_text(tmp_path / "text.tsv", 300)
 
@@ -83,7 +83,7 @@ def test_cleaning_is_measured_on_the_same_rows(text, tmp_path):
 def test_the_peer_applies_the_same_rules(tmp_path):
     lines = [
         ("Guten Tag", "Good day"),
-        ("  Guten \u00a0 Tag ", "Good day"),  # the same row, once its spaces are normal
+        ("  Guten \u00a0 Tag ", "Good day"),  # the same row after normalisation of its spaces
         ("Datei", "Datei"),
         ("1234 5678 x", "1234 5678 y"),
         ("ja", "a very long translation"),
@@ -130,10 +130,16 @@ def test_packing_is_measured_on_the_same_rows(text, tmp_path):
 
 def test_ratios_are_medians_of_rounds(tmp_path):
     common = {"section": "cleaning", "text": "t", "threads": 1, "rows": 600_000, "kept": 5, "note": ""}
-    taken = {SAME: [2, 4, 3], PEER_SAME: [10, 40, 3], OURS: [12, 11, 10], PEER: [120, 99, 100], PEER_BARE: [None] * 3}
+    times_of = {
+        SAME: [2, 4, 3],
+        PEER_SAME: [10, 40, 3],
+        OURS: [12, 11, 10],
+        PEER: [120, 99, 100],
+        PEER_BARE: [None] * 3,
+    }
     rounds = [
         {**common, "variant": variant, "round": number, "seconds": seconds, "note": "" if seconds else "broken"}
-        for variant, times in taken.items()
+        for variant, times in times_of.items()
         for number, seconds in enumerate(times)
     ]
     rows = {row["variant"]: row for row in judge(rounds, "cpu")}
@@ -151,6 +157,6 @@ def test_ratios_are_medians_of_rounds(tmp_path):
 def test_normal_forms_of_the_peer_are_compared_in_ours(tmp_path):
     (tmp_path / "kept.src").write_text("ein\u2028Zeichen\ne\u0301\n", encoding="utf-8")
     (tmp_path / "kept.tgt").write_text("one\tmark\ne\n", encoding="utf-8")
-    ours = Texts.normalized(pa.array(["ein\u2028Zeichen", "e\u0301"])).array.to_pylist()
-    assert ours[1] == "é"
-    assert cleaning._lines(tmp_path) == Counter({(ours[0], "one mark"): 1, ("é", "e"): 1})
+    normal = Texts.normalized(pa.array(["ein\u2028Zeichen", "e\u0301"])).array.to_pylist()
+    assert normal[1] == "é"
+    assert cleaning._lines(tmp_path) == Counter({(normal[0], "one mark"): 1, ("é", "e"): 1})

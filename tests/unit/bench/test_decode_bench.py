@@ -1,19 +1,19 @@
-"""The benchmark of decoding: how rounds become ratios, and which systems there are."""
+"""The benchmark of decoding: ratios from rounds, and the list of systems."""
 
 import pytest
 
-from bench.decode.plan import BATCH_TOKENS, CTRANSLATE2, OURS, THREADS, TRANSFORMERS, systems
+from bench.decode.systems import BATCH_TOKENS, CTRANSLATE2, OURS, THREADS, TRANSFORMERS, systems
 from bench.decode.table import COLUMNS, judge, table
 from bench.decode.turns import batches
 from bench.output import write_csv
 from pipeline.config import load_config
 
-FOUND = [[5, 6], [7], [8, 9], [4]]
+TRANSLATIONS = [[5, 6], [7], [8, 9], [4]]
 
 
-def row(system, precision="fp32", *, seconds, number=0, found=FOUND, **more):
-    tokens = sum(len(each) + 1 for each in found)
-    measured = {"seconds": seconds, "cpu_seconds": 2 * seconds, "tokens": tokens, "rss": 10**8, "found": found}
+def row(system, precision="fp32", *, seconds, number=0, translations=TRANSLATIONS, **more):
+    tokens = sum(len(translation) + 1 for translation in translations)
+    measured = {"seconds": seconds, "cpu_seconds": 2 * seconds, "tokens": tokens, "rss": 10**8, "found": translations}
     return {
         "model": "dense",
         "system": system,
@@ -32,7 +32,10 @@ def test_rates_and_ratios_are_medians_over_rounds_in_the_same_precision():
         *(row("ours flattened", seconds=s, number=n, **cache) for n, s in enumerate((2.0, 1.0, 1.0))),
         row("ours flattened", "bf16", seconds=0.5),
         row("ours reordered", seconds=1.25, number=1, cache=1000, cache_arithmetic=1000),
-        *(row(TRANSFORMERS, seconds=s, number=n, found=[[5, 6], [7], [8], [4]]) for n, s in enumerate((9.0, 2.5, 2.4))),
+        *(
+            row(TRANSFORMERS, seconds=s, number=n, translations=[[5, 6], [7], [8], [4]])
+            for n, s in enumerate((9.0, 2.5, 2.4))
+        ),
         row(TRANSFORMERS, "bf16", seconds=0.75),
         row(CTRANSLATE2, seconds=0.6, number=1),
     ]
@@ -40,19 +43,15 @@ def test_rates_and_ratios_are_medians_over_rounds_in_the_same_precision():
         {"model": "dense", "system": CTRANSLATE2, "precision": "int8", "round": 0, "way": "", "note": "no such"}
     )
     judged = {(r["system"], r["precision"]): r for r in judge(rows, "cpu")}
-    ours, theirs = judged["ours flattened", "fp32"], judged[TRANSFORMERS, "fp32"]
-    assert (ours["tokens_per_second"], ours["slowest"], ours["fastest"], ours["tokens_per_cpu_second"]) == (
-        10,
-        5,
-        10,
-        5,
-    )
-    assert (ours["cache_measured"], ours["cache_verdict"]) == (1.2, "missed")
-    assert ours["measured"] is None
+    base, peer = judged["ours flattened", "fp32"], judged[TRANSFORMERS, "fp32"]
+    rates = ("tokens_per_second", "slowest", "fastest", "tokens_per_cpu_second")
+    assert [base[name] for name in rates] == [10, 5, 10, 5]
+    assert (base["cache_measured"], base["cache_verdict"]) == (1.2, "missed")
+    assert base["measured"] is None
     assert judged["ours reordered", "fp32"]["measured"] == pytest.approx(1.25)
     assert judged["ours reordered", "fp32"]["verdict"] is None
-    assert theirs["measured"] == pytest.approx(10 / (9 / 2.5))  # the rounds': 5 / 1, 10 / 3.6, 10 / 3.75
-    assert (theirs["verdict"], theirs["identical"]) == ("ok", 0.75)
+    assert peer["measured"] == pytest.approx(10 / (9 / 2.5))  # the median of the rounds' 5 / 1, 10 / 3.6, 10 / 3.75
+    assert (peer["verdict"], peer["identical"]) == ("ok", 0.75)
     assert judged[TRANSFORMERS, "bf16"]["verdict"] == "missed"
     assert (judged[CTRANSLATE2, "fp32"]["measured"], judged[CTRANSLATE2, "fp32"]["verdict"]) == (0.6, "missed")
     printed = table(list(judged.values()))
@@ -68,14 +67,13 @@ def test_rows_are_written_without_translations(tmp_path):
 
 def test_everybody_has_the_same_threads_and_ours_its_defaults():
     for model in ("dense", "moe"):
-        planned = systems(model)
-        assert all(way.processes * way.threads == THREADS for system in planned for way in system.ways)
-        assert [system.memory for system in planned if system.name == OURS] == ["flattened", "reordered"] * 2
+        contenders = systems(model)
+        assert all(way.processes * way.threads == THREADS for system in contenders for way in system.ways)
+        assert [system.memory for system in contenders if system.name == OURS] == ["flattened", "reordered"] * 2
     decode = load_config(["recipes=export_dense"]).decode
-    assert (BATCH_TOKENS, planned[0].memory) == (decode.batch_tokens, decode.beam_memory)
+    assert (BATCH_TOKENS, contenders[0].memory) == (decode.batch_tokens, decode.beam_memory)
 
 
 def test_batches_hold_each_sentence_once():
     sources = [[0] * length for length in (5, 30, 7, 9, 40, 3)]
-    made = batches(sources, 400)
-    assert made == [[4, 1], [3, 2, 0, 5]]
+    assert batches(sources, 400) == [[4, 1], [3, 2, 0, 5]]

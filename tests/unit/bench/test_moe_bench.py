@@ -1,4 +1,4 @@
-"""The MoE benchmark: that it runs, that its ratios come from its times, and that its memory count is arithmetic."""
+"""The MoE benchmark: it runs, its ratios come from its times, and its memory count agrees with arithmetic."""
 
 import csv
 import subprocess
@@ -10,8 +10,8 @@ import torch
 from bench.moe.__main__ import add_memory
 from bench.moe.bounds import dense
 from bench.moe.case import Place
+from bench.moe.jobs import CPU, CUDA, GATES, PARTS, PEERS, jobs
 from bench.moe.memory import extra_memory, peak_without
-from bench.moe.plan import CPU, CUDA, GATES, PARTS, PEERS, jobs
 from bench.moe.size import Size
 from bench.moe.table import COLUMNS, judge, table
 from bench.moe.targets import DISPATCH_AND_COMBINE, OURS_WITHOUT_EXPERTS, Check
@@ -25,15 +25,15 @@ SIZE = Size(model=16, hidden=32, tokens=64, experts=4)
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
-    """Rows of the CSV of a real quick run of the layer section, and what was printed."""
+    """Return the rows of the CSV of a real quick run of the layer section, and its printed output."""
     out = tmp_path_factory.mktemp("bench") / "moe.csv"
     command = [sys.executable, "-m", "bench.moe", "--quick", "--sections", "layer", "--experts", "4", "--out", str(out)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert process.returncode == 0, process.stderr
     with out.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         assert tuple(reader.fieldnames) == (*COLUMNS, *ORIGIN)
-        return list(reader), done.stdout
+        return list(reader), process.stdout
 
 
 def test_every_variant_has_a_time_or_says_why_not(quick):
@@ -49,11 +49,11 @@ def test_every_variant_has_a_time_or_says_why_not(quick):
 
 def test_ratios_come_from_the_times(quick):
     rows = {row["variant"]: row for row in quick[0]}
-    ours, plain = float(rows["ours"]["ms"]), float(rows["dense"]["ms"])
+    moe_ms, dense_ms = float(rows["ours"]["ms"]), float(rows["dense"]["ms"])
     rounding = 1e-4  # five significant digits in the file
-    assert float(rows["ours"]["to_dense"]) == pytest.approx(ours / plain, rel=rounding)
-    assert float(rows["dense"]["to_ours"]) == pytest.approx(plain / ours, rel=rounding)
-    assert float(rows["ours"]["tflops"]) == pytest.approx(SIZE.flops / ours / 1e9, rel=rounding)
+    assert float(rows["ours"]["to_dense"]) == pytest.approx(moe_ms / dense_ms, rel=rounding)
+    assert float(rows["dense"]["to_ours"]) == pytest.approx(dense_ms / moe_ms, rel=rounding)
+    assert float(rows["ours"]["tflops"]) == pytest.approx(SIZE.flops / moe_ms / 1e9, rel=rounding)
     assert float(rows["ours"]["extra_mb"]) > 0
 
 
@@ -76,9 +76,9 @@ def test_a_buffer_that_becomes_a_gradient_is_not_counted_but_what_lay_there_befo
     assert peak_without({1}, changes[3:]) == 5
 
 
-def row(variant, ms=None, **others):
+def row(variant, ms=None, **columns):
     common = {"section": "layer", "device": "cpu", "experts": 8, "dtype": "fp32", "threads": 1, "note": ""}
-    return {**common, "variant": variant, "ms": ms, **others}
+    return {**common, "variant": variant, "ms": ms, **columns}
 
 
 def test_targets():
@@ -91,7 +91,7 @@ def test_targets():
         row("lucidrains", note="ModuleNotFoundError"),
         row(OURS_WITHOUT_EXPERTS, 0.33),
     ]
-    judged = {each["variant"]: each for each in judge(rows)}
+    judged = {judged_row["variant"]: judged_row for judged_row in judge(rows)}
     assert (judged["dense"]["measured"], judged["dense"]["verdict"]) == (pytest.approx(1.1), "over")
     assert (judged["deepspeed"]["to_limit"], judged["deepspeed"]["verdict"]) == (1.0, "ok")
     assert (judged["deepspeed"]["memory_measured"], judged["deepspeed"]["memory_verdict"]) == (1.2, "over")
@@ -108,7 +108,7 @@ def test_growth_is_measured_against_the_fewest_experts():
         for experts, dispatch, combine, extra in ((8, 4.0, 6.0, 10.0), (2048, 5.0, 7.0, 12.0))
         for variant, ms in (("ours", 100.0), ("dispatch", dispatch), ("combine", combine))
     ]
-    judged = {(each["variant"], each["experts"]): each for each in judge(rows)}
+    judged = {(judged_row["variant"], judged_row["experts"]): judged_row for judged_row in judge(rows)}
     assert judged[DISPATCH_AND_COMBINE, 2048]["measured"] == pytest.approx(1.2)
     assert judged[DISPATCH_AND_COMBINE, 8]["measured"] is None
     assert judged["ours", 2048]["memory_measured"] == pytest.approx(1.2)
@@ -132,9 +132,9 @@ def test_rounds_are_interleaved_and_slow_variants_run_less(monkeypatch):
 @pytest.mark.parametrize(("scale", "device"), [(CPU, "cpu"), (CUDA, "cuda")])
 def test_every_planned_variant_exists(scale, device):
     sections = ("layer", "gates", "growth")
-    planned = jobs(scale, device=device, sections=sections, experts=(8,), dtypes=("fp32",), threads=(1,))
-    assert [(job.section, job.memory) for job in planned] == [(s, m) for s in sections for m in (False, True)]
-    assert {name for job in planned for name in job.variants} <= set(VARIANTS)
+    job_list = jobs(scale, device=device, sections=sections, experts=(8,), dtypes=("fp32",), threads=(1,))
+    assert [(job.section, job.memory) for job in job_list] == [(s, m) for s in sections for m in (False, True)]
+    assert {name for job in job_list for name in job.variants} <= set(VARIANTS)
 
 
 @pytest.mark.parametrize("gate", GATES)
@@ -149,8 +149,7 @@ def test_every_gate_can_be_timed(gate):
 def test_memory_goes_to_the_rows_of_every_number_of_threads():
     rows = [row("ours", 1.0), row("ours", 2.0, threads=2), row("ours", 3.0, experts=32), row("dense", 4.0)]
     add_memory(rows, row("ours", threads=2, extra_mb=5.0))
-    assert [each.get("extra_mb") for each in rows] == [5.0, 5.0, None, None]
-    assert [each["ms"] for each in rows] == [1.0, 2.0, 3.0, 4.0]
+    assert [(changed.get("extra_mb"), changed["ms"]) for changed in rows] == [(5, 1), (5, 2), (None, 3), (None, 4)]
 
 
 def test_names_of_devices_make_file_names():

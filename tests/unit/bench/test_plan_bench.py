@@ -1,4 +1,4 @@
-"""The planner's benchmark: which configurations it measures, that rates are found again, and what it calls missed."""
+"""The planner's benchmark: its configurations, the fit of rates, and its verdicts."""
 
 import csv
 import os
@@ -23,7 +23,7 @@ DEVICE = device_of(kind="cpu", launch=1e-5, latency=1e-4)
 
 
 def measured_as(case, device, **changes):
-    """What a machine would show that is just as planned."""
+    """Return the measurement of a machine that behaves exactly as planned."""
     plan = make_plan(case.workload, case.setup, device)
     values = {"parameters": plan.parameters.per_device, "peak": plan.memory.total, "seconds": plan.step.seconds}
     return Measured(**{**values, "before": 0.0, "slowest": 1.0, "reference": (1.0, 1.0), **changes})
@@ -47,22 +47,21 @@ def test_twelve_are_predicted_and_none_of_them_is_calibrated_with(device):
 
 
 def test_rates_that_made_the_steps_are_found_again():
-    """Of parts that many configurations hold in different shares; by predictions on other ones, for a step does not
-    tell every part from every other."""
+    """The fit predicts other configurations. Its single rates may differ, as steps do not tell all parts apart."""
     shares = {"projections": 0.6, "dense": 0.7, "experts": 0.4, "logits": 0.5, "optimizer": 0.6, "attention": 0.3}
     true = replace(DEVICE, efficiency={**shares, "gate": 0.5, "dispatch": 0.6, "embedding": 0.6})
     fitted, predicted = cases.of("cpu", quick=False)
-    found = fit(DEVICE, {case: measured_as(case, true) for case in fitted})
+    device = fit(DEVICE, {case: measured_as(case, true) for case in fitted})
     for case in predicted:
-        step = make_plan(case.workload, case.setup, found).step.seconds
+        step = make_plan(case.workload, case.setup, device).step.seconds
         assert step == pytest.approx(make_plan(case.workload, case.setup, true).step.seconds, rel=0.1)
 
 
 def test_rates_are_read_as_they_were_written(tmp_path):
-    found = replace(DEVICE, name="cpu", efficiency={"dense": 0.5, "all_to_all": 0.25})
-    (tmp_path / "cpu.yaml").write_text(as_yaml(found))
+    device = replace(DEVICE, name="cpu", efficiency={"dense": 0.5, "all_to_all": 0.25})
+    (tmp_path / "cpu.yaml").write_text(as_yaml(device))
     read = load_device(str(tmp_path / "cpu.yaml"))
-    assert replace(read, source="", price=0.0) == replace(found, source="", price=0.0)
+    assert replace(read, source="", price=0.0) == replace(device, source="", price=0.0)
 
 
 def test_what_is_off_is_missed():
@@ -77,20 +76,20 @@ def test_what_is_off_is_missed():
         ({"seconds": right.seconds / 1.18}, "met"),
         ({"parameters": right.parameters + 1, "seconds": right.seconds * 2}, "missed: parameters, seconds"),
     ):
-        found = row(CASE, DEVICE, replace(right, **changes), "round")
-        assert found["verdict"] == verdict
-        assert table([found]).endswith(verdict)
+        judged = row(CASE, DEVICE, replace(right, **changes), "round")
+        assert judged["verdict"] == verdict
+        assert table([judged]).endswith(verdict)
 
 
 @pytest.mark.long
 def test_it_calibrates_and_predicts(tmp_path):
     environment = {**os.environ, "PYTHON": sys.executable, "RUNTIME": "cpu", "OUT": str(tmp_path)}
-    done = subprocess.run(
+    process = subprocess.run(
         ["bench/gpu.sh", "plan", "--quick"], cwd=ROOT, env=environment, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     with (tmp_path / next(tmp_path.glob("plan-*.csv"))).open(encoding="utf-8", newline="") as file:
-        (found,) = csv.DictReader(file)
-    assert found["parameters"] == found["parameters_measured"]
-    assert float(found["memory_ratio"]) == pytest.approx(1, abs=0.1)
+        (judged,) = csv.DictReader(file)
+    assert judged["parameters"] == judged["parameters_measured"]
+    assert float(judged["memory_ratio"]) == pytest.approx(1, abs=0.1)
     assert load_device(str(tmp_path / "cpu.yaml")).resident > 1e8

@@ -1,4 +1,4 @@
-"""A peer's products: our libraries, and the same numbers."""
+"""Products of peers: they use our libraries and give the numbers of torch."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from pipeline.model.fused_attention import SWITCH
 
 @pytest.fixture
 def by_onednn():
-    """Large products by oneDNN, whatever the processor; the process is left as it was."""
+    """Large products are done by oneDNN during the test, on any processor."""
     before = SWITCH.fp32_precision
     SWITCH.fp32_precision = "bf16"
     yield
@@ -27,7 +27,7 @@ def leaves(*shapes):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("mask", [None, "bool", "float"])
 def test_attention_is_that_of_torch_in_float32(by_onednn, causal, mask):
-    """Forward and backward; oneDNN may round products to bfloat16, an error of 1e-2 here, so MKL made them."""
+    """Forward and backward are exact, so MKL did them. oneDNN may round products to bfloat16, an error of 1e-2 here."""
     if causal and mask:
         pytest.skip("torch takes one or the other")
     inputs = leaves(*[(2, 3, 5, 4)] * 3)
@@ -41,8 +41,8 @@ def test_attention_is_that_of_torch_in_float32(by_onednn, causal, mask):
     torch.testing.assert_close(attended.double(), expected, atol=1e-5, rtol=1e-5)
     gradients = torch.autograd.grad(attended.square().sum(), inputs)
     exact = torch.autograd.grad(expected.square().sum(), doubles)
-    for mine, theirs in zip(gradients, exact, strict=True):
-        torch.testing.assert_close(mine.double(), theirs, atol=1e-4, rtol=1e-4)
+    for gradient, exact_gradient in zip(gradients, exact, strict=True):
+        torch.testing.assert_close(gradient.double(), exact_gradient, atol=1e-4, rtol=1e-4)
 
 
 def test_products_of_attention_are_those_of_torch_in_float32(by_onednn):
@@ -50,24 +50,23 @@ def test_products_of_attention_are_those_of_torch_in_float32(by_onednn):
     expected = a.detach().double() @ b.detach().double()
     product = matmul_by_mkl(a, b)
     torch.testing.assert_close(product.double(), expected, atol=1e-4, rtol=1e-4)
-    mine = torch.autograd.grad(product.sum(), (a, b))
-    torch.testing.assert_close(
-        mine[0].double(), b.detach().double().sum(-1).unsqueeze(2).expand_as(a), atol=1e-4, rtol=1e-4
+    exact = (
+        b.detach().double().sum(-1).unsqueeze(2).expand_as(a),
+        a.detach().double().sum(2).unsqueeze(3).expand_as(b),
     )
-    torch.testing.assert_close(
-        mine[1].double(), a.detach().double().sum(2).unsqueeze(3).expand_as(b), atol=1e-4, rtol=1e-4
-    )
+    for gradient, exact_gradient in zip(torch.autograd.grad(product.sum(), (a, b)), exact, strict=True):
+        torch.testing.assert_close(gradient.double(), exact_gradient, atol=1e-4, rtol=1e-4)
     assert matmul_by_mkl(a, b[0, 0]).shape == (2, 3, 64, 64)
 
 
-@pytest.mark.parametrize("chosen", ["mkl", "onednn"])
-def test_peers_get_the_library_that_ours_gets(chosen, monkeypatch):
-    monkeypatch.setattr(products, "choose_matmul", lambda _cpuinfo: chosen)
+@pytest.mark.parametrize("library", ["mkl", "onednn"])
+def test_peers_get_the_library_that_ours_gets(library, monkeypatch):
+    monkeypatch.setattr(products, "choose_matmul", lambda _cpuinfo: library)
     monkeypatch.setattr(F, "scaled_dot_product_attention", F.scaled_dot_product_attention)
     monkeypatch.setattr(torch, "matmul", torch.matmul)
-    assert use_our_libraries() == chosen
-    assert (F.scaled_dot_product_attention is attention_by_mkl) == (chosen == "onednn")
-    assert (torch.matmul is matmul_by_mkl) == (chosen == "onednn")
+    assert use_our_libraries() == library
+    assert (F.scaled_dot_product_attention is attention_by_mkl) == (library == "onednn")
+    assert (torch.matmul is matmul_by_mkl) == (library == "onednn")
 
 
 def test_the_choice_is_that_of_training():

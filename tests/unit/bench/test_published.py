@@ -42,10 +42,12 @@ def test_a_figure_that_was_edited_by_hand_is_made_again(tmp_path, monkeypatch):
     lines += ["cpu,layer,this project,50,1,1,1,1", 'cpu,layer,"another, slower",75.04,1.5,1.25,1.75,1.4']
     (tmp_path / "layout-cpu.csv").write_text("\n".join(lines) + "\n")
     edited = "before\n<!-- bench: layouts -->\n| layer, another, slower | 60.0 |\n<!-- end -->\nafter\n"
-    made = rendered(edited)
-    assert made.startswith("before\n<!-- bench: layouts -->\n| way | processor time, ms |")
-    assert "| layer, another, slower | 75.0 | 1.50 [1.25, 1.75] | 1.40 | layout-cpu:3 |\n<!-- end -->\nafter\n" in made
-    assert rendered(made) == made
+    restored = rendered(edited)
+    assert restored.startswith("before\n<!-- bench: layouts -->\n| way | processor time, ms |")
+    assert (
+        "| layer, another, slower | 75.0 | 1.50 [1.25, 1.75] | 1.40 | layout-cpu:3 |\n<!-- end -->\nafter\n" in restored
+    )
+    assert rendered(restored) == restored
     assert [row["way"] for _, row in measurements("layout", kind="layer")] == ["this project", "another, slower"]
 
 

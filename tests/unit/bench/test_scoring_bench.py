@@ -1,10 +1,10 @@
-"""The bench of scoring scores what it says: its numbers of pairs and lines, distinct, as long as news."""
+"""The benchmark of scoring: its run has the stated numbers of pairs and lines, which differ and are as long as news."""
 
 from statistics import mean
 
 import bench.decode.scoring as scoring
-from eval.scores import load_scores
-from eval.scoring import write_scores
+from eval.records.scores import load_scores
+from eval.score.run import write_scores
 
 
 def test_what_is_scored_has_the_size_that_is_asked_for(tmp_path):
@@ -18,7 +18,7 @@ def test_what_is_scored_has_the_size_that_is_asked_for(tmp_path):
         assert "bs:20" in row.signature
     by_system = {system: [row.score for row in rows if row.system == system] for system in ("moe", "bilingual")}
     for moe, bilingual in zip(by_system["moe"], by_system["bilingual"], strict=True):
-        assert 100 > moe > bilingual > 0  # which lose a fifth and three tenths of the words
+        assert 100 > moe > bilingual > 0  # they lose a fifth and three tenths of the words
 
 
 def test_lines_are_distinct_and_as_long_as_news():

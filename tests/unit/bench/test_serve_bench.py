@@ -1,4 +1,4 @@
-"""The benchmark of `make serve`: what it asks a server, and its rows."""
+"""The benchmark of `make serve`: its requests and its rows."""
 
 import pytest
 
@@ -26,8 +26,8 @@ def test_rows_are_medians_of_rounds_and_gains_of_the_same_round():
         (32, 1): [(10.0, [0.1] * 2), (20.0, [0.05] * 2), (10.0, [0.1] * 2)],
         (32, 8): [(30.0, [0.2] * 4), (100.0, [0.1] * 4), (50.0, [0.2] * 4)],
     }
-    one, eight = judge(rounds, {"device": "cpu"})
-    assert (one["requests_per_second"], one["gain"], one["ms"]) == (10, 1, pytest.approx(100))
+    single, eight = judge(rounds, {"device": "cpu"})
+    assert (single["requests_per_second"], single["gain"], single["ms"]) == (10, 1, pytest.approx(100))
     assert (eight["requests_per_second"], eight["slowest"], eight["fastest"]) == (50, 30, 100)
     assert (eight["gain"], eight["ms"], eight["ms_99"]) == (5, pytest.approx(200), pytest.approx(200))
-    assert "50.0" in table([one, eight])
+    assert "50.0" in table([single, eight])

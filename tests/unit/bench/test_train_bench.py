@@ -1,4 +1,4 @@
-"""The training benchmark: that it trains for real, that parts of a step add up, and that ratios come from rounds."""
+"""The training benchmark: it trains a small model, the parts of a step add up, and ratios come from rounds."""
 
 import csv
 import itertools
@@ -12,9 +12,9 @@ import pytest
 
 from bench.output import ORIGIN, origin, write_csv
 from bench.train import router
+from bench.train.contenders import CPU, CUDA, PEERS, QUICK, Contender, contests
 from bench.train.contest import added, environment, job_of, own_job, run_contest
 from bench.train.data import Sample, cut_batches, padded_tokens, write_text
-from bench.train.plan import CPU, CUDA, PEERS, QUICK, Contender, contests
 from bench.train.stopwatch import Stopwatch
 from bench.train.table import COLUMNS, ENGINE, SHARES, judge, table
 from pipeline.config import ROOT, load_config
@@ -25,9 +25,9 @@ from pipeline.train.retention import resolve
 
 @pytest.fixture(scope="module")
 def contest():
-    """Two processes of the quick scale, in every section of our own."""
-    planned = contests(QUICK, device="cpu", sections=("overhead", "mfu"), dtypes=("fp32",), peers=())
-    return replace(planned[0], rounds=(1, 2))
+    """A contest of our own sections at the quick scale, with two processes."""
+    (contest,) = contests(QUICK, device="cpu", sections=("overhead", "mfu"), dtypes=("fp32",), peers=())
+    return replace(contest, rounds=(1, 2))
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +43,14 @@ def sample(prepared):
 
 @pytest.fixture(scope="module")
 def rounds(contest, sample, tmp_path_factory):
-    """Rows of a real contest on two pairs of the sample; its router is trained before."""
+    """Rows of a real contest on two pairs of the sample. Its router is trained before."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(router, "ARTIFACTS", tmp_path_factory.mktemp("artifacts"))
         yield list(run_contest(contest, sample, tmp_path_factory.mktemp("contest")))
 
 
 def test_our_contenders_start_from_a_trained_router(contest, sample, rounds, tmp_path):
-    """It is trained once: the second job finds the first one's checkpoint, at the last of its steps."""
+    """The router is trained once: the second job uses the checkpoint of the first, at its last step."""
     job = job_of(contest.contenders[0], contest, sample, tmp_path)["job"]
     (checkpoints,) = router.ARTIFACTS.glob("router-*/checkpoints")
     assert job["train"]["initialize_from"] == str(checkpoints)
@@ -67,7 +67,7 @@ def test_parts_of_a_real_step_add_up(contest, rounds):
     assert row["processes"] == 2
     shares = {name: row[name] for name in SHARES}
     assert sum(shares.values()) == pytest.approx(1)
-    # what is in no part is little: sums over micro-batches, FLOPs, checks. A part left unwrapped would be there.
+    # sums over micro-batches, FLOPs and checks take little time; a part without a stopwatch would count here too
     assert 0 <= shares["other"] < 0.3
     for part in (*ENGINE, "data", "logging", "collectives"):
         assert shares[part] > 0, part
@@ -77,10 +77,11 @@ def test_parts_of_a_real_step_add_up(contest, rounds):
 
 def test_mfu_is_useful_flops_over_the_measured_peak(contest, rounds):
     row = next(row for row in judge(contest, rounds) if row["section"] == "mfu")
-    (only,) = rounds
-    assert only["target_tokens"] > 2 * 400  # two steps of two groups of four rows
-    assert row["mfu"] == pytest.approx(only["useful_flops"] / only["seconds"] / only["peak"])
-    assert row["tokens_per_second"] == pytest.approx(only["target_tokens"] / only["seconds"])
+    (measured_round,) = rounds
+    assert measured_round["target_tokens"] > 2 * 400  # two steps of two groups of four rows
+    seconds = measured_round["seconds"]
+    assert row["mfu"] == pytest.approx(measured_round["useful_flops"] / seconds / measured_round["peak"])
+    assert row["tokens_per_second"] == pytest.approx(measured_round["target_tokens"] / seconds)
     assert 0.4 < row["useful"] < row["served"] <= 1
     assert row["library"] in ("mkl", "onednn")
     assert row["verdict"] is None  # the target is one of larger models
@@ -102,8 +103,8 @@ def test_rows_become_a_table_and_a_file(contest, rounds, tmp_path):
 def test_the_command_says_what_a_peer_lacks(tmp_path):
     out = tmp_path / "train.csv"
     command = [sys.executable, "-m", "bench.train", "--quick", "--out", str(out)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert process.returncode == 0, process.stderr
     with out.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["section"] for row in rows} == {"scaling", "overhead", "mfu", "peers"}
@@ -114,9 +115,9 @@ def test_the_command_says_what_a_peer_lacks(tmp_path):
     assert not any(row["note"] for row in rows if row["variant"] == "ours")
 
 
-def measured(variant, number, rate, *, processes=1, threads=1, **others):
+def measured(variant, number, rate, *, processes=1, threads=1, **columns):
     common = {"variant": variant, "processes": processes, "threads": threads, "note": "", "round": number, "steps": 2}
-    return {**common, "parameters": 10, "seconds": 2.0, "target_tokens": 2 * rate, "cpu_seconds": 1.0, **others}
+    return {**common, "parameters": 10, "seconds": 2.0, "target_tokens": 2 * rate, "cpu_seconds": 1.0, **columns}
 
 
 def test_scaling_compares_round_by_round():
@@ -124,16 +125,16 @@ def test_scaling_compares_round_by_round():
     parts = {**dict.fromkeys(("forward", "backward", "step"), 0.5), "data": 0.0, "logging": 0.0, "collectives": 0.0}
     flops = {"useful_flops": 1e9, "nominal_flops": 1.25e9, "executed_flops": 2e9, "library": "mkl"}
     rows = []
-    for number, (one, two) in enumerate([(100, 190), (50, 95), (100, 150)], start=1):  # round 2: a slow moment
+    for number, rates in enumerate([(100, 190), (50, 95), (100, 150)], start=1):  # round 2 is a slow moment
         flops["peak"] = 1e9 if number == 2 else 2e9
-        rows.append(measured("ours", number, one, **parts, **flops))
-        rows.append(measured("ours", number, two, processes=2, **parts, **flops))
+        for processes, rate in enumerate(rates, start=1):
+            rows.append(measured("ours", number, rate, processes=processes, **parts, **flops))
     single, double = judge(contest, rows)
     assert single["measured"] is None
     assert (double["measured"], double["verdict"]) == (pytest.approx(1.9), "ok")
     assert double["tokens_per_second"] == 150
     assert double["busy"] == pytest.approx(0.25)
-    assert double["mfu"] == pytest.approx(1e9 / 2 / 2e9)  # of the peak in a good moment
+    assert double["mfu"] == pytest.approx(1e9 / 2 / 2e9)  # over the highest peak
 
 
 def test_a_peer_is_judged_against_ours_and_a_missing_one_says_why():
@@ -161,28 +162,21 @@ def test_what_runs_inside_a_part_counts_once():
         inner()
         time.sleep(0.02)
 
-    began = time.perf_counter()
+    start = time.perf_counter()
     watch.timed("step", outer)()
-    whole = time.perf_counter() - began
+    whole = time.perf_counter() - start
     assert watch.seconds["collectives"] >= 0.05
     assert 0.04 <= watch.seconds["step"] <= whole - 0.05
     assert sum(watch.seconds.values()) <= whole
 
 
 def test_processes_are_added_and_the_slowest_decides():
+    constants = {"round": 1, "steps": 2, "threads": 1, "parameters": 7}
     rows = [
-        {"round": 1, "steps": 2, "threads": 1, "parameters": 7, "seconds": 2.0, "target_tokens": 30, "forward": 1.0},
-        {"round": 1, "steps": 2, "threads": 1, "parameters": 7, "seconds": 2.5, "target_tokens": 20, "forward": 1.5},
+        {**constants, "seconds": 2.0, "target_tokens": 30, "forward": 1.0},
+        {**constants, "seconds": 2.5, "target_tokens": 20, "forward": 1.5},
     ]
-    assert added(rows) == {
-        "round": 1,
-        "steps": 2,
-        "threads": 1,
-        "parameters": 7,
-        "seconds": 2.5,
-        "target_tokens": 50,
-        "forward": 2.5,
-    }
+    assert added(rows) == {**constants, "seconds": 2.5, "target_tokens": 50, "forward": 2.5}
 
 
 def sentences(*lengths):
@@ -201,13 +195,13 @@ def test_batches_of_peers_hold_as_many_real_target_tokens(tmp_path):
 
 
 def test_plans_cover_what_is_asked():
-    planned = contests(CPU, device="cpu", sections=("scaling", "peers"), dtypes=("fp32", "bf16"), peers=PEERS)
-    assert [(c.sections, c.title, c.dtype) for c in planned] == [
+    contest_list = contests(CPU, device="cpu", sections=("scaling", "peers"), dtypes=("fp32", "bf16"), peers=PEERS)
+    assert [(c.sections, c.title, c.dtype) for c in contest_list] == [
         *((("scaling",), f"d={size}", dtype) for size in ("512 E=8 6+6", "256 E=8 3+3") for dtype in ("fp32", "bf16")),
         *((("peers",), title, "fp32") for title in ("d=512 6+6",) * 3 + ("d=512 E=8 6+6",)),
     ]
-    assert [c.contenders[-1].name for c in planned[4:]] == [*PEERS, "transformers"]
-    for contest in planned[4:]:
+    assert [c.contenders[-1].name for c in contest_list[4:]] == [*PEERS, "transformers"]
+    for contest in contest_list[4:]:
         assert contest.contenders[0] == Contender(name="ours", processes=2, threads=1)
         assert contest.rounds == (5, 5, 5, 5, 5, 5)
 
@@ -223,8 +217,7 @@ def test_peers_have_all_cores_and_our_allocator(tmp_path):
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_peers_read_batches_of_one_length(peer, sample, tmp_path):
-    """So they pad little. Neighbours differ in their longer side by over a tenth at the borders of batches alone; in
-    unsorted text most do."""
+    """Batches have little padding: neighbours differ by more than a tenth in their longer side only between batches."""
     (contest,) = contests(QUICK, device="cpu", sections=("peers",), dtypes=("fp32",), peers=(peer,))[:1]
     job = job_of(contest.contenders[-1], contest, sample, tmp_path)
     if peer == "transformers":

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eval.funnel import RULES
+from eval.records.funnel import RULES
 from pipeline.config import ROOT, load_config
 from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.inference import infer_manifest

@@ -1,4 +1,4 @@
-"""A small run directory, complete and valid, that tests then spoil."""
+"""A small run directory that is complete and valid. Tests then damage it."""
 
 import json
 import random
@@ -10,6 +10,12 @@ import pytest
 
 WORDS = ["open", "the", "dialog", "to", "choose", "a", "colour", "for", "each", "selected", "cell", "press", "enter"]
 MakeRun = Callable[..., Path]
+
+
+def config_of(experts: int, seed: int = 1, **train: int) -> dict[str, Any]:
+    """Return the configuration of a run: the number of experts, the seed, and further settings of training."""
+    layers = {"encoder_layers": 3, "decoder_layers": 3}
+    return {"model": {**layers, "moe": {"num_experts": experts}}, "train": {"seed": seed, **train}}
 
 
 def _sentences(rng: random.Random, count: int) -> list[str]:
@@ -37,9 +43,12 @@ def _ledger(pair: str | None) -> dict[str, Any]:
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
-    """make_run(pairs, damage={"moe": .2, "bilingual": .4}, num_lines=30, folder="run", **keys of run.json) -> run_dir.
+    """Return a function that writes a run and returns its directory.
 
-    Runs in different folders have the same test sets, and the same translations where the damage is the same.
+    pairs, damage: language pairs, and the share of the words that each system loses.
+    num_lines, folder: lines of each test set, and name of the directory.
+    keys: further keys of run.json.
+    Runs in different folders have the same test sets, and equal translations if the damage is equal.
     """
 
     def build(
@@ -88,6 +97,6 @@ def _metrics(pairs: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def write_jsonl(path: Path, lines: Sequence[dict[str, Any]]) -> None:
-    """Write records one a line, making the folder."""
+    """Write one record a line. The folder is made if it does not exist."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")

@@ -1,12 +1,12 @@
-"""Finished runs in memory, for what only looks at their records and scores."""
+"""Finished runs in memory, for tests that need only records and scores."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from eval.results import RunResults
-from eval.run_record import RunRecord
-from eval.scores import BASELINE, SYSTEM, ScoreRow
+from eval.records.results import RunResults
+from eval.records.run_record import RunRecord
+from eval.records.scores import BASELINE, SYSTEM, ScoreRow
 
 SIZES = {"de-en": 6000, "fr-en": 5000, "es-en": 4000, "ru-en": 300, "ja-en": 200, "tr-en": 100}
 
@@ -23,8 +23,10 @@ def finished(
     ledger: Mapping[str, Any] | None = None,
     **config: Any,
 ) -> RunResults:
-    """A run that scores `bleu` on every pair, and one point more on each pair of the smaller half; its baselines
-    `bilingual` on all."""
+    """Return a run that scores `bleu` on every pair, and one point more on the smaller half of the pairs.
+
+    bilingual: score of its baselines on every pair, None for no baselines.
+    """
     model = {"encoder_layers": 3, "decoder_layers": 3, "moe": {"num_experts": experts, "gate": {"kind": "top2"}}}
     costs = {"parameters": 4e6, "active_parameters": 2e6, "flops_per_token": flops, "tokens": 1000}
     costs |= {"steps": 50, "train_seconds": 25.0, "device_hours": 0.5, "artifacts": {"model": label}, **(ledger or {})}

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from eval.__main__ import main
-from eval.metrics import scorer_for
-from eval.scoring import write_scores
+from eval.score.metrics import scorer_for
+from eval.score.run import write_scores
+from tests.unit.eval.conftest import MakeRun
 
-MakeRun = Callable[..., Path]
 Score = Callable[..., tuple[int, str, str]]
 
 

@@ -1,0 +1,116 @@
+"""Finished runs as the report compares them. Runs that differ in their seed alone are one system."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+from eval.records.run_record import Json, RunRecord, load_run
+from eval.records.scores import ScoreRow, SignificanceRow, load_scores, load_significance
+
+SEED = "seed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResults:
+    """The records and scores of one run.
+
+    label: a name that no other run of the comparison has.
+    gains: comparisons of SYSTEM with BASELINE, empty without baselines.
+    """
+
+    label: str
+    directory: Path
+    record: RunRecord
+    scores: tuple[ScoreRow, ...]
+    gains: tuple[SignificanceRow, ...]
+
+    @property
+    def is_moe(self) -> bool:
+        """True if the multilingual model of the run has experts."""
+        moe = self.record.config.get("model", {}).get("moe", {})
+        return bool(moe.get("num_experts"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """Runs of one configuration that differ in their seed alone, in the order given."""
+
+    label: str
+    runs: tuple[RunResults, ...]
+
+
+def find_run(text: str, below: Path) -> tuple[str, Path]:
+    """Return the label (empty if none is given) and the directory of a run.
+
+    text: `name`, `path`, `label=name` or `label=path`.
+    below: the directory that has the named runs.
+    Raises ValueError if the run does not exist or is not finished.
+    """
+    label, _, name = text.rpartition("=")
+    for directory in (below / name, Path(name)):
+        if (directory / "run.json").is_file():
+            return label, directory
+    raise ValueError(f"{name} is no finished run: neither {below / name} nor {name} has a run.json")
+
+
+def load_results(directories: Iterable[tuple[str, Path]]) -> list[RunResults]:
+    """Read runs, each given as (label, directory). The directory's name takes the place of an empty label.
+
+    Raises ValueError for missing files, and if two runs have the same label.
+    """
+    runs: list[RunResults] = []
+    for label, directory in directories:
+        run = RunResults(
+            label=label or directory.resolve().name,
+            directory=directory,
+            record=load_run(directory),
+            scores=tuple(load_scores(directory / "scores.csv")),
+            gains=tuple(load_significance(directory / "significance.csv")),
+        )
+        if any(run.label == earlier.label for earlier in runs):
+            raise ValueError(f"two runs are called {run.label!r}; name one of them otherwise, as other={directory}")
+        runs.append(run)
+    return runs
+
+
+def group_seeds(runs: Sequence[RunResults]) -> list[System]:
+    """Group the runs that differ in their seed, and in no other setting that affects a result.
+
+    The systems are in the order of their first runs. A system of several runs is labelled by the text that their labels
+    have in common.
+    """
+    groups: list[list[RunResults]] = []
+    for run in runs:
+        equal_groups = (group for group in groups if _without_seed(group[0]) == _without_seed(run))
+        seeds_of = next((group for group in equal_groups if _seed(run) not in map(_seed, group)), None)
+        if seeds_of is None:
+            groups.append(seeds_of := [])
+        seeds_of.append(run)
+    systems: list[System] = []
+    for group in groups:
+        used_labels = {run.label for run in runs} - {run.label for run in group} | {system.label for system in systems}
+        label = _common_label([run.label for run in group])
+        systems.append(System(label=group[0].label if label in used_labels else label, runs=tuple(group)))
+    return systems
+
+
+def _seed(run: RunResults) -> object:
+    return run.record.config.get("train", {}).get(SEED)
+
+
+def _without_seed(run: RunResults) -> Json:
+    config = run.record.config
+    train = {key: value for key, value in config.get("train", {}).items() if key != SEED}
+    ignored = ("name", "recipe", "runtime", "layout", "train")
+    return {**{key: value for key, value in config.items() if key not in ignored}, "train": train}
+
+
+def _common_label(labels: Sequence[str]) -> str:
+    """Return what labels have in common: `dense` for dense_s1 and dense_s2."""
+    if len(labels) == 1:
+        return labels[0]
+    columns = takewhile(lambda letters: len(set(letters)) == 1, zip(*labels, strict=False))
+    prefix = "".join(letters[0] for letters in columns)
+    return re.sub(r"[-_=. ]+(s|seed)?[-_=. ]*$", "", prefix) or labels[0]

@@ -1,0 +1,135 @@
+"""The files scores.csv and significance.csv: rows of scores, and rows of comparisons with the baseline."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import Field, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+SYSTEM = "moe"
+BASELINE = "bilingual"
+METRIC_NAMES = {
+    "bleu": "BLEU",
+    "chrf++": "chrF++",
+    "chrf": "chrF",
+    "ter": "TER",
+    "spbleu": "spBLEU",
+    "spbleu101": "spBLEU-101",
+}
+METRICS = tuple(METRIC_NAMES)  # all are higher for better translations, but TER, which is lower
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreRow:
+    """A system's score (0 to 100) on one pair's test set. train_pairs and n_test count sentence pairs."""
+
+    pair: str
+    system: str
+    train_pairs: int
+    metric: str
+    score: float
+    ci_low: float
+    ci_high: float
+    n_test: int
+    signature: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignificanceRow:
+    """The score of the system minus that of the baseline on one pair, with the 95 % interval of the difference."""
+
+    pair: str
+    metric: str
+    delta: float
+    ci_low: float
+    ci_high: float
+    p_value: float
+    n_resamples: int
+    seed: int
+
+    @property
+    def verdict(self) -> int:
+        """Return +1 or -1 if the 95 % interval of the difference excludes zero, else 0."""
+        return int(self.ci_low > 0) - int(self.ci_high < 0)
+
+
+Row = TypeVar("Row", ScoreRow, SignificanceRow)
+
+
+def save_scores(path: Path, rows: Sequence[ScoreRow]) -> None:
+    """Write scores.csv: the largest training set first, then by pair, system and metric."""
+    ordered = sorted(rows, key=lambda row: (-row.train_pairs, row.pair, row.system, row.metric))
+    names = field_names(ScoreRow)
+    write_csv(path, names, [row_cells(row, names) for row in ordered])
+
+
+def save_significance(path: Path, rows: Sequence[SignificanceRow]) -> None:
+    """Write significance.csv in the order given."""
+    names = field_names(SignificanceRow)
+    write_csv(path, names, [row_cells(row, names) for row in rows])
+
+
+def load_scores(path: Path) -> list[ScoreRow]:
+    """Read scores.csv. Raises ValueError with the file, line and field of a value that cannot be read."""
+    return _load_rows(path, ScoreRow)
+
+
+def load_significance(path: Path) -> list[SignificanceRow]:
+    """Read significance.csv. Raises ValueError with the file, line and field of a value that cannot be read."""
+    return _load_rows(path, SignificanceRow)
+
+
+def field_names(row_type: Any) -> list[str]:
+    """Return the names of a dataclass's fields, which are the columns of its CSV file."""
+    return [field.name for field in fields(row_type)]
+
+
+def row_cells(row: Any, names: Sequence[str]) -> list[str]:
+    """Return the cells of a dataclass row for some of its fields and properties.
+
+    Floats have four decimals, and p-values six. Texts of a tuple are separated by spaces.
+    """
+    floats = {field.name for field in fields(row) if field.type is float}
+    cells = []
+    for name in names:
+        value = getattr(row, name)
+        if name in floats:
+            cells.append(f"{value:.{6 if name.startswith('p_') else 4}f}")
+        else:
+            cells.append(" ".join(value) if isinstance(value, tuple) else str(value))
+    return cells
+
+
+def write_csv(path: Path, columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """Write a header and rows of cells, with line feeds as line ends."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(cells)
+
+
+def _load_rows(path: Path, row_type: type[Row]) -> list[Row]:
+    columns = field_names(row_type)
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist; run the stage score (eval.score.run.write_scores) first")
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.reader(file)
+        header = next(reader, [])
+        if header != columns:
+            raise ValueError(f"{path} has columns {','.join(header)}; expected {','.join(columns)}")
+        rows = []
+        for cells in reader:
+            place = f"{path}:{reader.line_num}"
+            if len(cells) != len(columns):
+                raise ValueError(f"{place} has {len(cells)} fields; expected {len(columns)}")
+            typed = zip(fields(row_type), cells, strict=True)
+            rows.append(row_type(**{field.name: _parse(field, cell, place) for field, cell in typed}))
+        return rows
+
+
+def _parse(field: Field[Any], cell: str, place: str) -> Any:
+    try:
+        return field.type(cell)  # type: ignore[operator]
+    except ValueError as error:
+        kind = "whole number" if field.type is int else "number"
+        raise ValueError(f"{place} {field.name}={cell!r} is not a {kind}; score the run again") from error

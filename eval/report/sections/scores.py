@@ -1,0 +1,240 @@
+"""The section on scores: tables by pair, with gains over the baselines and over one of the systems."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.records.results import System
+from eval.records.scores import BASELINE, METRIC_NAMES, METRICS, SYSTEM
+from eval.score.macro import complete_mean, resource_classes
+from eval.score.paired_systems import PairedScores, joint_difference, pair_systems, shared_sentences
+from eval.score.pairwise import (
+    LEVEL,
+    PairDifference,
+    Tally,
+    against_reference,
+    pair_differences,
+    reference_system,
+    save_comparison,
+    tally,
+)
+from eval.score.significance import percentile_interval
+from eval.score.system_scores import Score, SystemScores, mean_score, system_scores
+
+Joint = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairRow:
+    """The values of a pair that systems share.
+
+    train_pairs, n_test: lowest and highest count of all systems.
+    baselines: the different scores of the baselines.
+    """
+
+    pair: str
+    train_pairs: tuple[int, int]
+    n_test: tuple[int, int]
+    baselines: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassRow:
+    """A resource class: `high`, `medium`, `low` or `all`.
+
+    train_pairs: lowest and highest count of its pairs.
+    baseline: mean BLEU of the baselines, None unless all systems have the same ones.
+    """
+
+    resource: str
+    pairs: tuple[str, ...]
+    train_pairs: tuple[int, int]
+    baseline: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemTable:
+    """The numbers of one system by pair.
+
+    gains: differences from the baselines.
+    against: differences from the reference system.
+    joint_gains, joint_against: both differences in every joint resample of all pairs' test sets.
+    tallies: wins and losses against the baselines, and against the reference system.
+    """
+
+    scores: SystemScores
+    gains: Mapping[str, PairDifference]
+    against: Mapping[str, PairDifference]
+    joint_gains: Mapping[str, Joint]
+    joint_against: Mapping[str, Joint]
+    tallies: Sequence[Tally]
+    classes: Sequence[ClassRow]
+
+    def mean(self, pairs: Sequence[str], metric: str, name: str = SYSTEM) -> Score | None:
+        """Return the mean score over the pairs, or None if one has no score."""
+        return mean_score([self.scores.score(pair, metric, name) for pair in pairs])
+
+    def mean_gain(self, pairs: Sequence[str]) -> float | None:
+        """Return the mean gain over the baselines, in BLEU."""
+        return complete_mean([self.gains[pair].delta if pair in self.gains else None for pair in pairs])
+
+    def mean_gain_interval(self, pairs: Sequence[str]) -> tuple[float, float] | None:
+        """Return the 95 % interval of the mean gain over the baselines."""
+        return _mean_interval(self.joint_gains, pairs)
+
+    def mean_against(self, pairs: Sequence[str]) -> float | None:
+        """Return the mean gain over the reference system, in BLEU."""
+        return complete_mean([self.against[pair].delta if pair in self.against else None for pair in pairs])
+
+    def mean_against_interval(self, pairs: Sequence[str]) -> tuple[float, float] | None:
+        """Return the 95 % interval of the mean gain over the reference system."""
+        return _mean_interval(self.joint_against, pairs)
+
+
+def scores_section(out: Path, systems: Sequence[System]) -> Mapping[str, Any]:
+    """Return the values of scores_section.html.j2, and write comparison.csv into `out` if there are several systems.
+
+    A single run without baselines needs only its scores.csv. All others need their translations too, because means over
+    pairs and comparisons resample them. Raises ValueError for a missing file.
+    """
+    if not systems:
+        raise ValueError("systems=[] leaves nothing to report; name at least one finished run")
+    reference = reference_system(systems) if len(systems) > 1 else None
+    resampled = [system for system in systems if reference or len(system.runs) > 1 or system.runs[0].gains]
+    pairs = _pairs_by_resource(systems)
+    shared = shared_sentences(resampled, pairs)
+    paired = {pair: pair_systems(resampled, pair, shared) for pair in pairs}
+    tables, left_out = [], []
+    for system in systems:
+        table, reasons = _table(system, reference, pairs, paired)
+        tables.append(table)
+        left_out += [(system.label, reason, names) for reason, names in reasons.items()]
+    if reference is not None:
+        rows = [row for table in tables for row in (*table.gains.values(), *table.against.values())]
+        save_comparison(out / "comparison.csv", rows)
+    pair_rows = [_pair_row(pair, tables) for pair in pairs]
+    baselines = {row.pair: row.baselines[0] for row in pair_rows if len(row.baselines) == 1}
+    return {
+        "names": METRIC_NAMES,
+        "SYSTEM": SYSTEM,
+        "BASELINE": BASELINE,
+        "tables": tables,
+        "reference": reference.label if reference else None,
+        "left_out": left_out,
+        "pairs": pair_rows,
+        "classes": _class_rows({row.pair: row.train_pairs[1] for row in pair_rows}, baselines),
+        "compared": any(table.gains for table in tables),
+        "seeds": any(table.scores.num_seeds > 1 for table in tables),
+        "others": [METRIC_NAMES[metric] for metric in METRICS if metric != "bleu" and _is_scored(metric, tables)],
+        "falling": _is_scored("ter", tables),
+        "too_few_resamples": _too_few_resamples(tables),
+        "signatures": _signatures(systems),
+    }
+
+
+def _table(
+    system: System,
+    reference: System | None,
+    pairs: Sequence[str],
+    paired: Mapping[str, Mapping[str, PairedScores]],
+) -> tuple[SystemTable, dict[str, list[str]]]:
+    own_scores = {pair: by_label[system.label] for pair, by_label in paired.items() if system.label in by_label}
+    scores = system_scores(system, own_scores)
+    gains = pair_differences(system.label, BASELINE, scores.gains)
+    against: list[PairDifference] = []
+    joint_against: dict[str, Joint] = {}
+    left_out: dict[str, list[str]] = {}
+    if reference is not None and system is not reference:
+        against, left_out = against_reference(system.label, reference.label, pairs, paired)
+        for row in against:
+            reference_score = paired[row.pair][reference.label].system
+            joint_against[row.pair] = joint_difference(own_scores[row.pair].system, reference_score)
+    table = SystemTable(
+        scores=scores,
+        gains={row.pair: row for row in gains},
+        against={row.pair: row for row in against},
+        joint_gains={pair: joint for pair, score in own_scores.items() if (joint := score.joint_gain) is not None},
+        joint_against=joint_against,
+        tallies=[tally(rows) for rows in (gains, against) if rows],
+        classes=_class_rows({name: pair.train_pairs for name, pair in scores.pairs.items()}),
+    )
+    return table, left_out
+
+
+def _pairs_by_resource(systems: Sequence[System]) -> list[str]:
+    """Return the pairs of all systems, in decreasing order of training data (of the system with most), then by name."""
+    train_pairs: dict[str, int] = {}
+    for system in systems:
+        for pair, count in system.runs[0].record.train_pairs.items():
+            if pair in system.runs[0].record.pairs:
+                train_pairs[pair] = max(count, train_pairs.get(pair, 0))
+    return sorted(train_pairs, key=lambda pair: (-train_pairs[pair], pair))
+
+
+def _pair_row(pair: str, tables: Sequence[SystemTable]) -> PairRow:
+    rows = [table.scores.pairs[pair] for table in tables if pair in table.scores.pairs]
+    baselines = {round(row.scores[BASELINE, "bleu"].score, 4) for row in rows if (BASELINE, "bleu") in row.scores}
+    train_pairs, n_test = [row.train_pairs for row in rows], [row.n_test for row in rows]
+    return PairRow(
+        pair=pair,
+        train_pairs=(min(train_pairs), max(train_pairs)),
+        n_test=(min(n_test), max(n_test)),
+        baselines=tuple(sorted(baselines)),
+    )
+
+
+def _class_rows(train_pairs: Mapping[str, int], baselines: Mapping[str, float] | None = None) -> list[ClassRow]:
+    """Return rows for the thirds of the pairs, and for all pairs."""
+    return [
+        ClassRow(
+            resource=resource,
+            pairs=pairs,
+            train_pairs=(min(train_pairs[pair] for pair in pairs), max(train_pairs[pair] for pair in pairs)),
+            baseline=complete_mean([(baselines or {}).get(pair) for pair in pairs]),
+        )
+        for resource, pairs in resource_classes(train_pairs).items()
+    ]
+
+
+def _mean_interval(joint: Mapping[str, Joint], pairs: Sequence[str]) -> tuple[float, float] | None:
+    """Return the 95 % interval of the mean over the pairs, or None if one has no joint resamples."""
+    if not pairs or not set(pairs) <= set(joint):
+        return None
+    return percentile_interval(np.mean([joint[pair] for pair in pairs], axis=0))
+
+
+def _is_scored(metric: str, tables: Sequence[SystemTable]) -> bool:
+    return any(metric in table.scores.metrics for table in tables)
+
+
+def _too_few_resamples(tables: Sequence[SystemTable]) -> int | None:
+    """Return the number of resamples if no corrected p-value can reach the level with so few, else None."""
+    groups = [list(rows.values()) for table in tables for rows in (table.gains, table.against) if rows]
+    too_few = [rows[0].n_resamples for rows in groups if len(rows) / (rows[0].n_resamples + 1) > LEVEL]
+    return min(too_few, default=None)
+
+
+def _signatures(systems: Sequence[System]) -> list[tuple[str, str, str]]:
+    """Return rows (metric, signature, pairs that it belongs to).
+
+    The systems are named unless the signature belongs to the same pairs of all systems.
+    """
+    pairs_of: dict[tuple[str, str], dict[str, dict[str, None]]] = {}  # by signature and system
+    for system in systems:
+        for run in system.runs:
+            for row in run.scores:
+                pairs_of.setdefault((row.metric, row.signature), {}).setdefault(system.label, {})[row.pair] = None
+    counts = {system.label: len(system.runs[0].record.pairs) for system in systems}
+    rows = []
+    for (metric, signature), by_system in sorted(pairs_of.items()):
+        systems_of: dict[str, list[str]] = {}
+        for label, pairs in by_system.items():
+            systems_of.setdefault("all pairs" if len(pairs) == counts[label] else ", ".join(pairs), []).append(label)
+        shared = len(systems_of) == 1 and len(by_system) == len(systems)
+        names = [pairs if shared else f"{pairs} of {', '.join(labels)}" for pairs, labels in systems_of.items()]
+        rows.append((METRIC_NAMES.get(metric, metric), signature, "; ".join(names)))
+    return rows

@@ -1,0 +1,161 @@
+"""Scores of systems on the same bootstrap resamples of a pair's test set. A system's score is the mean of its seeds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.records.results import RunResults, System
+from eval.records.run_record import load_translations
+from eval.records.scores import BASELINE, SYSTEM
+from eval.score.shared_sentences import SharedSentences
+from eval.score.significance import NUM_RESAMPLES, SEED, Comparison, Resampled, compare, percentile_interval, resample
+
+Lines = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestSet:
+    """The sources and references of a pair, one line a sentence."""
+
+    __test__ = False  # pytest would take the class for a test case because of its name
+    sources: Lines
+    references: Lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedScores:
+    """BLEU of a system and of its baselines on one test set. baseline: None without baselines."""
+
+    test_set: TestSet
+    system: Resampled
+    baseline: Resampled | None
+
+    @property
+    def gain(self) -> Comparison | None:
+        """Comparison of the system with its baselines."""
+        return None if self.baseline is None else compare(self.system, self.baseline)
+
+    @property
+    def joint_gain(self) -> NDArray[np.float64] | None:
+        """BLEU of the system minus that of its baselines in every joint resample."""
+        return None if self.baseline is None else joint_difference(self.system, self.baseline)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Translated:
+    test_set: TestSet
+    system: list[Lines]  # of every seed
+    baseline: list[Lines]
+
+
+def joint_difference(system: Resampled, reference: Resampled) -> NDArray[np.float64]:
+    """Return one score minus another in every joint resample. Raises ValueError if these were not drawn."""
+    if system.joint is None or reference.joint is None:
+        raise ValueError("joint resamples were not drawn; give `resample` the numbers of the sentences")
+    return system.joint - reference.joint
+
+
+def shared_sentences(systems: Sequence[System], pairs: Sequence[str]) -> SharedSentences:
+    """Return the index that tells which rows of all pairs' test sets are one sentence."""
+    shared = SharedSentences()
+    for pair in pairs:
+        for system in systems:
+            if pair in system.runs[0].record.pairs:
+                test_set = _translations(system, pair).test_set
+                shared.add(_languages(system, pair), test_set.sources, test_set.references)
+    return shared
+
+
+def pair_systems(systems: Sequence[System], pair: str, shared: SharedSentences) -> dict[str, PairedScores]:
+    """Return BLEU by label of the systems that translate the pair. Systems with one test set share their resamples.
+
+    Equal translations are scored once.
+
+    shared: the sentences of all pairs.
+    Raises ValueError if the seeds of one system have different test sets.
+    """
+    translated = {s.label: _translations(s, pair) for s in systems if pair in s.runs[0].record.pairs}
+    scores: dict[str, PairedScores] = {}
+    for test_set in dict.fromkeys(lines.test_set for lines in translated.values()):
+        group = {label: lines for label, lines in translated.items() if lines.test_set == test_set}
+        first = next(system for system in systems if system.label in group)
+        distinct = list(dict.fromkeys(lines for item in group.values() for lines in item.system + item.baseline))
+        n_resamples, seed = _draws(first.runs[0], pair)
+        languages = _languages(first, pair)
+        results = resample(
+            distinct,
+            test_set.references,
+            languages[1],
+            "bleu",
+            n_resamples=n_resamples,
+            seed=seed,
+            sentences=shared.numbers(languages, test_set.sources, test_set.references),
+        )
+        result_of = dict(zip(distinct, results, strict=True))
+        for label, item in group.items():
+            scores[label] = PairedScores(
+                test_set=test_set,
+                system=_mean_over_seeds([result_of[lines] for lines in item.system]),
+                baseline=_mean_over_seeds([result_of[lines] for lines in item.baseline]) if item.baseline else None,
+            )
+    return scores
+
+
+def _languages(system: System, pair: str) -> tuple[str, str]:
+    return system.runs[0].record.languages[pair]
+
+
+def _translations(system: System, pair: str) -> _Translated:
+    test_sets: list[TestSet] = []
+    hypotheses: dict[str, list[Lines]] = {SYSTEM: [], BASELINE: []}
+    names_of_runs = [{row.system for row in run.scores if row.pair == pair} for run in system.runs]
+    for name in hypotheses:
+        if not all(name in names for names in names_of_runs):
+            continue
+        for run in system.runs:
+            lines = load_translations(run.directory, name, pair)
+            hypotheses[name].append(tuple(line.hypothesis for line in lines))
+            sources = tuple(line.source for line in lines)
+            test_sets.append(TestSet(sources=sources, references=tuple(line.reference for line in lines)))
+    if len(set(test_sets)) > 1:
+        raise ValueError(
+            f"pair={pair!r}: the translations of {', '.join(run.label for run in system.runs)} are of different test "
+            "sets, yet count as one system; translate one test set with all"
+        )
+    return _Translated(test_set=test_sets[0], system=hypotheses[SYSTEM], baseline=hypotheses[BASELINE])
+
+
+def _draws(run: RunResults, pair: str) -> tuple[int, int]:
+    """Return the number of resamples and the seed of the run's own interval, from its signature.
+
+    Raises ValueError without a BLEU score.
+    """
+    rows = [row for row in run.scores if (row.pair, row.system, row.metric) == (pair, SYSTEM, "bleu")]
+    if not rows:
+        raise ValueError(
+            f"{run.directory / 'scores.csv'} has no bleu of {SYSTEM!r} for pair={pair!r}; score the run again"
+        )
+    parts: Mapping[str, str] = dict(part.split(":", 1) for part in rows[0].signature.split("|"))
+    return int(parts.get("bs", NUM_RESAMPLES)), int(parts.get("seed", SEED))
+
+
+def _mean_over_seeds(seeds: Sequence[Resampled]) -> Resampled:
+    """Return the mean score in every resample. Its interval reflects the choice of sentences, not of seeds."""
+    first = seeds[0]
+    if len(seeds) == 1:
+        return first
+    resampled = np.mean([seed.resampled for seed in seeds], axis=0)
+    low, high = percentile_interval(resampled)
+    joint = [seed.joint for seed in seeds if seed.joint is not None]
+    return Resampled(
+        score=sum(seed.score for seed in seeds) / len(seeds),
+        ci_low=low,
+        ci_high=high,
+        signature=first.signature,
+        n=first.n,
+        seed=first.seed,
+        resampled=resampled,
+        joint=np.mean(joint, axis=0) if joint else None,
+    )

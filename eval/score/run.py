@@ -1,0 +1,97 @@
+"""The stage `score`, which reads a run's translations and writes scores.csv, significance.csv and macro.csv."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from eval.records.run_record import RunRecord, Translation, load_run, load_translations
+from eval.records.scores import BASELINE, SYSTEM, ScoreRow, SignificanceRow, save_scores, save_significance
+from eval.score.macro import macro_means, save_macro
+from eval.score.metrics import caution
+from eval.score.significance import NUM_RESAMPLES, SEED, Resampled, compare, resample
+
+logger = logging.getLogger(__name__)
+
+
+def write_scores(
+    run_dir: Path,
+    *,
+    metrics: Sequence[str] = ("bleu", "chrf++"),
+    n_resamples: int = NUM_RESAMPLES,
+    seed: int = SEED,
+) -> None:
+    """Score every system and pair of run.json from translations/ and compare `moe` with `bilingual`.
+
+    Raises ValueError for missing translations, an empty test set, or systems with different references.
+    """
+    record = load_run(run_dir)
+    systems = tuple(record.systems) or (SYSTEM, BASELINE)
+    scores: list[ScoreRow] = []
+    comparisons: list[SignificanceRow] = []
+    for pair in record.pairs_by_resource:
+        translations = {system: load_translations(run_dir, system, pair) for system in systems}
+        _check_same_references(pair, translations)
+        hypotheses = [[line.hypothesis for line in lines] for lines in translations.values()]
+        references = [line.reference for line in translations[systems[0]]]
+        target = record.languages[pair][1]
+        for metric in metrics:
+            results = resample(hypotheses, references, target, metric, n_resamples=n_resamples, seed=seed)
+            resampled = dict(zip(translations, results, strict=True))
+            scores += [_score_row(record, pair, system, metric, result) for system, result in resampled.items()]
+            if SYSTEM in resampled and BASELINE in resampled:
+                comparisons.append(_significance_row(pair, metric, resampled[SYSTEM], resampled[BASELINE]))
+        logger.info("scored %s: %d sentences, %s", pair, scores[-1].n_test, ", ".join(systems))
+    cautions = {caution(metric, tgt): None for metric in metrics for _, tgt in record.languages.values()}
+    for text in filter(None, cautions):
+        logger.warning("warning: %s", text)
+    save_scores(run_dir / "scores.csv", scores)
+    save_significance(run_dir / "significance.csv", comparisons)
+    save_macro(run_dir / "macro.csv", macro_means(scores))
+
+
+def _check_same_references(pair: str, translations: dict[str, list[Translation]]) -> None:
+    first, *later_systems = translations
+    expected = [line.reference for line in translations[first]]
+    if not expected:
+        raise ValueError(f"translations/{first}/{pair}.jsonl is empty; a pair needs a test set to be scored")
+    for system in later_systems:
+        references = [line.reference for line in translations[system]]
+        if len(references) != len(expected):
+            raise ValueError(
+                f"pair={pair!r}: {first} has {len(expected)} references, {system} has {len(references)}; "
+                "translate the same test set with both"
+            )
+        differing = [n for n, (a, b) in enumerate(zip(expected, references, strict=True), start=1) if a != b]
+        if differing:
+            raise ValueError(
+                f"pair={pair!r}: {first} and {system} have different references from line {differing[0]} on; "
+                "translate the same test set with both"
+            )
+
+
+def _score_row(record: RunRecord, pair: str, system: str, metric: str, result: Resampled) -> ScoreRow:
+    return ScoreRow(
+        pair=pair,
+        system=system,
+        train_pairs=record.train_pairs[pair],
+        metric=metric,
+        score=result.score,
+        ci_low=result.ci_low,
+        ci_high=result.ci_high,
+        n_test=result.n,
+        signature=result.signature,
+    )
+
+
+def _significance_row(pair: str, metric: str, system: Resampled, baseline: Resampled) -> SignificanceRow:
+    comparison = compare(system, baseline)
+    return SignificanceRow(
+        pair=pair,
+        metric=metric,
+        delta=comparison.delta,
+        ci_low=comparison.ci_low,
+        ci_high=comparison.ci_high,
+        p_value=comparison.p_value,
+        n_resamples=comparison.n_resamples,
+        seed=comparison.seed,
+    )
