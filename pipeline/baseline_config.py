@@ -1,4 +1,4 @@
-"""Configuration of the bilingual baselines: one model by resource (a tier), and a search that varies it."""
+"""Configuration of the bilingual baselines: tiers of models by the size of the data, and a search that varies them."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -12,7 +12,10 @@ from pipeline.train.config import TrainConfig
 from pipeline.vocab.config import VocabConfig
 
 PARTS = ("vocab", "batch", "model", "train")
-SAME_FOR_ALL = ("vocab", "batch")  # of a tier: what every candidate has, or their validation losses do not compare
+SAME_FOR_ALL = (
+    "vocab",
+    "batch",
+)  # no candidate changes these, or losses would not compare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,14 +31,14 @@ class BaselineTier:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """What may become of every tier. model, train: the settings in which it differs from the tier of a pair."""
+    """Settings that the search tries in place of those of a tier."""
 
     name: str
     model: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
 
-    def of(self, tier: BaselineTier) -> BaselineTier:
-        """The tier with this candidate's settings."""
+    def applied_to(self, tier: BaselineTier) -> BaselineTier:
+        """Return the tier with this candidate's settings."""
         where = f"baselines.search.candidates: {self.name}"
         return replace(
             tier,
@@ -46,8 +49,11 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineSearch:
-    """Every candidate is trained on so many pairs, which span the resources; the lowest validation loss wins a pair,
-    and every other pair takes the winner of the searched pair nearest in resource."""
+    """A search that trains every candidate on some pairs, which span the resources.
+
+    The lowest validation loss wins a pair. Every other pair takes the winner of the searched pair nearest in resource.
+    pairs: how many pairs are searched.
+    """
 
     pairs: int
     candidates: list[Candidate]
@@ -67,12 +73,13 @@ class BaselineSearch:
             raise ValueError(f"baselines.search.candidates: {', '.join(twice)} is named twice; give each its own name")
 
     def candidate(self, name: str) -> Candidate:
+        """Return the candidate of this name."""
         return next(candidate for candidate in self.candidates if candidate.name == name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BaselinesConfig:
-    """tiers: none where nothing is to be compared. search: None takes the tiers as they are."""
+    """The bilingual models of a run. tiers: empty for a run without them. search: None takes the tiers as they are."""
 
     tiers: list[BaselineTier]
     search: BaselineSearch | None = None
@@ -82,21 +89,24 @@ class BaselinesConfig:
             raise ValueError("baselines: the last tier must have up_to: 0, so that every pair has a baseline")
         if any(tier.up_to == 0 for tier in self.tiers[:-1]):
             raise ValueError("baselines: only the last tier may have up_to: 0")
-        self.variants()  # a fault of any shows now
+        self.variants()  # raises where a candidate has a wrong setting
 
     def tier(self, train_rows: int) -> BaselineTier:
-        """The baseline for a pair with so many training rows."""
+        """Return the tier for a pair with this number of training rows."""
         return next(tier for tier in self.tiers if tier.up_to == 0 or train_rows <= tier.up_to)
 
     def variants(self) -> list[BaselineTier]:
-        """Every tier, as it is and as every candidate."""
+        """Return every tier as it is, and with the settings of every candidate."""
         candidates = self.search.candidates if self.search else []
-        return [*self.tiers, *(candidate.of(tier) for tier in self.tiers for candidate in candidates)]
+        return [*self.tiers, *(candidate.applied_to(tier) for tier in self.tiers for candidate in candidates)]
 
 
 def complete(tree: dict[str, Any]) -> dict[str, Any]:
-    """The section `baselines` of a composed configuration: each tier completed from the run's own sections, without
-    experts; no search where there are no tiers."""
+    """Return the section `baselines` of a composed configuration with complete tiers.
+
+    Each tier gets the settings that it lacks from the run's own sections, without experts. Without tiers there is no
+    search.
+    """
     section = tree["baselines"]
     tiers = [
         _complete_tier(tree, tier, f"baselines.tiers[{index}]") for index, tier in enumerate(section.get("tiers") or [])
@@ -113,11 +123,11 @@ def _complete_tier(tree: dict[str, Any], tier: dict[str, Any], place: str) -> di
             raise ValueError(f"{place}.{key} does not exist{suggestion(key, ('up_to', *PARTS))}")
     merged = {part: merge(tree[part], tier.get(part, {})) for part in PARTS}
     merged["model"]["moe"] = {"num_experts": 0}
-    # the main model's own
+    # These are settings of the main model alone.
     merged["train"]["initialize_from"] = tier.get("train", {}).get("initialize_from", "")
     merged["batch"]["mixture"] = tier.get("batch", {}).get("mixture", {})
     sizes = [size for key, size in tier.get("vocab", {}).items() if key.endswith("_size")]
-    if merged["vocab"].get("shared") and len(sizes) == 1:  # one model has one size, whichever side names it
+    if merged["vocab"].get("shared") and len(sizes) == 1:  # a shared vocabulary has one size, whichever side names it
         merged["vocab"].update(source_size=sizes[0], target_size=sizes[0])
     return {"up_to": tier.get("up_to", 0), **merged}
 
@@ -133,7 +143,7 @@ def _check_parts(candidates: Sequence[Any]) -> None:
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Nested mappings are merged, anything else is replaced."""
+    """Return `base` with the values of `over`; nested mappings are merged, other values are replaced."""
     merged = dict(base)
     for key, value in over.items():
         nested = isinstance(value, dict) and isinstance(merged.get(key), dict)

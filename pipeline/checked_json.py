@@ -9,13 +9,15 @@ CHECKSUM = "sha256"
 
 
 def dump_checked(values: Mapping[str, Any]) -> str:
-    """Text of the values, and of their sha256 under the name `CHECKSUM`."""
+    """Return the values as JSON, with their sha256 under the name `CHECKSUM`."""
     return json.dumps({**values, CHECKSUM: _sha256(values)})
 
 
 def load_checked(text: str) -> dict[str, Any]:
-    """The values. Raises ValueError where they are not what was written; text without a checksum is taken as it is,
-    as versions up to 0.2.3 wrote it."""
+    """Return the values without the checksum. Raises ValueError where they differ from what was written.
+
+    Text without a checksum is taken as it is: versions up to 0.2.3 wrote none.
+    """
     values: dict[str, Any] = json.loads(text)
     if not isinstance(values, dict):
         raise ValueError("it is no JSON object")

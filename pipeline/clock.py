@@ -1,8 +1,8 @@
-"""A duration as people read it."""
+"""Durations for people."""
 
 
 def clock(seconds: float) -> str:
-    """1:02:03 or 2:03; -:-- where unknown."""
+    """Return 1:02:03 or 2:03, or -:-- where the number of seconds is unknown."""
     if seconds != seconds or seconds == float("inf"):
         return "-:--"
     minutes, second = divmod(round(seconds), 60)

@@ -1,12 +1,14 @@
-"""The configuration of a run, composed by Hydra and checked into plain dataclasses; the only file that sees
-DictConfig."""
+"""The configuration of a run, composed by Hydra and checked into plain dataclasses.
+
+No other file sees a DictConfig.
+"""
 
 import contextlib
 import io
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +29,22 @@ from pipeline.vocab.config import VocabConfig
 logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parent.parent
-OPEN = ("batch.mixture.groups", "batch.mixture.sources", "layout")  # mappings whose keys are names of the user's choice
-PLACE = ("runtime", "layout")  # parts that say where a run executes and change no result
-_ANY_CORPUS = "rules"  # the choice of corpus that says nothing of files
+OPEN = (
+    "batch.mixture.groups",
+    "batch.mixture.sources",
+    "layout",
+)  # mappings whose keys the user chooses
+PLACE = ("runtime", "layout")  # parts that decide where a run executes, and do not affect its result
+_ANY_CORPUS = "rules"  # the corpus configuration without files
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreConfig:
-    """metrics: what test sets are scored by, of eval.records.scores.METRICS; BLEU is what a report is about.
-    resamples: of the bootstrap behind intervals and significance."""
+    """The scoring of test sets.
+
+    metrics: names in eval.records.scores.METRICS; `bleu` is needed, because the report is about it.
+    resamples: samples of the bootstrap for intervals and significance.
+    """
 
     metrics: list[str]
     resamples: int
@@ -45,9 +54,9 @@ class ScoreConfig:
             if metric not in METRICS:
                 raise ValueError(f"score.metrics: {metric!r} does not exist{suggestion(metric, METRICS)}")
             if metric.startswith("spbleu"):
-                from eval.score.metrics import scorer_for  # sacreBLEU loads with it, which is only needed here
+                from eval.score.metrics import scorer_for  # late, because it loads sacreBLEU
 
-                scorer_for(metric, "en")  # refused before training where its model is missing
+                scorer_for(metric, "en")  # raises before training where its model is missing
         if len(set(self.metrics)) < len(self.metrics) or "bleu" not in self.metrics:
             raise ValueError(f"score.metrics={self.metrics} must name bleu, which the report shows, and nothing twice")
         if self.resamples < 100:
@@ -56,8 +65,11 @@ class ScoreConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Everything a run depends on. pairs: as the user wrote them, parsed against the corpus when it is read. layout: of
-    the main model, letters of tensors and the axes of the mesh that cut them; a bilingual model has one process."""
+    """Everything that a run depends on.
+
+    pairs: as the user wrote them; they are parsed when the corpus is read.
+    layout: letters of the main model's tensors, and the axes of the mesh that cut them; a bilingual model is not cut.
+    """
 
     name: str
     recipe: str
@@ -80,7 +92,7 @@ class RunConfig:
             raise ValueError(f"name={self.name!r} must be a plain directory name")
         check_sizes(layout_of(self.layout, self.runtime), model=self.model, batch=self.batch, vocab=self.vocab)
         ep, num_experts = self.runtime.ep, self.model.moe.num_experts
-        if self.runtime.decode_experts == "sharded" and num_experts % ep:  # whatever the layout of training
+        if self.runtime.decode_experts == "sharded" and num_experts % ep:  # the layout of training does not matter
             raise ValueError(
                 f"model.moe.num_experts={num_experts} is not divisible by runtime.ep={ep}, over which "
                 "runtime.decode_experts=sharded cuts them; set another runtime.ep, or runtime.decode_experts=replicated"
@@ -88,26 +100,27 @@ class RunConfig:
         self.model.moe.check_evaluation_capacity(self.decode.capacity_factor)
         rule = self.decode.averaged_rule
         for train in (self.train, *(tier.train for tier in self.baselines.variants())):
-            kept = getattr(train.checkpoints, rule)
-            if self.decode.average > max(kept, 1):
+            num_kept = getattr(train.checkpoints, rule)
+            if self.decode.average > max(num_kept, 1):
                 raise ValueError(
                     f"decode.average={self.decode.average} of the {self.decode.average_of} checkpoints needs as many: "
-                    f"set train.checkpoints.{rule}={self.decode.average} (it is {kept})"
+                    f"set train.checkpoints.{rule}={self.decode.average} (it is {num_kept})"
                 )
 
     def to_json(self) -> dict[str, Any]:
+        """Return the configuration as plain values."""
         return asdict(self)
 
 
 def load_config(overrides: Sequence[str], root: Path = ROOT) -> RunConfig:
     """Compose `configs/config.yaml`, a recipe and `key=value` overrides. Raises ValueError with what to change.
 
-    `corpus=` takes a directory too, relative to the working directory; without `pairs=`, all of its pairs are meant.
+    `corpus=` may also name a directory, relative to the working directory. Without `pairs=` it means all its pairs.
     """
     overrides, directory = _corpus_directory(overrides, root)
     tree = compose_tree("config", overrides, root)
     if directory is not None:
-        tree = _of_directory(tree, directory, overrides)
+        tree = _with_directory(tree, directory, overrides)
     config = build(RunConfig, {**tree, "baselines": complete(tree)})
     layout, sizes = layout_of(config.layout, config.runtime), {"target_vocabulary": config.vocab.target_size}
     replicated = cautions(layout, model=config.model, shape=config.batch.shapes[0], **sizes)
@@ -117,7 +130,7 @@ def load_config(overrides: Sequence[str], root: Path = ROOT) -> RunConfig:
 
 
 def compose_tree(primary: str, overrides: Sequence[str], root: Path = ROOT) -> dict[str, Any]:
-    """`configs/<primary>.yaml` with overrides, as plain values. Raises ValueError with what to change."""
+    """Compose `configs/<primary>.yaml` with overrides into plain values. Raises ValueError with what to change."""
     from hydra import compose, initialize_config_dir
     from hydra.core.config_store import ConfigStore
     from hydra.errors import HydraException
@@ -126,6 +139,8 @@ def compose_tree(primary: str, overrides: Sequence[str], root: Path = ROOT) -> d
 
     OmegaConf.register_new_resolver("share", _share, replace=True)
     ConfigStore.instance().store(group="corpus", name=_ANY_CORPUS, node=corpus_defaults())
+    unset = {field.name: None for field in fields(DecodeConfig)}  # null: as a finished run translated its test sets
+    ConfigStore.instance().store(group="decode", name="of_run", node=unset)
     try:
         with (
             contextlib.redirect_stderr(io.StringIO()),
@@ -140,55 +155,58 @@ def compose_tree(primary: str, overrides: Sequence[str], root: Path = ROOT) -> d
 
 
 def _share(share: float, whole: Any) -> Any:
-    """`${share:0.05,${train.max_tokens}}`, which grows with another setting; faults of that are named where it is."""
+    """Resolve `${share:0.05,${train.max_tokens}}`; a wrong type passes, and is an error of the setting it came from."""
     return round(share * whole) if isinstance(whole, int) else whole
 
 
 def _corpus_directory(overrides: Sequence[str], root: Path) -> tuple[list[str], Path | None]:
-    """The directory that `corpus=` names, and the overrides with what a corpus without settings has in its place."""
-    chosen = [override.removeprefix("corpus=") for override in overrides if override.startswith("corpus=")]
+    """Split off a directory that `corpus=` names.
+
+    Returns the overrides with the corpus configuration without files in its place, and the directory if there is one.
+    """
+    corpora = [override.removeprefix("corpus=") for override in overrides if override.startswith("corpus=")]
     presets = sorted(file.stem for file in (root / "configs" / "corpus").glob("*.yaml") if file.stem != _ANY_CORPUS)
-    if not chosen or chosen[-1] in presets:
+    if not corpora or corpora[-1] in presets:
         return list(overrides), None
-    directory = Path(chosen[-1]).expanduser().absolute()
-    if not chosen[-1] or not directory.is_dir():
-        nearest = suggestion(chosen[-1], presets)
-        raise ValueError(f"corpus={chosen[-1]} is neither a directory nor a corpus of configs/corpus{nearest}")
+    directory = Path(corpora[-1]).expanduser().absolute()
+    if not corpora[-1] or not directory.is_dir():
+        nearest = suggestion(corpora[-1], presets)
+        raise ValueError(f"corpus={corpora[-1]} is neither a directory nor a corpus of configs/corpus{nearest}")
     if any(override.startswith("corpus.path=") for override in overrides):
-        raise ValueError(f"corpus={chosen[-1]} is a directory, and corpus.path= names another; give one of them")
-    rest = [override for override in overrides if not override.startswith("corpus=")]
-    return [f"corpus={_ANY_CORPUS}", *rest], directory
+        raise ValueError(f"corpus={corpora[-1]} is a directory, and corpus.path= names another; give one of them")
+    kept = [override for override in overrides if not override.startswith("corpus=")]
+    return [f"corpus={_ANY_CORPUS}", *kept], directory
 
 
-def _of_directory(tree: dict[Any, Any], directory: Path, overrides: Sequence[str]) -> dict[Any, Any]:
-    """The configuration with the directory as its corpus, all pairs of it, and a name that says so."""
-    given = {override.partition("=")[0] for override in overrides}
+def _with_directory(tree: dict[Any, Any], directory: Path, overrides: Sequence[str]) -> dict[Any, Any]:
+    """Return the configuration with the directory as its corpus, all pairs of it, and a name after the directory."""
+    keys = {override.partition("=")[0] for override in overrides}
     name = re.sub(r"[^\w.-]+", "-", directory.resolve().name).strip("-") or "corpus"
     tree = {**tree, "corpus": {**tree["corpus"], "path": str(directory)}}
-    if "pairs" not in given:
+    if "pairs" not in keys:
         tree["pairs"] = ["all"]  # as a user would say it
-    if "name" not in given:
+    if "name" not in keys:
         tree["name"] = f"{tree['recipe']}-{name}"
     return tree
 
 
 def _recipes(root: Path) -> str:
-    """The override that lets Hydra find `recipes/`, quoted for any path."""
+    """Return the override that lets Hydra find `recipes/`, quoted for any path."""
     escaped = str(root).replace("\\", "\\\\").replace("'", "\\'")
     return f"hydra.searchpath=['file://{escaped}']"
 
 
 def _explain(error: Exception, primary: str, overrides: Sequence[str], root: Path) -> str:
-    """Hydra's message, shortened, with the nearest key where one is misspelt."""
+    """Shorten Hydra's message, and name the nearest key where one is misspelt."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
     for override in overrides:
         key = override.lstrip("+~").split("=", 1)[0]
         if "Could not override" in text and f"'{key}'" in text:
-            known = _keys(primary, root, overrides)
+            names = _keys(primary, root, overrides)
             if any(f"{key}.".startswith(f"{mapping}.") for mapping in OPEN):
                 return f"{key} names something new; add it with a plus: +{override.lstrip('+~')}"
-            return _unknown(override, known)
+            return _unknown(override, names)
     refused = next((o for o in overrides if o.split("\n")[0] in text), "") if "LexerNoViableAlt" in text else ""
     if refused:
         key, equals, value = refused.partition("=")
@@ -201,27 +219,30 @@ def _explain(error: Exception, primary: str, overrides: Sequence[str], root: Pat
         recipe = group.startswith("recipes")
         directory = root / "recipes" if recipe else root / "configs" / group
         name = f"{group}/{name}".removeprefix("recipes/") if recipe else name
-        found = sorted(str(f.relative_to(directory).with_suffix("")) for f in directory.rglob("*.yaml"))
-        return f"{'recipe' if recipe else group} {name} does not exist{suggestion(name, found)}"
+        names = sorted(str(f.relative_to(directory).with_suffix("")) for f in directory.rglob("*.yaml"))
+        return f"{'recipe' if recipe else group} {name} does not exist{suggestion(name, names)}"
     return " ".join(lines[:3])
 
 
-def _unknown(override: str, known: Sequence[str]) -> str:
-    """What to say of an override of a key that is none of the known ones, or is a mapping and has a wrong part."""
+def _unknown(override: str, names: Sequence[str]) -> str:
+    """Return the message for an override whose key does not exist, or is a mapping and has a wrong part.
+
+    names: the keys that exist.
+    """
     key, _, value = override.lstrip("+~").partition("=")
-    parts = [name.removeprefix(f"{key}.") for name in known if name.startswith(f"{key}.")]
+    parts = [name.removeprefix(f"{key}.") for name in names if name.startswith(f"{key}.")]
     if parts:
         wrong = [word for word in re.findall(r"[{,]\s*(\w+)\s*:", value) if word not in parts]
         key = f"{key}.{wrong[0]}" if wrong else key
-    elif above := next((name for name in known if key.startswith(f"{name}.")), ""):
+    elif above := next((name for name in names if key.startswith(f"{name}.")), ""):
         return f"{above} has no parts here; write {above}={{{key.removeprefix(f'{above}.')}: {value}}}"
-    nearest = suggestion(key, known)
+    nearest = suggestion(key, names)
     hint = nearest if "did you mean" in nearest else "; `make config` prints those that there are"
     return f"configuration key {key} does not exist{hint}"
 
 
 def _keys(primary: str, root: Path, overrides: Sequence[str]) -> list[str]:
-    """All keys, dotted, of the configuration that the overrides' choices of groups compose."""
+    """Return all keys, dotted, of the configuration with the groups that the overrides choose."""
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 

@@ -13,19 +13,19 @@ _QUOTING = '; quote it ("no" is Norwegian, no is a boolean)'
 
 
 def build(kind: type[T], values: Mapping[str, Any], path: str = "") -> T:
-    """An instance of the dataclass `kind`; nested dataclasses, lists, dicts and unions of them are built too.
+    """Build the dataclass `kind` from a mapping, with nested dataclasses, lists, dicts and unions of them.
 
-    A union's members are told apart by a field `kind` with one literal value each. path: where the mapping stands, for
-    messages. Raises ValueError on a key that does not exist (naming the nearest), one that is missing, and a value of
-    another type.
+    A union's members are told apart by a field `kind` with one literal value each.
+    path: the place of the mapping in the configuration, for messages.
+    Raises ValueError for a key that does not exist (naming the nearest), a missing key, and a value of another type.
     """
     hints = get_type_hints(kind)
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    by_name = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     for key in values:
-        if key not in known:
-            raise ValueError(f"{_join(path, key)} does not exist{suggestion(str(key), known)}")
+        if key not in by_name:
+            raise ValueError(f"{_join(path, key)} does not exist{suggestion(str(key), by_name)}")
     arguments = {}
-    for name, field in known.items():
+    for name, field in by_name.items():
         if name in values:
             arguments[name] = _convert(hints[name], values[name], _join(path, name))
         elif field.default is MISSING and field.default_factory is MISSING:
@@ -63,7 +63,7 @@ def _convert(hint: Any, value: Any, path: str, *, optional: bool = False) -> Any
 
 
 def _convert_union(members: tuple[Any, ...], value: Any, path: str) -> Any:
-    """None where it is allowed, also written false, else the member whose `kind` the mapping names."""
+    """Return None where it is allowed (false means the same), else the member whose `kind` the mapping names."""
     if NoneType in members and (value is None or (value is False and bool not in members)):
         return None
     kinds = [member for member in members if member is not NoneType]
@@ -71,17 +71,17 @@ def _convert_union(members: tuple[Any, ...], value: Any, path: str) -> Any:
         return _convert(kinds[0], value, path, optional=True)
     if not all(is_dataclass(member) for member in kinds):
         return _convert_plain(kinds, value, path)
-    by_name = {get_args(get_type_hints(member)["kind"])[0]: member for member in kinds}
+    members_by_kind = {get_args(get_type_hints(member)["kind"])[0]: member for member in kinds}
     if not isinstance(value, Mapping) or "kind" not in value:
-        raise ValueError(f"{path}={value!r} must be a mapping with kind: one of {', '.join(by_name)}")
+        raise ValueError(f"{path}={value!r} must be a mapping with kind: one of {', '.join(members_by_kind)}")
     name = value["kind"]
-    if name not in by_name:
-        raise ValueError(f"{path}.kind={name!r} does not exist{suggestion(str(name), by_name)}")
-    return build(by_name[name], value, path)
+    if name not in members_by_kind:
+        raise ValueError(f"{path}.kind={name!r} does not exist{suggestion(str(name), members_by_kind)}")
+    return build(members_by_kind[name], value, path)
 
 
 def _convert_plain(members: list[Any], value: Any, path: str) -> Any:
-    """As the member, of plain types and lists, whose type the value has."""
+    """Convert the value to the member, among plain types and lists, whose type it has."""
     for member in members:
         if isinstance(value, get_origin(member) or member):
             return _convert(member, value, path)

@@ -3,13 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from pipeline.corpora import Corpus, clean, prepare_corpus
 from pipeline.corpus.bitext import read_bitext
 from pipeline.corpus.cleaning.clean import clean as clean_rows
 from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.fetched import FetchedTable
 from pipeline.corpus.tables import read_batches
-from pipeline.stage import Artifact, Store
+from pipeline.dag.artifact import Artifact
+from pipeline.dag.cleaning import clean, prepare_corpus
+from pipeline.dag.corpus import Corpus
+from pipeline.dag.store import Store
 from pipeline.tasks import DataConfig
 
 Rows = list[tuple[str, str]]

@@ -13,12 +13,13 @@ import torch
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
 from pipeline.corpus.languages import LangPair
+from pipeline.dag.stage import Stage
+from pipeline.dag.store import Store
 from pipeline.decode.config import DecodeConfig
 from pipeline.engine.checkpoint.shard_writer import write_shard
 from pipeline.model.config import ModelConfig, MoEConfig
 from pipeline.model.initialization import initialize
 from pipeline.model.transformer import Transformer
-from pipeline.stage import Stage, Store
 from pipeline.vocab.symbols import BOS, EOS, PAD
 from pipeline.vocab.tokenizer import Vocabulary
 

@@ -12,17 +12,17 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from pipeline.corpus.languages import LangPair
+from pipeline.dag.artifact import Artifact
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.text import Alternative, Translated
 from pipeline.decode.workers import GivenUp
+from pipeline.finished_run import FinishedRun
 from pipeline.serve.app import Service, create_app
 from pipeline.serve.batching import Batcher
 from pipeline.serve.config import load_serve
 from pipeline.serve.hosts import for_its_hosts
 from pipeline.serve.server import address, listen, web_server
-from pipeline.stage import Artifact
 from pipeline.tasks.call import TaskFailed
-from pipeline.translation import FinishedRun
 
 DECODE = DecodeConfig(beam=4, length_penalty=1.0)
 PAIRS = (LangPair("de", "en"), LangPair("en", "ar"), LangPair("he", "en"))

@@ -14,13 +14,13 @@ import pyarrow as pa
 from bench.data.corpus import Text, fetched
 from bench.data.scale import AGAINST, OURS, PEER, PEER_BARE, SAME, Scale
 from pipeline.config import ROOT
-from pipeline.corpora import Corpus
 from pipeline.corpus.bitext import iter_bitext
 from pipeline.corpus.cleaning.clean import clean
 from pipeline.corpus.cleaning.codepoints import Texts
 from pipeline.corpus.cleaning.scripts import scripts_of
 from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.languages import LangPair
+from pipeline.dag.corpus import Corpus
 
 PEER_PYTHON = ROOT / ".venv-opusfilter" / "bin" / "python"
 DEFAULT = Rules(language=None, near_duplicates=None)

@@ -9,12 +9,13 @@ import pyarrow.compute as pc
 
 from bench.data.pairs import many_pairs, short_sentences
 from pipeline.config import ROOT
-from pipeline.corpora import Corpus, prepare_corpus
 from pipeline.corpus.config import CorpusConfig
 from pipeline.corpus.languages import LangPair, normalize_code, split_pair
 from pipeline.corpus.manifest import FileEntry
 from pipeline.corpus.readers import open_table
-from pipeline.stage import Store
+from pipeline.dag.cleaning import prepare_corpus
+from pipeline.dag.corpus import Corpus
+from pipeline.dag.store import Store
 from pipeline.tasks import DataConfig
 
 SAMPLE = ROOT / "data" / "sample"

@@ -9,8 +9,8 @@ from typing import Any
 
 from bench.decode.systems import CTRANSLATE2, MODELS, TRANSFORMERS, Scale
 from pipeline.config import ROOT
-from pipeline.stage import Store
-from pipeline.translation import FinishedRun
+from pipeline.dag.store import Store
+from pipeline.finished_run import FinishedRun
 from pipeline.vocab.tokenizer import Vocabulary
 
 RUNS, ARTIFACTS = ROOT / "runs", ROOT / "data" / "artifacts"

@@ -15,10 +15,11 @@ from pipeline.batch.lengths import read_lengths
 from pipeline.batch.mixture import Mixture
 from pipeline.batch.shapes import fit_targets
 from pipeline.config import ROOT, load_config
-from pipeline.corpora import clean, prepare_corpus
+from pipeline.dag.cleaning import clean, prepare_corpus
+from pipeline.dag.store import Store
+from pipeline.dag.system import System
+from pipeline.dag.training import prepare
 from pipeline.jobs.runtime import RuntimeConfig
-from pipeline.stage import Store
-from pipeline.systems import System, prepare
 from pipeline.vocab.encoded import EncodedSplit
 
 SPECIALS = 4  # ids of special tokens, which every tool adds itself

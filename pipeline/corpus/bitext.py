@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import pyarrow as pa
 
-from pipeline.stage import stop_if_asked
+from pipeline.stopping import stop_if_asked
 
 if TYPE_CHECKING:
     import datasets

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.corpus.fetched import DOCUMENT
-from pipeline.stage import stop_if_asked
+from pipeline.stopping import stop_if_asked
 
 __all__ = ["BATCH_ROWS", "DOCUMENT", "Table", "TableInfo", "group_rows", "read_batches", "small_batches", "write_table"]
 

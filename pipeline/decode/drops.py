@@ -5,8 +5,8 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.files import write_atomically
 from pipeline.model.drops import DropCount
-from pipeline.stage import write_atomically
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.mesh import Mesh
-from pipeline.stage import Stopped
+from pipeline.stopping import Stopped
 
 
 class ExpertPeers:

@@ -18,6 +18,7 @@ from pipeline.batch.config import GroupShape
 from pipeline.decode.job import RoutingJob
 from pipeline.decode.model import load_model, outline
 from pipeline.decode.placement import join_peers
+from pipeline.files import write_atomically
 from pipeline.jobs.device import Place
 from pipeline.jobs.process import StopRequest, run_process
 from pipeline.model.gating import Gating
@@ -26,7 +27,7 @@ from pipeline.model.selection import Selection
 from pipeline.model.tokens import Tokens
 from pipeline.model.transformer import Transformer
 from pipeline.schema import build
-from pipeline.stage import Stopped, write_atomically
+from pipeline.stopping import Stopped
 from pipeline.vocab.encoded import EncodedSplit
 from pipeline.vocab.tokenizer import Vocabulary
 

@@ -12,9 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.artifact import sync
 from pipeline.corpus.tables import Table, group_rows, read_batches, write_table
-from pipeline.stage import write_atomically
+from pipeline.files import sync, write_atomically
 
 LINE = "line"
 _BATCH_ROWS, _BATCH_CHARS = 5000, 4 << 20

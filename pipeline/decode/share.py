@@ -13,7 +13,7 @@ from pipeline.decode.text import Long
 from pipeline.decode.translator import Part, Translator
 from pipeline.jobs.device import Place
 from pipeline.jobs.process import StopRequest
-from pipeline.stage import Stopped
+from pipeline.stopping import Stopped
 from pipeline.vocab.tokenizer import Vocabulary
 
 Batch = Sequence[Part]

@@ -1,4 +1,4 @@
-"""README.md of an export: what the model is, what it was trained on, how good it is and how to use it."""
+"""README.md of an export: the model, its training data, its scores and its use."""
 
 import csv
 import json
@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.decode.config import DecodeConfig
-from pipeline.translation import FinishedRun
+from pipeline.finished_run import FinishedRun
 
 
 def model_card(
     run: FinishedRun, directory: Path, *, library: str, target: str, decode: DecodeConfig, note: str = ""
 ) -> str:
-    """directory: of the run, whose run.json and scores.csv the card quotes. note: what is special about the weights."""
+    """Return the text of the card.
+
+    directory: directory of the run, whose run.json and scores.csv the card quotes.
+    note: remark on the weights.
+    """
     record = json.loads((directory / "run.json").read_text(encoding="utf-8"))
     sparse = bool(record["config"]["model"]["moe"]["num_experts"])
     return "\n".join(
@@ -103,13 +107,13 @@ def _ctranslate2_code(run: FinishedRun, target: str) -> list[str]:
 
 
 def _training(record: Mapping[str, Any]) -> list[str]:
-    """Each source once, with the rows of all pairs."""
-    found: dict[tuple[str, str, str], int] = {}
+    """List each source once, with the rows of all pairs."""
+    rows_of: dict[tuple[str, str, str], int] = {}
     for sources in record["sources"].values():
         for source in sources:
             key = source["name"], source["licence"], source["citation"]
-            found[key] = found.get(key, 0) + source["kept"]
-    rows = [(name, licence, f"{kept:,}", citation) for (name, licence, citation), kept in found.items()]
+            rows_of[key] = rows_of.get(key, 0) + source["kept"]
+    rows = [(name, licence, f"{kept:,}", citation) for (name, licence, citation), kept in rows_of.items()]
     (system,) = record["systems"]["moe"]
     return [
         "## Training data",

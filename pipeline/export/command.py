@@ -6,34 +6,35 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config import ROOT
+from pipeline.dag.store import Store
 from pipeline.decode.config import DecodeConfig
 from pipeline.export.card import model_card
 from pipeline.export.config import ExportConfig
-from pipeline.stage import Store, check_writable, remove_tree
-from pipeline.translation import FinishedRun
+from pipeline.files import check_writable, remove_tree
+from pipeline.finished_run import FinishedRun
 
 logger = logging.getLogger(__name__)
 
-EXPORTED = {"search": "beam", "coverage_penalty": 0.0, "capacity_factor": 0.0}  # as which any export translates
+EXPORTED = {"search": "beam", "coverage_penalty": 0.0, "capacity_factor": 0.0}  # settings of every export
 
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """What a format is made of. decode: the run's settings with those of the command."""
+    """The parts of a run that a format needs. decode: the run's settings with those of the command."""
 
     run: FinishedRun
     decode: DecodeConfig
     target: str
 
     def card(self, *, library: str, note: str = "") -> str:
-        """The text of README.md. note: what is special about the weights."""
+        """Return the text of README.md. note: remark on the weights."""
         return model_card(
             self.run, self.run.directory, library=library, target=self.target, decode=self.decode, note=note
         )
 
 
 def export_run(config: ExportConfig) -> Path:
-    """Write the export to the directory `out`, which is returned. Raises ValueError on what cannot be exported."""
+    """Write the export to the directory `out` and return it. Raises ValueError if the format cannot hold the model."""
     runs, store = ROOT / config.runtime.runs, Store(ROOT / config.runtime.artifacts)
     run = FinishedRun.open(config.run, runs=runs, store=store)
     export = Export(run=run, decode=run.decode_with(config.decode), target=_target(config.target, run))
@@ -53,8 +54,10 @@ def export_run(config: ExportConfig) -> Path:
     fresh.replace(out)
     for name, value in EXPORTED.items():
         if getattr(export.decode, name) != value:
-            given = getattr(export.decode, name)
-            logger.warning("decode.%s=%s is not in the export, which translates as with %s", name, given, value)
+            logger.warning(
+                "decode.%s=%s is not in the export, which translates as with %s",
+                *(name, getattr(export.decode, name), value),
+            )
     logger.info("exported %s to %s; how to use it: %s", run.name, config.out, Path(config.out) / "README.md")
     return out
 
@@ -69,8 +72,8 @@ def _writer(name: str) -> Callable[[Export, Path], None]:
     return write_ctranslate2
 
 
-def _target(asked: str, run: FinishedRun) -> str:
+def _target(target: str, run: FinishedRun) -> str:
     targets = list(dict.fromkeys(pair.tgt for pair in run.pairs))
-    if asked and asked not in targets:
-        raise ValueError(f"target={asked}: run {run.name} translates into {', '.join(targets)}; choose one of them")
-    return asked or targets[0]
+    if target and target not in targets:
+        raise ValueError(f"target={target}: run {run.name} translates into {', '.join(targets)}; choose one of them")
+    return target or targets[0]

@@ -11,7 +11,7 @@ from pipeline.schema import build
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """What configs/export.yaml says. Paths are absolute or relative to the root of the repository.
+    """The settings of configs/export.yaml. Paths are absolute or relative to the root of the repository.
 
     target: language that the exported tokenizer asks for unless told otherwise; by default the first of the run's.
     decode: settings that differ from the run's own, such as average.
@@ -32,5 +32,5 @@ class ExportConfig:
 
 
 def load_export(overrides: Sequence[str]) -> ExportConfig:
-    """The configuration of `make export`. Raises ValueError with what to change."""
+    """Return the configuration of `make export`. Raises ValueError with what to change."""
     return build(ExportConfig, compose_tree("export", overrides))

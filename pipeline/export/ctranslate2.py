@@ -18,11 +18,11 @@ from pipeline.model.transformer import FIRST_POSITION, Layer, Stack, Transformer
 from pipeline.vocab.symbols import BOS, EOS, UNK
 from pipeline.vocab.tokenizer import Vocabulary
 
-MAX_INPUT = 1024  # tokens of a source, which CTranslate2 cuts there unless told otherwise; a longer one is an error
+MAX_INPUT = 1024  # tokens at which CTranslate2 cuts a source by default; a longer one is an error
 
 
 def write_ctranslate2(export: Export, out: Path) -> None:
-    """The model directory, with the SentencePiece models and a card. Raises ValueError without the package."""
+    """Write the model directory, with the SentencePiece models and a card. Raises ValueError without the package."""
     try:
         import ctranslate2.specs
     except ImportError as error:
@@ -72,11 +72,11 @@ def _fill(spec: Any, model: Transformer) -> None:
     decoder.embeddings.weight = _array(model.target_embedding_VM)
     decoder.projection.weight = _array(model.target_embedding_VM)
     positions_TM = sinusoids(max(MAX_INPUT, len(model.positions)) + FIRST_POSITION, model.config.dim)
-    for of, stack in ((encoder, model.encoder), (decoder, model.decoder)):
-        of.scale_embeddings = math.sqrt(model.config.dim)
-        of.position_encodings.encodings = _array(positions_TM[FIRST_POSITION:])
-        _set_norm(of.layer_norm, stack.norm)
-        _set_layers(of.layer, stack)
+    for spec, stack in ((encoder, model.encoder), (decoder, model.decoder)):
+        spec.scale_embeddings = math.sqrt(model.config.dim)
+        spec.position_encodings.encodings = _array(positions_TM[FIRST_POSITION:])
+        _set_norm(spec.layer_norm, stack.norm)
+        _set_layers(spec.layer, stack)
 
 
 def _set_layers(specs: Any, stack: Stack) -> None:

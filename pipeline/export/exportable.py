@@ -1,4 +1,4 @@
-"""What other programs can represent exactly."""
+"""The check that another program can represent a model exactly."""
 
 from pipeline.model.config import ModelConfig
 from pipeline.model.gate_config import DroplessConfig, GateConfig, NoisyTopKConfig, Top2Config
@@ -33,7 +33,7 @@ def check_heads(config: ModelConfig) -> None:
 
 
 def has_experts(config: ModelConfig) -> bool:
-    """Whether a layer of the model is a MoE layer."""
+    """Return whether a layer of the model is a MoE layer."""
     return config.num_moe_layers(config.encoder_layers) + config.num_moe_layers(config.decoder_layers) > 0
 
 

@@ -23,7 +23,7 @@ BESIDE = Path(__file__).parent / "beside"
 
 
 def write_huggingface(export: Export, out: Path) -> None:
-    """Weights, settings, tokenizer, card, and the code beside them."""
+    """Write the weights, settings, tokenizer, card, and the code for transformers."""
     model, vocabulary = load(export.run, export.decode, _check)
     longest, config, hidden = export.run.max_source_tokens, model.config, hidden_size(model)
     positions = max(longest, max_length(longest, export.decode))
@@ -33,7 +33,7 @@ def write_huggingface(export: Export, out: Path) -> None:
     _write(out / "tokenizer.json", tokenizer_json(vocabulary, export.target))
     _write(out / "tokenizer_config.json", tokenizer_settings(vocabulary, export.target, longest=longest))
     save_file(named_weights(model), out / "model.safetensors", metadata={"format": "pt"})
-    (out / "model.safetensors").chmod(0o644)  # as the others
+    (out / "model.safetensors").chmod(0o644)  # the mode of the other files
     for name in (TOKENIZATION, MODELLING) if has_experts(config) else (TOKENIZATION,):
         shutil.copyfile(BESIDE / f"{name}.py", out / f"{name}.py")
     note = _padding(config, hidden)

@@ -8,17 +8,20 @@ import torch
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.model import choose, load_model
 from pipeline.engine.checkpoint.weights import read_state
+from pipeline.finished_run import FinishedRun
 from pipeline.model.config import ModelConfig
 from pipeline.model.transformer import Transformer
 from pipeline.schema import build
-from pipeline.translation import FinishedRun
 from pipeline.vocab.tokenizer import Vocabulary
 
 
 def load(
     run: FinishedRun, decode: DecodeConfig, check: Callable[[ModelConfig, Vocabulary], None]
 ) -> tuple[Transformer, Vocabulary]:
-    """The model that the run translates with, averaged if it is, in float32; `check` sees its size before that."""
+    """Load the model that the run translates with, averaged if the run averages, in float32.
+
+    check: is called with the model's configuration before the weights are read.
+    """
     checkpoints, vocabulary = run.model.path / "checkpoints", Vocabulary.load(run.vocabulary.path)
     check(build(ModelConfig, read_state(choose(checkpoints, decode)[0])["model"]), vocabulary)
     longest = run.max_source_tokens

@@ -13,8 +13,11 @@ _IDS = {"bos_token_id": BOS, "pad_token_id": PAD, "eos_token_id": EOS, "decoder_
 
 
 def model_settings(config: ModelConfig, *, vocabulary: int, hidden: int, positions: int) -> dict[str, Any]:
-    """hidden: of dense networks and experts. positions: tokens of the longest
-    sentence that has its positions ready; longer ones are possible."""
+    """Return the content of config.json.
+
+    hidden: hidden size of dense networks and experts.
+    positions: tokens of the longest sentence whose positions are prepared; longer ones are possible.
+    """
     settings = {
         "model_type": "m2m_100",
         "architectures": ["M2M100ForConditionalGeneration"],
@@ -44,7 +47,7 @@ def model_settings(config: ModelConfig, *, vocabulary: int, hidden: int, positio
 
 
 def _moe_settings(config: ModelConfig) -> dict[str, Any]:
-    """What makes NLLB-MoE's router decide as ours does: softmax in float32, both choices kept, no capacity."""
+    """Return settings for a router that decides as ours: softmax in float32, both choices kept, no capacity."""
     return {
         "model_type": "nllb-moe",
         "architectures": ["NllbMoeForConditionalGeneration"],
@@ -64,8 +67,10 @@ def _moe_settings(config: ModelConfig) -> dict[str, Any]:
 
 
 def generation_settings(decode: DecodeConfig, *, max_tokens: int) -> dict[str, Any]:
-    """Beam search as ours, but for what transformers cannot do: length_norm is power, and the longest translation does
-    not depend on the source: max_tokens."""
+    """Return the content of generation_config.json: our beam search, as far as transformers can do it.
+
+    There, length_norm is power, and the longest translation has max_tokens whatever the source.
+    """
     settings = {
         **_IDS,
         "num_beams": decode.beam,
@@ -75,7 +80,7 @@ def generation_settings(decode: DecodeConfig, *, max_tokens: int) -> dict[str, A
         "suppress_tokens": list(NEVER),
     }
     if decode.beam == 1:
-        del settings["early_stopping"], settings["length_penalty"]  # transformers warns of what greedy search ignores
+        del settings["early_stopping"], settings["length_penalty"]  # greedy search ignores them, and transformers warns
     if decode.min_length:
         settings["min_new_tokens"] = decode.min_length
     if decode.no_repeat_ngram:

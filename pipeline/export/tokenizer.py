@@ -12,12 +12,12 @@ from pipeline.vocab.symbols import BOS, EOS, PAD, UNK
 from pipeline.vocab.tokenizer import Vocabulary
 
 TOKENIZATION = "tokenization_babelshard"
-_SPACE = "▁"  # what SentencePiece writes for a space
-_NEVER = -1e4  # score of a piece that no text has
+_SPACE = "▁"  # the character of SentencePiece for a space
+_NEVER = -1e4  # score of a piece that must not be chosen
 
 
 def tokenizer_json(vocabulary: Vocabulary, target: str) -> dict[str, Any]:
-    """Content of tokenizer.json of a shared vocabulary. target: language whose tag each text gets."""
+    """Return the content of tokenizer.json for a shared vocabulary. target: language whose tag each text gets."""
     model = vocabulary.source_model
     pieces = [model.id_to_piece(index) for index in range(vocabulary.source_size)]
     special = [BOS, PAD, EOS, UNK, *vocabulary.tags.values(), *vocabulary.source_tags.values()]
@@ -42,7 +42,7 @@ def tokenizer_json(vocabulary: Vocabulary, target: str) -> dict[str, Any]:
 
 
 def tokenizer_settings(vocabulary: Vocabulary, target: str, *, longest: int) -> dict[str, Any]:
-    """Content of tokenizer_config.json. longest: tokens of the longest source."""
+    """Return the content of tokenizer_config.json. longest: tokens of the longest source."""
     name = vocabulary.source_model.id_to_piece
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -66,19 +66,21 @@ def _added(index: int, content: str) -> dict[str, Any]:
 
 
 def _normalizer() -> dict[str, Any]:
-    """SentencePiece's `identity`: spaces at the ends go, several become one, one is put in front.
+    """Return SentencePiece's `identity`: spaces at the ends are removed, several become one, and one is put in front.
 
     It takes spaces off the end after writing them as ▁, so a ▁ of the text goes there too.
     """
     rules = [(r"\A +", ""), (rf"[ {_SPACE}]+\z", ""), (" {2,}", " ")]
-    steps: list[dict[str, Any]] = [{"type": "Replace", "pattern": {"Regex": of}, "content": by} for of, by in rules]
+    steps: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"Regex": pattern}, "content": content} for pattern, content in rules
+    ]
     steps.append({"type": "Prepend", "prepend": _SPACE})
     steps.append({"type": "Replace", "pattern": {"String": " "}, "content": _SPACE})
     return {"type": "Sequence", "normalizers": steps}
 
 
 def _cut(symbols: list[str]) -> dict[str, Any]:
-    """Cuts <2de> in a text into < and 2de>."""
+    """Return the rule that cuts <2de> in a text into < and 2de>."""
     rest = "|".join(re.escape(symbol[1:]) for symbol in symbols if symbol.startswith("<"))
     return {"type": "Split", "pattern": {"Regex": f"<(?={rest})"}, "behavior": "MergedWithPrevious", "invert": False}
 

@@ -1,4 +1,4 @@
-"""Our parameters by the names of M2M100 and NLLB-MoE in transformers.
+"""The parameters of a model by the names of M2M100 and NLLB-MoE in transformers.
 
 M model, H hidden, N heads, D head dim, E experts, V vocabulary.
 """
@@ -18,7 +18,7 @@ Named = Iterator[tuple[str, Tensor]]
 
 
 def named_weights(model: Transformer) -> dict[str, Tensor]:
-    """Contiguous float32 tensors; those that transformers ties to the embedding are left out.
+    """Return contiguous float32 tensors, without those that transformers ties to the embedding.
 
     Projections get the biases that transformers wants, all zero. M2M100 and NLLB-MoE name the same things differently.
     """
@@ -35,7 +35,7 @@ def named_weights(model: Transformer) -> dict[str, Tensor]:
 
 
 def hidden_size(model: Transformer) -> int:
-    """H of the export: one size for dense networks and experts, so the wider one; see `_feed_forward`."""
+    """Return the hidden size of the export: the wider one of dense networks and experts; see `_feed_forward`."""
     if not model.moe_layers():
         return model.config.ffn_dim
     return max(model.config.ffn_dim, model.config.moe.expert_dim)
@@ -57,11 +57,11 @@ def _layer(layer: Layer, hidden: int, names: dict[str, str]) -> Named:
         yield from _prefixed(names["cross"] + ".", _attention(layer.cross_attention))
         yield from _prefixed(names["cross_norm"] + ".", _norm(layer.cross_attention_norm))
     yield from _prefixed(names["norm"] + ".", _norm(layer.feed_forward_norm))
-    of = layer.feed_forward
-    if isinstance(of, FeedForward):
-        yield from _prefixed(names["dense"], _feed_forward(of.wi_MH, of.wo_HM, hidden))
+    network = layer.feed_forward
+    if isinstance(network, FeedForward):
+        yield from _prefixed(names["dense"], _feed_forward(network.wi_MH, network.wo_HM, hidden))
     else:
-        yield from _prefixed("ffn.", _moe(of, hidden))
+        yield from _prefixed("ffn.", _moe(network, hidden))
 
 
 def _moe(moe: MoE, hidden: int) -> Named:
@@ -73,7 +73,7 @@ def _moe(moe: MoE, hidden: int) -> Named:
 
 
 def _feed_forward(wi_MH: Tensor, wo_HM: Tensor, hidden: int) -> Named:
-    """A narrower network gets hidden units that are zero and have no way out, which changes nothing."""
+    """Name the weights of a network. A narrower one is filled up with hidden units of zeros, which change nothing."""
     missing = hidden - wi_MH.shape[1]
     yield from _linear("fc1", F.pad(wi_MH.data.T, (0, 0, 0, missing)))
     yield from _linear("fc2", F.pad(wo_HM.data.T, (0, missing)))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.jobs.memory_file import memory_file
-from pipeline.stage import Stopped, stopping
+from pipeline.stopping import Stopped, stopping, unsaved
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,6 @@ REPORTS = "BABELSHARD_REPORTS"  # environment variable: the file in which proces
 
 _children: dict[subprocess.Popen[bytes], signal.Signals] = {}  # with the signal that asks each one to stop
 _lock = threading.Lock()
-unsaved: list[str] = []  # jobs that failed while they were stopping, with the reason
 
 
 class JobFailed(Exception):  # noqa: N818

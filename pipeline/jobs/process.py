@@ -14,7 +14,7 @@ from eval.terminal import log_to_terminal
 from pipeline.jobs.heartbeat import Heartbeat, lost_connection
 from pipeline.jobs.launch import REPORTS, STOPPED
 from pipeline.jobs.rendezvous import World
-from pipeline.stage import Stopped
+from pipeline.stopping import Stopped
 
 
 class StopRequest:

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from pipeline.files import private_directory
 from pipeline.model import fused_attention
 from pipeline.model.transformer import Layer, Transformer
-from pipeline.private import private_directory
 
 VARIANTS = 64  # of one piece of code: sides, shapes of batches, training and evaluation, kinds of layers
 

@@ -16,6 +16,7 @@ from eval.language import text_direction
 from pipeline.corpus.languages import LangPair
 from pipeline.decode.config import OF_SAMPLING, DecodeConfig
 from pipeline.decode.text import Line, Translated
+from pipeline.finished_run import FinishedRun
 from pipeline.serve.batching import Batcher, Full
 from pipeline.serve.config import LimitsConfig
 from pipeline.serve.messages import (
@@ -31,7 +32,6 @@ from pipeline.serve.messages import (
 from pipeline.serve.page import page
 from pipeline.serve.problem import Problem, ProblemDetails, shown
 from pipeline.tasks.call import TaskFailed
-from pipeline.translation import FinishedRun
 
 _CLOSED = 499  # the client is gone, so nobody reads it
 _RETRY = 2  # seconds

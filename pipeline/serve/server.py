@@ -10,7 +10,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from pipeline.config import ROOT
+from pipeline.dag.store import Store
 from pipeline.decode.workers import TranslatorPool
+from pipeline.finished_run import FinishedRun
 from pipeline.serve.app import Service, create_app
 from pipeline.serve.batching import Batcher
 from pipeline.serve.clients import for_each_client
@@ -18,8 +20,6 @@ from pipeline.serve.config import LimitsConfig, ServeConfig
 from pipeline.serve.connection import connections
 from pipeline.serve.hosts import for_its_hosts
 from pipeline.serve.log import SeldomComplaints
-from pipeline.stage import Store
-from pipeline.translation import FinishedRun
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import PLACE, ROOT
+from pipeline.dag.run_record import commit
+from pipeline.files import check_writable, write_atomically
 from pipeline.jobs.launch import JobFailed
-from pipeline.run_record import commit
-from pipeline.stage import Stopped, check_writable, write_atomically
+from pipeline.stopping import Stopped
 from pipeline.sweep.config import SweepConfig
 from pipeline.sweep.counterparts import warn_of_unequal, with_counterparts
 from pipeline.sweep.equal import check_equal, literal, with_common_baselines
@@ -24,12 +25,16 @@ from pipeline.sweep.table import Point as Row
 logger = logging.getLogger(__name__)
 
 RECORD = "run.json"
-SHARED = "shared"  # the job of what all points have in common
+SHARED = "shared"  # the job of the stages that all points share
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a sweep runs. runs: its directory as the points are told of it. left_out: counterparts, with the reason."""
+class Sweep:
+    """The points of a sweep.
+
+    runs: its directory, as `runtime.runs` of the points.
+    left_out: a line for each dense model that was left out, with the reason.
+    """
 
     name: str
     runs: str
@@ -38,17 +43,19 @@ class Plan:
 
     @property
     def directory(self) -> Path:
+        """The directory of its results."""
         return ROOT / self.runs
 
     def command(self, target: str, point: Point, name: str) -> list[str]:
-        """Arguments of `python -m pipeline`."""
+        """Return the arguments of `python -m pipeline` for a target of a point, whose run gets this name."""
         return [target, *point.overrides, f"name={literal(name)}", f"runtime.runs={literal(self.runs)}"]
 
     def shared(self) -> list[str]:
-        """The targets that come before the points, each of which has a run directory of its own."""
+        """Return the targets that run before the points, each with a run directory of its own."""
         return ["data", *(["baselines"] if self.points[0].config.baselines.tiers else [])]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the content of sweep.json."""
         shared = [{"id": name, "directory": name, "role": SHARED, "flops": 0.0} for name in self.shared()]
         return {
             "name": self.name,
@@ -58,76 +65,78 @@ class Plan:
         }
 
 
-def plan(config: SweepConfig) -> Plan:
-    """All points, composed and found to be equal where they must be. Raises ValueError with what to change."""
-    asked = expand(config)
-    check_equal(asked)
-    points, left_out = with_counterparts(asked, config.compare)
+def plan(config: SweepConfig) -> Sweep:
+    """Compose all points and check that they are equal where they must be. Raises ValueError with what to change."""
+    points = expand(config)
+    check_equal(points)
+    points, left_out = with_counterparts(points, config.compare)
     warn_of_unequal(points)
     name = config.name or f"sweep-{points[0].config.recipe}"
     runs = f"{points[0].config.runtime.runs}/{name}"
     points = [named(point, runs) for point in with_common_baselines(points)]
-    return Plan(name=name, runs=runs, points=points, left_out=left_out)
+    return Sweep(name=name, runs=runs, points=points, left_out=left_out)
 
 
 def run_sweep(config: SweepConfig) -> Path:
-    """Run what is still to do of a sweep; its page is in the returned directory. Raises JobFailed that names the points
-    that failed, Stopped where it was asked to stop."""
-    planned = plan(config)
-    directory, points = planned.directory, planned.points
+    """Run the points of a sweep that are not finished; its page is in the returned directory.
+
+    Raises JobFailed with the points that failed, and Stopped where the sweep was asked to stop.
+    """
+    sweep = plan(config)
+    directory, points = sweep.directory, sweep.points
     if (directory / RECORD).exists():
         raise ValueError(f"{directory} is a run, no sweep; give the sweep another name, as NAME=other")
     check_writable(directory, "runtime.runs")
-    for line in describe_plan(planned):
+    for line in describe_sweep(sweep):
         logger.info("%s", line)
     with own_directory(directory):
-        _record(planned)
+        _record(sweep)
         page = Page(directory, config.losses)
         todo = [point for point in points if not is_done(point, directory)]
         if not todo and page.is_current([point.id for point in points]):
             logger.info("nothing to do: all %d points are done", len(points))
         else:
-            _run(config, planned, todo, page)
+            _run(config, sweep, todo, page)
     logger.info("report: %s", page.path)
     return directory
 
 
 def is_done(point: Point, directory: Path) -> bool:
-    """Whether the point's run is there, made with the configuration that it has now."""
+    """Return whether the point's run is finished and was made with the configuration that the point has now."""
     path = directory / point.id / RECORD
     if not path.exists():
         return False
-    made = json.loads(path.read_text(encoding="utf-8"))["config"]
-    return _decisive(made) == _decisive(json.loads(json.dumps(point.config.to_json())))
+    recorded = json.loads(path.read_text(encoding="utf-8"))["config"]
+    return _decisive(recorded) == _decisive(json.loads(json.dumps(point.config.to_json())))
 
 
-def describe_plan(planned: Plan) -> list[str]:
-    """Lines for people: every point, its size, and what it is compared with."""
-    train = planned.points[0].config.train
+def describe_sweep(sweep: Sweep) -> list[str]:
+    """Return lines for people: every point, its size, and the points that it is compared with."""
+    train = sweep.points[0].config.train
     budget = f"{train.max_tokens:,} target tokens" if train.max_tokens else f"{train.max_steps:,} steps"
     rows = [("id", "parameters", "MFLOPs/token", "compared with")]
-    by_id = {point.id: point for point in planned.points}
-    for point in planned.points:
+    by_id = {point.id: point for point in sweep.points}
+    for point in sweep.points:
         against = [
-            f"{other} ({by_id[other].token_flops / point.token_flops:.3f} of its FLOPs, "
-            f"{by_id[other].parameters / point.parameters:.3f} of its parameters)"
-            for other in dict.fromkeys(point.compared.values())
+            f"{name} ({by_id[name].token_flops / point.token_flops:.3f} of its FLOPs, "
+            f"{by_id[name].parameters / point.parameters:.3f} of its parameters)"
+            for name in dict.fromkeys(point.compared.values())
         ]
         rows.append((point.id, f"{point.parameters:,}", f"{point.token_flops / 1e6:.2f}", ", ".join(against)))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    number = f"{len(planned.points)} point{'s' * (len(planned.points) > 1)}"
-    lines = [f"sweep {planned.name}: {number}, {budget} each, in {planned.directory}"]
+    number = f"{len(sweep.points)} point{'s' * (len(sweep.points) > 1)}"
+    lines = [f"sweep {sweep.name}: {number}, {budget} each, in {sweep.directory}"]
     lines += [f"  {a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}  {d}".rstrip() for a, b, c, d in rows]
-    return lines + [f"  left out: {each}" for each in planned.left_out]
+    return lines + [f"  left out: {line}" for line in sweep.left_out]
 
 
-def _run(config: SweepConfig, planned: Plan, todo: Sequence[Point], page: Page) -> None:
-    directory, points = planned.directory, planned.points
-    jobs = {point.id: [planned.command("train", point, point.id)] for point in points}
-    jobs[SHARED] = [planned.command(target, points[0], target) for target in planned.shared()]
+def _run(config: SweepConfig, sweep: Sweep, todo: Sequence[Point], page: Page) -> None:
+    directory, points = sweep.directory, sweep.points
+    jobs = {point.id: [sweep.command("train", point, point.id)] for point in points}
+    jobs[SHARED] = [sweep.command(target, points[0], target) for target in sweep.shared()]
     write_jobs(directory, jobs)
-    entries = planned.to_json()["points"]
-    rows = [Row(id=each["id"], directory=directory / each["directory"], flops=each["flops"]) for each in entries]
+    entries = sweep.to_json()["points"]
+    rows = [Row(id=entry["id"], directory=directory / entry["directory"], flops=entry["flops"]) for entry in entries]
 
     def finished() -> list[str]:
         return [point.id for point in points if is_done(point, directory)]
@@ -139,9 +148,8 @@ def _run(config: SweepConfig, planned: Plan, todo: Sequence[Point], page: Page) 
         failed = attempt([SHARED]) if todo else {}
         if not failed and todo:
             failed = attempt([point.id for point in todo])
-        done = finished()
-        if done:
-            page.write(done)
+        if names := finished():
+            page.write(names)
     if failed:
         raise JobFailed(_failure(directory, failed, len(todo), config.retries + 1))
 
@@ -153,7 +161,7 @@ def _attempt(
     watch: Callable[[], None],
     say: Callable[[str], None],
 ) -> dict[str, int | None]:
-    """Run jobs, those that failed again; the exit codes of those that failed every time."""
+    """Run jobs, and those that fail again, and return the exit codes of those that failed every time."""
     for number in range(config.retries + 1):
         codes = launch(directory, names, config.launcher, watch)
         failed = {name: code for name, code in codes.items() if code != 0}
@@ -168,8 +176,8 @@ def _attempt(
     return failed
 
 
-def _failure(directory: Path, failed: dict[str, int | None], of: int, attempts: int) -> str:
-    what = "what all points share" if SHARED in failed else f"{len(failed)} of {of} points"
+def _failure(directory: Path, failed: dict[str, int | None], num_points: int, attempts: int) -> str:
+    what = "what all points share" if SHARED in failed else f"{len(failed)} of {num_points} points"
     lines = [f"{what} failed in each of {attempts} attempts; the same command tries again"]
     for name, code in failed.items():
         log = directory / f"{name}.log"
@@ -177,10 +185,10 @@ def _failure(directory: Path, failed: dict[str, int | None], of: int, attempts: 
     return "\n".join(lines)
 
 
-def _record(planned: Plan) -> None:
-    """sweep.json, left as it is where nothing changed."""
-    path = planned.directory / SWEEP
-    text = json.dumps(planned.to_json(), ensure_ascii=False, indent=1)
+def _record(sweep: Sweep) -> None:
+    """Write sweep.json, unless it has this content already."""
+    path = sweep.directory / SWEEP
+    text = json.dumps(sweep.to_json(), ensure_ascii=False, indent=1)
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         write_atomically(path, text)
 

@@ -18,8 +18,11 @@ _LAUNCHER = ("hydra/launcher", "hydra.launcher")
 
 @dataclass(frozen=True, kw_only=True)
 class SweepConfig:
-    """What configs/sweep.yaml says, and what the command line adds: overrides of all points, which come before those of
-    a grid and replace its axes of the same key, and those of the launcher."""
+    """The settings of configs/sweep.yaml, and overrides of the command line.
+
+    overrides: settings of all points; they replace the axes of a grid that have the same key.
+    launcher: overrides of Hydra's launcher.
+    """
 
     name: str
     common: list[str]
@@ -42,28 +45,28 @@ class SweepConfig:
 
 
 def load_sweep(overrides: Sequence[str]) -> SweepConfig:
-    """The configuration of `make sweep`. Raises ValueError with what to change."""
+    """Return the configuration of `make sweep`. Raises ValueError with what to change."""
     own = {field.name for field in fields(SweepConfig)} - {"overrides", "launcher"} | {"experiment"}
     settings: list[str] = []
     launcher: list[str] = []
-    rest: list[str] = []
+    train: list[str] = []
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
         if key.split("/")[0].split(".")[0] == "hydra":
             launcher.append(_checked(override, key))
         else:
-            (settings if key.split(".")[0] in own else rest).append(override)
+            (settings if key.split(".")[0] in own else train).append(override)
     _check_launcher(launcher)
     try:
         tree = compose_tree("sweep", [*settings, *launcher])
     except ValueError as error:
         if "hydra.launcher" not in str(error):
             raise
-        names = " ".join(each for each in launcher if each.startswith(_LAUNCHER[1]))
+        names = " ".join(text for text in launcher if text.startswith(_LAUNCHER[1]))
         raise ValueError(
             f"{names}: not of the chosen launcher; its keys are in the documentation of its plugin"
         ) from error
-    return build(SweepConfig, {**tree, "overrides": rest, "launcher": launcher})
+    return build(SweepConfig, {**tree, "overrides": train, "launcher": launcher})
 
 
 def _checked(override: str, key: str) -> str:

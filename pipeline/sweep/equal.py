@@ -1,4 +1,4 @@
-"""Equal means equal: what the points of a sweep must have in common, so that their scores compare."""
+"""The settings that the points of a sweep must have in common, so that their scores compare."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,28 +13,30 @@ BASELINES = "baselines.tiers"
 
 
 def check_equal(points: Sequence[Point]) -> None:
-    """Raises ValueError that names the key and the points."""
+    """Raise ValueError with the key and the points where a setting differs that must not."""
     for point in points:
         if point.config.train.patience:
             raise ValueError(
                 f"train.patience={point.config.train.patience} of {point.id}: points train on the same tokens, and "
                 "only bilingual baselines stop early; set train.patience=0"
             )
-    first, *others = [dict(_flat(_held_equal(point))) for point in points]
-    for point, held in zip(points[1:], others, strict=True):
-        different = [key for key in {**first, **held} if first.get(key) != held.get(key)]
+    first, *settings = [dict(_flat(_compared(point))) for point in points]
+    for point, own in zip(points[1:], settings, strict=True):
+        different = [key for key in {**first, **own} if first.get(key) != own.get(key)]
         if different:
             key = different[0]
             raise ValueError(
-                f"{key} differs between points: {first.get(key)} in {points[0].id}, {held.get(key)} in {point.id}"
+                f"{key} differs between points: {first.get(key)} in {points[0].id}, {own.get(key)} in {point.id}"
                 f"{f' (and {len(different) - 1} more keys)' if different[1:] else ''}; points compare only at the same "
                 "data, vocabularies, batches, budget and decoding: give them the same value, or make two sweeps of them"
             )
 
 
 def with_common_baselines(points: Sequence[Point]) -> list[Point]:
-    """The points with the bilingual baselines of the first: a tier takes what it does not name from its run, so those
-    of a deeper model, say, would be others."""
+    """Return the points with the bilingual baselines of the first one.
+
+    A tier takes the settings that it lacks from its run, so a deeper model, say, would have other baselines.
+    """
     common = points[0].config.baselines
     if all(point.config.baselines == common for point in points):
         return list(points)
@@ -44,7 +46,7 @@ def with_common_baselines(points: Sequence[Point]) -> list[Point]:
 
 
 def literal(value: Any) -> str:
-    """A value in the grammar of Hydra's overrides."""
+    """Write a value in the grammar of Hydra's overrides."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
@@ -58,11 +60,11 @@ def literal(value: Any) -> str:
 
 
 def _with(point: Point, override: str, config: RunConfig) -> Point:
-    overrides = (*(each for each in point.overrides if not each.startswith(f"{BASELINES}=")), override)
+    overrides = (*(text for text in point.overrides if not text.startswith(f"{BASELINES}=")), override)
     return replace(point, overrides=overrides, config=config)
 
 
-def _held_equal(point: Point) -> dict[str, Any]:
+def _compared(point: Point) -> dict[str, Any]:
     tree = point.config.to_json()
     return {**{key: tree[key] for key in EQUAL}, "train": {key: tree["train"][key] for key in BUDGET}}
 

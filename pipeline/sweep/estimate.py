@@ -1,8 +1,8 @@
-"""How long the points of a sweep will still take, from how long they have taken so far.
+"""An estimate of the time that the points of a sweep still need, from the time that they have taken so far.
 
-A training that runs goes on at its own rate. One that has not begun takes its FLOPs at the pace of those that have; the
-stages after it (translating, scoring) take what they took on finished points. What makes many systems says itself how
-long they take. Seconds throughout; None is unknown.
+A running training continues at its own rate. A training that has not begun is estimated from its FLOPs, at the pace of
+the others. The stages after it (translating, scoring) take as long as on finished points. A group of systems, such as
+bilingual models, has its own estimate. All times are in seconds, and None is unknown.
 """
 
 import heapq
@@ -11,17 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from pipeline.status import RunStatus, StageStatus, training_seconds
+from pipeline.dag.status import RunStatus, StageStatus, training_seconds
 
 MAIN = "train moe"  # the training of a run's main model
 LATER = ("translate", "routing", "score", "report")  # stages that come after it
-SHARED = ("bilingual ", "candidate ")  # what labels of baselines begin with, which points have in common
+SHARED = ("bilingual ", "candidate ")  # labels of baselines, which all points share, begin with one of these
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One run of a sweep. directory: where its results lie, runs/<sweep>/<id>. flops: of its main training, training
-    FLOPs of a target token times the budget in tokens; 0 where there is none, as for what points share."""
+    """One run of a sweep.
+
+    directory: the directory of its results, runs/<sweep>/<id>.
+    flops: training FLOPs of a target token times the budget in tokens; 0 without a main training.
+    """
 
     id: str
     directory: Path
@@ -30,7 +33,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """A point and where it stands; None before it is begun. given_up: it failed, and nobody will try it again."""
+    """A point and its status, None before it began. given_up: it failed, and nobody will try it again."""
 
     point: Point
     status: RunStatus | None
@@ -38,19 +41,20 @@ class Standing:
 
     @property
     def state(self) -> str:
+        """State of the run, `waiting` before it began."""
         return self.status.state if self.status is not None else "waiting"
 
     @property
     def main(self) -> StageStatus | None:
-        """The stage of the main training, where this command did it."""
+        """The stage of the main training, None where an earlier command did it."""
         return next((stage for stage in self._stages if stage.title == MAIN), None)
 
     @property
     def trained(self) -> bool:
-        """Whether the main training is over, by this command or an earlier one."""
+        """True once the main training is over, in this command or an earlier one."""
         over = (stage.title == MAIN and stage.state in ("done", "reused") for stage in self._stages)
         after = (stage.title.split(" ")[0] in LATER and not _shared(stage) for stage in self._stages)
-        return any(over) or any(after)  # what an earlier command made is not among the stages
+        return any(over) or any(after)  # stages of an earlier command are not listed
 
     @property
     def later(self) -> list[StageStatus]:
@@ -61,9 +65,9 @@ class Standing:
 
     @property
     def baselines_left(self) -> float | None:
-        """Of the models that this command trains beside the main one: 0 while there are none."""
+        """Seconds until the bilingual models of this command are trained; 0 while it trains none."""
         batch = self.status.batch if self.status is not None else None
-        if batch is not None and batch.done < batch.total:
+        if batch is not None and batch.num_done < batch.total:
             return batch.seconds_left
         return None if any(stage.open and _shared(stage) for stage in self._stages) else 0.0
 
@@ -73,20 +77,20 @@ class Standing:
 
 
 def pace(standings: Sequence[Standing]) -> float | None:
-    """Seconds of a training FLOP, over all trainings that have run or do."""
-    measured = [found for standing in standings if (found := _measured(standing)) is not None]
-    flops = sum(done for _, done in measured)
+    """Return the seconds for one training FLOP, over all trainings that have begun."""
+    measured = [cost for standing in standings if (cost := _measured(standing)) is not None]
+    flops = sum(flops for _, flops in measured)
     return sum(seconds for seconds, _ in measured) / flops if flops else None
 
 
 def after_training(standings: Sequence[Standing]) -> float:
-    """What a point's own stages after its training take: the median of finished points, 0 before there is one."""
+    """Return the seconds for a point's own stages after training: the median of finished points, 0 before the first."""
     took = [sum(stage.seconds for stage in s.later) for s in standings if s.state == "done" and s.main is not None]
     return median(took) if took else 0.0
 
 
 def left(standing: Standing, pace: float | None, after: float) -> float | None:
-    """Of one point that runs alone."""
+    """Return the seconds that one point still needs if it runs alone. after: seconds for the stages after training."""
     if standing.state == "done" or standing.given_up:
         return 0.0
     baselines, main = standing.baselines_left, standing.main
@@ -95,22 +99,22 @@ def left(standing: Standing, pace: float | None, after: float) -> float | None:
         return None if baselines is None else own + baselines
     if main is None and not standing.point.flops:
         return baselines or None
-    rest = None if main is None else remaining(main)
-    if rest is None and pace is not None and standing.point.flops:
-        done = main.fraction or 0.0 if main is not None else 0.0
-        rest = pace * standing.point.flops * (1 - done)
-    return None if rest is None else rest + after
+    training = None if main is None else remaining(main)
+    if training is None and pace is not None and standing.point.flops:
+        fraction = main.fraction or 0.0 if main is not None else 0.0
+        training = pace * standing.point.flops * (1 - fraction)
+    return None if training is None else training + after
 
 
 def remaining(stage: StageStatus) -> float | None:
-    """Of one stage that runs and says how far it is."""
+    """Return the seconds that a stage still needs; None unless it runs and its progress is known."""
     if stage.state != "running" or stage.fraction is None or stage.fraction <= stage.resumed_at:
         return None
     return stage.seconds * (1 - stage.fraction) / (stage.fraction - stage.resumed_at)
 
 
 def makespan(running: Sequence[float], waiting: Sequence[float], at_once: int) -> float:
-    """Until all are done, where those that wait begin in their order, each when a place is free."""
+    """Return the seconds until all points are done, where the waiting ones begin in turn when a place is free."""
     places = [*running, *[0.0] * (at_once - len(running))]
     heapq.heapify(places)
     ends = [*running]
@@ -121,13 +125,16 @@ def makespan(running: Sequence[float], waiting: Sequence[float], at_once: int) -
 
 
 def total(standings: Sequence[Standing], at_once: int) -> float | None:
-    """Of the sweep; None as long as one of its points is unknown."""
+    """Return the seconds that the sweep still needs; None while one of its points is unknown."""
     now, after = pace(standings), after_training(standings)
-    each = [(standing.state == "running", left(standing, now, after)) for standing in standings]
-    known = [(runs, seconds) for runs, seconds in each if seconds is not None]
-    if len(known) < len(each):
-        return None
-    return makespan([s for runs, s in known if runs], [s for runs, s in known if not runs and s], at_once)
+    running: list[float] = []
+    waiting: list[float] = []
+    for standing in standings:
+        seconds = left(standing, now, after)
+        if seconds is None:
+            return None
+        (running if standing.state == "running" else waiting).append(seconds)
+    return makespan(running, [seconds for seconds in waiting if seconds], at_once)
 
 
 def _shared(stage: StageStatus) -> bool:
@@ -135,11 +142,11 @@ def _shared(stage: StageStatus) -> bool:
 
 
 def _measured(standing: Standing) -> tuple[float, float] | None:
-    """Seconds and FLOPs of the main training as far as it has come."""
+    """Return the seconds and FLOPs of the part of the main training that is done; None where they are not known."""
     main, flops = standing.main, standing.point.flops
     if main is not None:
-        done = (main.fraction or 0.0) - main.resumed_at
-        timed = main.state not in ("reused", "lost")  # made by others, or ended nobody knows when
-        return (main.seconds, done * flops) if timed and done > 0 else None
+        share = (main.fraction or 0.0) - main.resumed_at
+        timed = main.state not in ("reused", "lost")  # another process made it, or its end is not known
+        return (main.seconds, share * flops) if timed and share > 0 else None
     seconds = training_seconds(standing.point.directory) if standing.state == "done" else None
     return None if seconds is None else (seconds, flops)

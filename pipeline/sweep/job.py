@@ -1,10 +1,9 @@
-"""`python -m pipeline.sweep.job --multirun …`: the application that Hydra's launchers start, here, in other processes
-or on a cluster; one job is one point of a sweep.
+"""`python -m pipeline.sweep.job --multirun …`: the application that Hydra's launchers start for each point of a sweep.
 
-A job runs the commands that `jobs.json` has for it, keeps what they say in a log, and leaves how they ended in a file.
-It asks them to stop when the sweep has been asked to, or is gone: whoever runs it holds a lock on the sweep's
-directory, which the kernel releases with it. A job holds a lock of its own, which its commands inherit: one point is
-never run by two.
+It runs in this process, in other processes, or on a cluster. A job runs its commands in `jobs.json`, writes
+their output to a log, and their exit code to a file. It stops them when the sweep is asked to stop, or has ended: the
+process of the sweep holds a lock on the sweep's directory, which the kernel releases with it. A job holds a lock of its
+own, which its commands inherit, so that no point is run twice at once.
 """
 
 import fcntl
@@ -21,21 +20,23 @@ from pathlib import Path
 from typing import IO, Any
 
 from pipeline.config import ROOT
+from pipeline.files import write_atomically
 from pipeline.jobs.launch import GRACE, STOPPED
-from pipeline.stage import try_lock, write_atomically
+from pipeline.locks import try_lock
 
-STATE = ".sweep"  # what a sweep keeps for itself, in its directory
+STATE = ".sweep"  # directory of the sweep's own files, in its directory
 STOP = "stop"  # a file that ends the sweep in order
 JOBS = "jobs.json"
 LOCK = "lock"
-INTERVAL = 0.5  # seconds between looks whether to stop
-ABOVE_GRACE = 30.0  # seconds that a run takes to end once its own processes have
+INTERVAL = 0.5  # seconds between two checks whether to stop
+ABOVE_GRACE = 30.0  # seconds that a run needs to end after its own processes
 
 
 def run_job(directory: Path, name: str) -> int:
-    """Run a job to its end; the exit code of the first of its commands that fails, STOPPED where it was not begun.
+    """Run a job to its end and return the exit code of its first command that fails, or STOPPED if it did not begin.
 
-    directory: of the sweep. Never raises for what a command did."""
+    directory: directory of the sweep.
+    """
     commands = json.loads((directory / STATE / JOBS).read_text(encoding="utf-8"))[name]
     with _own(directory, name) as lock, (directory / f"{name}.log").open("a", encoding="utf-8") as log:
         code = STOPPED if lock is None else _run_in_turn(commands, directory, log, lock)
@@ -44,11 +45,11 @@ def run_job(directory: Path, name: str) -> int:
 
 
 def stop_wanted(directory: Path) -> bool:
-    """Whether the sweep has been asked to stop, or nobody runs it any more."""
-    return (directory / STOP).exists() or not _held(directory / STATE / LOCK)
+    """Return whether the sweep has been asked to stop, or its process has ended."""
+    return (directory / STOP).exists() or not _is_locked(directory / STATE / LOCK)
 
 
-def _held(path: Path) -> bool:
+def _is_locked(path: Path) -> bool:
     with path.open("a+") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -59,7 +60,7 @@ def _held(path: Path) -> bool:
 
 @contextmanager
 def _own(directory: Path, name: str) -> Iterator[IO[str] | None]:
-    """The job's lock, waited for as long as an earlier attempt at it still runs; None where the sweep is to stop."""
+    """Give the job's lock once no earlier attempt holds it; None if the sweep is to stop meanwhile."""
     with (directory / STATE / f"{name}.lock").open("a+") as stream:
         while not stop_wanted(directory):
             if try_lock(stream):
@@ -77,7 +78,7 @@ def _run_in_turn(commands: list[list[str]], directory: Path, log: IO[str], lock:
 
 
 def _run(command: list[str], directory: Path, log: IO[str], lock: IO[str]) -> int:
-    """One command; asked to stop with the sweep."""
+    """Run one command, and stop it when the sweep stops."""
     print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC: python -m pipeline {' '.join(command)}", file=log, flush=True)
     process = subprocess.Popen(
         [sys.executable, "-m", "pipeline", *command],
@@ -91,7 +92,7 @@ def _run(command: list[str], directory: Path, log: IO[str], lock: IO[str]) -> in
     try:
         while process.poll() is None and not stop_wanted(directory):
             _wait(process, INTERVAL)
-    finally:  # also where the launcher ends this process
+    finally:  # the launcher may end this process, too
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             if not _wait(process, GRACE + ABOVE_GRACE):
@@ -113,12 +114,12 @@ def _python_path() -> str:
 
 
 def task(config: Any) -> int:
-    """What Hydra calls for each value of `job`."""
+    """Run one job; Hydra calls this for each value of `job`."""
     return run_job(Path(config.directory), str(config.job))
 
 
 def main() -> None:
-    """The whole group gets a signal that is meant for the sweep; the sweep says when to stop."""
+    """Start Hydra, and ignore signals: the sweep gets them too, and tells the jobs when to stop."""
     import hydra
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):

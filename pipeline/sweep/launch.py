@@ -1,4 +1,4 @@
-"""Jobs by Hydra's multirun: the one axis is their names."""
+"""Start the jobs of a sweep by Hydra's multirun; its one axis is their names."""
 
 import json
 import logging
@@ -11,20 +11,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.config import ROOT
+from pipeline.files import write_atomically
 from pipeline.jobs.launch import GRACE, STOPPED, JobFailed
-from pipeline.stage import try_lock, write_atomically
+from pipeline.locks import try_lock
 from pipeline.sweep.equal import literal
 from pipeline.sweep.job import ABOVE_GRACE, INTERVAL, JOBS, LOCK, STATE, STOP
 
 logger = logging.getLogger(__name__)
 
-LAST_LINES = 3  # of a log, in a message
-_TO_LOCK = 3.0  # seconds: jobs of a sweep that is gone look at its lock now and then
+LAST_LINES = 3  # number of lines of a log in a message
+_TO_LOCK = 3.0  # seconds, because jobs of a sweep that has ended test its lock now and then
 
 
 @contextmanager
 def own_directory(directory: Path) -> Iterator[None]:
-    """Be the only sweep in this directory, for as long as the block runs. Raises ValueError where another one is."""
+    """Hold the lock of this sweep's directory while the block runs. Raises ValueError where another sweep holds it."""
     (directory / STATE).mkdir(parents=True, exist_ok=True)
     with (directory / STATE / LOCK).open("a+", encoding="utf-8") as stream:
         deadline = time.monotonic() + _TO_LOCK
@@ -44,17 +45,19 @@ def own_directory(directory: Path) -> Iterator[None]:
 
 
 def write_jobs(directory: Path, jobs: Mapping[str, Sequence[Sequence[str]]]) -> None:
-    """jobs: by name, the arguments of the commands of `python -m pipeline` that each runs in turn."""
+    """Write jobs.json. jobs: by name, the arguments of the `python -m pipeline` commands that each runs in turn."""
     write_atomically(directory / STATE / JOBS, json.dumps(jobs, ensure_ascii=False, indent=1))
 
 
 def launch(
     directory: Path, names: Sequence[str], launcher: Sequence[str], watch: Callable[[], None]
 ) -> dict[str, int | None]:
-    """Run these jobs; the exit code of each, None of one that was lost. launcher: overrides of Hydra's.
+    """Run these jobs and return the exit code of each, None for a lost one.
 
-    watch: called now and then meanwhile. When this process is asked to stop, so are the jobs, and it waits for them.
-    Raises JobFailed where the launcher did not begin any.
+    When this process is asked to stop, it stops the jobs and waits for them.
+    launcher: overrides of Hydra's launcher.
+    watch: called now and then meanwhile.
+    Raises JobFailed where the launcher began no job.
     """
     state = directory / STATE
     for name in names:
@@ -64,7 +67,7 @@ def launch(
     try:
         while process.poll() is None:
             watch()
-            if stop_asked(directory):  # without those that a cluster has not begun: they will not begin
+            if stop_asked(directory):  # jobs that a cluster has not begun will not begin
                 _end(process)
                 break
             time.sleep(INTERVAL)
@@ -79,17 +82,19 @@ def launch(
 
 
 def stop_asked(directory: Path) -> bool:
+    """Return whether somebody asked the sweep to stop."""
     return (directory / STOP).exists()
 
 
 def last_lines(path: Path) -> str:
-    """The end of a log, indented, for a message."""
+    """Return the end of a log, indented, for a message."""
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     lines = [line.rstrip() for line in text.replace("\r", "\n").splitlines() if line.strip()]
     return "\n".join(f"    {line}" for line in lines[-LAST_LINES:]) or "    (nothing was written)"
 
 
 def describe(code: int | None) -> str:
+    """Say in words how a job ended, by its exit code."""
     if code is None:
         return "lost by the launcher"
     if code == STOPPED:

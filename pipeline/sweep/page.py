@@ -1,4 +1,4 @@
-"""The page of a sweep, which `python -m eval report` writes of the runs that are done."""
+"""The page of a sweep, which `python -m eval report` makes from the finished runs."""
 
 import subprocess
 import sys
@@ -13,40 +13,41 @@ from pipeline.sweep.launch import last_lines
 
 
 class Page:
-    """report.html in the sweep's directory. Leaving the block ends what is still being written."""
+    """report.html in the sweep's directory. Leaving the block ends a process that is still writing it."""
 
     def __init__(self, directory: Path, losses: Sequence[float]) -> None:
         self._directory, self._losses = directory, losses
         self._log = directory / STATE / "report.log"
-        self._seen: list[tuple[str, int]] = []
-        self._shown: list[str] = []
+        self._records: list[tuple[str, int]] = []  # run.json of the runs, and when each was written
+        self._names: list[str] = []  # points on the page
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def path(self) -> Path:
+        """Path of the page."""
         return self._directory / "report.html"
 
     def is_current(self, names: Sequence[str]) -> bool:
-        """Whether it was written after everything that it shows."""
+        """Return whether the page is newer than all its sources. names: points that it shows."""
         if not self.path.exists():
             return False
-        shown = [self._directory / "sweep.json", *(self._directory / name / "run.json" for name in names)]
-        return all(file.stat().st_mtime <= self.path.stat().st_mtime for file in shown)
+        sources = [self._directory / "sweep.json", *(self._directory / name / "run.json" for name in names)]
+        return all(file.stat().st_mtime <= self.path.stat().st_mtime for file in sources)
 
     def grow(self, finished: Callable[[], list[str]]) -> None:
-        """Begin to write it anew where more points are finished than it shows; without waiting."""
+        """Begin to write the page anew if more points are finished than it shows; does not wait for the end."""
         if self._process is not None and self._process.poll() is None:
             return
-        seen = sorted((str(file), file.stat().st_mtime_ns) for file in self._directory.glob("*/run.json"))
-        if seen == self._seen:
+        records = sorted((str(file), file.stat().st_mtime_ns) for file in self._directory.glob("*/run.json"))
+        if records == self._records:
             return
-        self._seen = seen
+        self._records = records
         names = finished()
-        if names and names != self._shown:
-            self._shown, self._process = names, self._start(names)
+        if names and names != self._names:
+            self._names, self._process = names, self._start(names)
 
     def write(self, names: Sequence[str]) -> None:
-        """Write it of these points. Raises JobFailed."""
+        """Write the page of these points and wait for it. Raises JobFailed."""
         self._end()
         process = self._start(names)
         self._process = process

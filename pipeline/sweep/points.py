@@ -13,18 +13,22 @@ from pipeline.model.flops import TRAINING_FACTOR, count_parameters, forward_flop
 from pipeline.sweep.config import SweepConfig
 
 Role = Literal["point", "active", "parameters"]
-Axes = Mapping[str, str]  # the override of each key
+Axes = Mapping[str, str]  # override by key
 
-LAYERS = "layers"  # of encoder and decoder together, as GShard counts
+LAYERS = "layers"  # number of layers of encoder and decoder together, as GShard counts
 SEED, GATE, RECIPE = "train.seed", "gate", "recipes"
 _IN_SIZE = ("model.moe.num_experts", LAYERS, "model.encoder_layers", "model.decoder_layers")
-SHARED = ("data", "baselines")  # names of what comes before the points
+SHARED = ("data", "baselines")  # jobs that come before the points
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One run of a sweep. overrides: of `train`. role: of those that were asked for, or the dense model of equal active
-    FLOPs or parameters. compared: points by what they have in common with this one."""
+    """One run of a sweep.
+
+    role: a point that the user wants, or the dense model of equal active FLOPs or parameters.
+    overrides: command line of `train`.
+    compared: names of the dense models to compare it with, by their role.
+    """
 
     id: str
     role: Role
@@ -34,18 +38,21 @@ class Point:
 
     @property
     def token_flops(self) -> float:
-        """Forward FLOPs of a source and a target token, router counted, without attention between tokens, at the sizes
-        that the vocabularies are asked to have."""
+        """Forward FLOPs of a source and a target token, at the configured sizes of the vocabularies.
+
+        The router is counted, and attention between tokens is not.
+        """
         forward = forward_flops(self.config.model, self.config.vocab.target_size)
         return forward.source_token + forward.target_token
 
     @property
     def training_flops(self) -> float:
-        """Of the whole budget, as many source as target tokens; 0 where it is in steps."""
+        """Training FLOPs of the whole budget, with as many source as target tokens; 0 where the budget is in steps."""
         return TRAINING_FACTOR * self.token_flops * self.config.train.max_tokens
 
     @property
     def parameters(self) -> int:
+        """Number of parameters at the configured sizes of the vocabularies."""
         vocab = self.config.vocab
         count = count_parameters(
             self.config.model,
@@ -57,39 +64,39 @@ class Point:
 
 
 def expand(config: SweepConfig) -> list[Point]:
-    """The points that were asked for, each once, in the order of the grids. Raises ValueError with what to change."""
-    found: list[tuple[Axes, tuple[str, ...], RunConfig]] = []
-    seen = []
+    """Return the points of the grids in their order, equal ones once. Raises ValueError with what to change."""
+    composed: list[tuple[Axes, tuple[str, ...], RunConfig]] = []
+    distinct = []
     for grid in config.grids:
         for axes in _product([*config.common, *grid, *config.overrides]):
             overrides = tuple(_train_overrides(axes))
-            composed = load_config(overrides)
-            same = comparable(composed)
-            if same not in seen:
-                seen.append(same)
-                found.append((axes, overrides, composed))
-    swept = _swept([axes for axes, _, _ in found])
+            run = load_config(overrides)
+            settings = comparable(run)
+            if settings not in distinct:
+                distinct.append(settings)
+                composed.append((axes, overrides, run))
+    swept = _swept([axes for axes, _, _ in composed])
     points: list[Point] = []
-    for axes, overrides, composed in found:
-        name = name_of({key: axes[key] for key in swept if key in axes}, composed)
-        taken = next((point for point in points if point.id == name), None)
-        if taken is not None:
+    for axes, overrides, run in composed:
+        name = name_of({key: axes[key] for key in swept if key in axes}, run)
+        namesake = next((point for point in points if point.id == name), None)
+        if namesake is not None:
             raise ValueError(
-                f"two points would be called {name}: {' '.join(taken.overrides)} and {' '.join(overrides)}; "
+                f"two points would be called {name}: {' '.join(namesake.overrides)} and {' '.join(overrides)}; "
                 "sweep them under different names"
             )
-        points.append(Point(id=name, role="point", overrides=overrides, config=composed))
+        points.append(Point(id=name, role="point", overrides=overrides, config=run))
     return points
 
 
 def named(point: Point, runs: str) -> Point:
-    """The point with the configuration that its run has. runs: the sweep's directory."""
+    """Return the point with the configuration that its run has. runs: the sweep's directory."""
     config = replace(point.config, name=point.id, runtime=replace(point.config.runtime, runs=runs))
     return replace(point, config=config)
 
 
 def comparable(config: RunConfig) -> dict[str, Any]:
-    """What decides a run's results, but for its baselines: names and what a dense model does not use are left out."""
+    """Return the settings that decide the results of a run's main model; a dense model ignores those of experts."""
     if not config.model.moe.num_experts:
         config = replace(config, model=replace(config.model, moe=MoEConfig()))
     tree = config.to_json()
@@ -97,7 +104,7 @@ def comparable(config: RunConfig) -> dict[str, Any]:
 
 
 def name_of(swept: Axes, config: RunConfig) -> str:
-    """8e_6l, dense_6l_s2, 8e_6l_top1; the recipe's name where recipes are swept."""
+    """Name a point, as 8e_6l, dense_6l_s2 or 8e_6l_top1; by its recipe where recipes are swept."""
     recipe = swept.get(RECIPE, "").partition("=")[2]
     sizes = [_experts(config), _depth(config)]
     if recipe:
@@ -132,23 +139,25 @@ def _plain(text: str) -> str:
 
 
 def _swept(points: Sequence[Axes]) -> list[str]:
-    """Keys that differ between points, in the order of their first appearance."""
+    """Return the keys that differ between points, in the order of their first appearance."""
     keys = dict.fromkeys(key for axes in points for key in axes)
     return [key for key in keys if len({axes.get(key) for axes in points}) > 1]
 
 
 def _product(overrides: Iterable[str]) -> list[Axes]:
-    """All combinations, as Hydra's sweeper makes them; of overrides of one key the last counts."""
+    """Return all combinations, as Hydra's sweeper makes them; of several overrides of one key the last counts."""
     axes: dict[str, list[str]] = {}
     for text in overrides:
         key, values = _values(text)
         axes[key] = values
-    return [dict(zip(axes, chosen, strict=True)) for chosen in itertools.product(*axes.values())]
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
 def _values(text: str) -> tuple[str, list[str]]:
-    """The key, and the overrides of one value each that the text stands for. What Hydra cannot read stays as it is, for
-    `load_config` to complain of."""
+    """Return the key, and an override for each value that the text stands for.
+
+    Text that Hydra cannot read stays as it is, and `load_config` gives the error.
+    """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 

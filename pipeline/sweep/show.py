@@ -1,4 +1,4 @@
-"""`make status`: where a run stands, or every point of a sweep."""
+"""`make status`: the progress of a run, or of every point of a sweep."""
 
 import sys
 import time
@@ -8,19 +8,19 @@ from pathlib import Path
 from shutil import get_terminal_size
 
 from pipeline.config import ROOT, compose_tree
+from pipeline.dag.status import STATUS
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.output import say
 from pipeline.schema import build
 from pipeline.spelling import suggestion
-from pipeline.status import STATUS
 from pipeline.sweep.table import SWEEP, WIDTH, Point, Standings, draw, live_table, load_points
 
-LOOK = 2.0  # seconds between looks whether all is done
+LOOK = 2.0  # seconds between looks at the runs
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShowConfig:
-    """What configs/status.yaml says."""
+    """The settings of configs/status.yaml."""
 
     run: str
     watch: bool
@@ -28,12 +28,12 @@ class ShowConfig:
 
 
 def load_show(overrides: Sequence[str]) -> ShowConfig:
-    """The configuration of `make status`. Raises ValueError with what to change."""
+    """Return the configuration of `make status`. Raises ValueError with what to change."""
     return build(ShowConfig, compose_tree("status", overrides))
 
 
 def show(config: ShowConfig) -> None:
-    """Print the table; with `watch` until all is done, or whoever looks has seen enough."""
+    """Print the table; with `watch` keep it up to date until all is done or Ctrl-C."""
     points = find_points(config.run, ROOT / config.runtime.runs)
     standings = Standings(points)
     if not config.watch:
@@ -46,7 +46,7 @@ def show(config: ShowConfig) -> None:
 
 
 def find_points(run: str, runs: Path) -> list[Point]:
-    """The points of a sweep, or the one run of this name. Raises ValueError where there is neither."""
+    """Return the points of a sweep, or the one run of this name. Raises ValueError where neither exists."""
     if not run:
         raise ValueError("run is empty; give the name of a run or a sweep, a directory below runs/")
     for directory in (runs / run, ROOT / run):
@@ -54,11 +54,11 @@ def find_points(run: str, runs: Path) -> list[Point]:
             return load_points(directory)
         if (directory / STATUS).exists():
             return [Point(id=directory.name, directory=directory, flops=0.0)]
-        if found := sorted(path.parent for path in directory.glob(f"*/{STATUS}")):
-            return [Point(id=each.name, directory=each, flops=0.0) for each in found]
-    begun = sorted(
+        if paths := sorted(path.parent for path in directory.glob(f"*/{STATUS}")):
+            return [Point(id=path.name, directory=path, flops=0.0) for path in paths]
+    names = sorted(
         {path.relative_to(runs).parts[0] for path in (*runs.glob(f"*/{STATUS}"), *runs.glob(f"*/*/{STATUS}"))}
     )
     raise ValueError(
-        f"run={run}: {runs / run} holds no {STATUS} and no {SWEEP}, so nothing was begun{suggestion(run, begun)}"
+        f"run={run}: {runs / run} holds no {STATUS} and no {SWEEP}, so nothing was begun{suggestion(run, names)}"
     )

@@ -1,4 +1,4 @@
-"""The points of a sweep as a table: where each stands, and when all are done."""
+"""The points of a sweep as a table: the progress of each, and the time until all are done."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ from typing import TextIO
 from eval.number_format import duration
 from eval.text_table import aligned
 from pipeline.clock import clock
-from pipeline.status import RunStatus, StageStatus, now, read_status
+from pipeline.dag.status import RunStatus, StageStatus, now, read_status
 from pipeline.sweep.estimate import Point, Standing, after_training, left, pace, remaining, total
 
 __all__ = ["SWEEP", "WIDTH", "Point", "Standings", "draw", "live_table", "load_points"]
@@ -24,32 +24,32 @@ logger = logging.getLogger(__name__)
 
 SWEEP = "sweep.json"
 HEADER = ("id", "state", "stage", "%", "loss", "tokens/s", "elapsed", "ETA")
-STAGE = HEADER.index("stage")  # the column that gives way on a narrow terminal
-SHORTEST = 8
-WIDTH, HEIGHT = 120, 24  # of a table in a file, and of a terminal that does not say
+STAGE = HEADER.index("stage")  # the column that is cut on a narrow terminal
+SHORTEST = 8  # characters of that column
+WIDTH, HEIGHT = 120, 24  # size of a table in a file, and of a terminal that does not tell its size
 UNKNOWN = float("nan")
 
 
 def load_points(directory: Path) -> list[Point]:
-    """What `sweep.json` in a sweep's directory says of its points, whose directories lie below it."""
+    """Return the points that `sweep.json` in a sweep's directory lists."""
     entries = json.loads((directory / SWEEP).read_text(encoding="utf-8"))["points"]
-    return [Point(id=each["id"], directory=directory / each["directory"], flops=each["flops"]) for each in entries]
+    return [Point(id=point["id"], directory=directory / point["directory"], flops=point["flops"]) for point in entries]
 
 
 class Standings:
-    """Looks where points stand, as often as it is asked. What failed before it was made may yet be tried again."""
+    """A function that reads the status of points. One that failed before this object was made may be tried again."""
 
     def __init__(self, points: Sequence[Point]) -> None:
         self._points = points
         self._since = now()
-        self._seen: dict[str, RunStatus | None] = {}
+        self._statuses: dict[str, RunStatus | None] = {}
 
     def __call__(self) -> list[Standing]:
         for point in self._points:
             status = read_status(point.directory)
-            if status is not None:  # else its results are just being laid out
-                self._seen[point.id] = status
-        return [self._standing(point, self._seen.get(point.id)) for point in self._points]
+            if status is not None:  # None while its results are laid out
+                self._statuses[point.id] = status
+        return [self._standing(point, self._statuses.get(point.id)) for point in self._points]
 
     def _standing(self, point: Point, status: RunStatus | None) -> Standing:
         given_up = status is not None and status.state == "failed" and status.updated >= self._since
@@ -60,12 +60,13 @@ class Standings:
 def live_table(
     points: Sequence[Point], out: TextIO, *, at_once: int | None = None, interval: float = 2.0, every: float = 600.0
 ) -> Iterator[Callable[[str], None]]:
-    """Show the table from a thread while the block runs, and once more at its end; gives a function that writes a line
-    above it.
+    """Show the table from a thread while the block runs, and once more at its end.
 
-    On a terminal it is redrawn in place, and what is logged there goes above it; elsewhere each change of state is a
-    line, and the table comes every `every` seconds. interval: seconds between looks. at_once: points that run side by
-    side, for the estimate of what is left; by default as many as do now.
+    On a terminal the table is redrawn in place, and log records go above it. Elsewhere each change of a state is a
+    line, and the table is written now and then. Gives a function that writes a line above the table.
+    at_once: points that run side by side, for the estimate of the time; by default as many as do now.
+    interval: seconds between looks at the points.
+    every: seconds between tables that are not redrawn.
     """
     table = _Live(Standings(points), out, at_once=at_once, every=every)
     ended = threading.Event()
@@ -76,7 +77,7 @@ def live_table(
             while not ended.wait(interval):
                 table.show()
             table.show(last=True)
-        except Exception:  # whatever it is, the points need no table
+        except Exception:  # the points need no table
             logger.exception("the table ends here, the sweep goes on")
 
     thread = threading.Thread(target=run, name="table", daemon=True)
@@ -91,11 +92,11 @@ def live_table(
 
 @contextmanager
 def _logged_above(out: TextIO, say: Callable[[str], None]) -> Iterator[None]:
-    """What loggers write to `out` is said instead."""
-    found = [each for each in logging.getLogger().handlers if isinstance(each, logging.StreamHandler)]
-    handlers = [each for each in found if each.stream is out]
+    """Send the log records for `out` to `say` instead."""
+    streams = [handler for handler in logging.getLogger().handlers if isinstance(handler, logging.StreamHandler)]
+    handlers = [handler for handler in streams if handler.stream is out]
     for handler in handlers:
-        handler.setStream(_Said(say))
+        handler.setStream(_SayingStream(say))
     try:
         yield
     finally:
@@ -103,8 +104,8 @@ def _logged_above(out: TextIO, say: Callable[[str], None]) -> Iterator[None]:
             handler.setStream(out)
 
 
-class _Said(StringIO):
-    """A stream whose writes are said."""
+class _SayingStream(StringIO):
+    """A stream that passes every text to `say`."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
@@ -116,7 +117,7 @@ class _Said(StringIO):
 
 
 class _Live:
-    """The table as it was shown last."""
+    """The table on the terminal or in a file."""
 
     def __init__(self, standings: Standings, out: TextIO, *, at_once: int | None, every: float) -> None:
         self._standings, self._out, self._at_once, self._every = standings, out, at_once, every
@@ -127,20 +128,22 @@ class _Live:
         self._shown_at = time.monotonic()
 
     def show(self, *, last: bool = False) -> None:
-        found = self._standings()
+        """Draw the table, or write what changed. last: write the table in any case."""
+        standings = self._standings()
         with self._lock:
             if self._in_place:
                 size = os.get_terminal_size(self._out.fileno())
                 width, height = (size.columns or WIDTH) - 1, (size.lines or HEIGHT) - 1  # 0 where it does not say
-                self._replace(draw(found, at_once=self._at_once, width=width, height=height))
+                self._replace(draw(standings, at_once=self._at_once, width=width, height=height))
                 return
-            lines = [line for standing in found if (line := self._change(standing))]
+            lines = [line for standing in standings if (line := self._change(standing))]
             if last or time.monotonic() - self._shown_at >= self._every:
                 self._shown_at = time.monotonic()
-                lines += draw(found, at_once=self._at_once, width=WIDTH)
+                lines += draw(standings, at_once=self._at_once, width=WIDTH)
             self._write(lines)
 
     def say(self, text: str) -> None:
+        """Write a line above the table."""
         with self._lock:
             if self._in_place:
                 self._replace([text, *self._lines])
@@ -149,7 +152,7 @@ class _Live:
                 self._write([text])
 
     def _replace(self, lines: list[str]) -> None:
-        """In the place of the lines before."""
+        """Write lines in the place of those before."""
         back = f"\x1b[{len(self._lines)}F\x1b[J" if self._lines else ""
         self._lines = lines
         self._write(lines, back)
@@ -159,7 +162,7 @@ class _Live:
         self._out.flush()
 
     def _change(self, standing: Standing) -> str:
-        """A line for a point whose state is another one than before."""
+        """Return a line for a point whose state changed, else nothing."""
         name, state, status = standing.point.id, standing.state, standing.status
         if state == self._states.setdefault(name, "waiting"):
             return ""
@@ -172,8 +175,10 @@ class _Live:
 def draw(
     standings: Sequence[Standing], *, width: int, height: int | None = None, at_once: int | None = None
 ) -> list[str]:
-    """The table in lines of at most `width` characters, and what is left of the whole below it. height: lines that
-    there is room for; points that do not run give way."""
+    """Return the table in lines of at most `width` characters, and below it the time that is left.
+
+    height: number of lines; without room for all points, those that do not run are counted instead.
+    """
     now_, after = pace(standings), after_training(standings)
     rows = {s.point.id: _rows(s, left(s, now_, after)) for s in standings}
     hidden: list[Standing] = []
@@ -182,33 +187,34 @@ def draw(
             if sum(map(len, rows.values())) + 2 + bool(hidden) > height and len(rows) > 1:
                 hidden.append(standing)
                 del rows[standing.point.id]
-    lines = _aligned([HEADER, *(row for each in rows.values() for row in each)], width)
+    lines = _aligned([HEADER, *(row for point_rows in rows.values() for row in point_rows)], width)
     if hidden:
         lines.append(f"and {len(hidden)} more: {_counts(hidden)}")
     return [line[:width] for line in (*lines, _summary(standings, at_once))]
 
 
 def _rows(standing: Standing, seconds_left: float | None) -> list[tuple[str, ...]]:
-    """A row for each stage that is under way, or was when the command ended, and one for a point without such."""
+    """Return a row for each unfinished stage of a point, and one row for a point without such."""
     status, name, ending = standing.status, standing.point.id, _left(seconds_left)
     if status is None:
         return [(name, "waiting", "", "", "", "", "", ending)]
     if status.state == "done" or standing.given_up:
         ending = ""
     unfinished = [stage for stage in status.stages if stage.open or stage.state in ("stopped", "lost")]
-    open_ = [(*_shown(stage), clock(stage.seconds), _left(remaining(stage))) for stage in unfinished]
-    if (batch := status.batch) is not None and batch.done < batch.total:
-        share = f"{100 * batch.done / batch.total:.0f}"
-        open_.insert(0, (f"{batch.done} of {batch.total} {batch.what}", share, "", "", "", _left(batch.seconds_left)))
-    if status.error or not open_:
-        open_ = [(status.error, "", "", "", "", "")]
+    rows = [(*_cells(stage), clock(stage.seconds), _left(remaining(stage))) for stage in unfinished]
+    if (batch := status.batch) is not None and batch.num_done < batch.total:
+        share = f"{100 * batch.num_done / batch.total:.0f}"
+        title = f"{batch.num_done} of {batch.total} {batch.what}"
+        rows.insert(0, (title, share, "", "", "", _left(batch.seconds_left)))
+    if status.error or not rows:
+        rows = [(status.error, "", "", "", "", "")]
     return [
-        (name, status.state, *open_[0][:-2], clock(status.seconds), ending),
-        *(("", "", *row) for row in open_[1:]),
+        (name, status.state, *rows[0][:-2], clock(status.seconds), ending),
+        *(("", "", *row) for row in rows[1:]),
     ]
 
 
-def _shown(stage: StageStatus) -> tuple[str, ...]:
+def _cells(stage: StageStatus) -> tuple[str, ...]:
     title = f"waits for {stage.title}" if stage.state == "waiting" else stage.title
     share = f"{100 * stage.fraction:.0f}" if stage.fraction is not None else ""
     loss = f"{stage.loss:.2f}" if stage.loss is not None else ""
@@ -232,7 +238,7 @@ def _aligned(rows: Sequence[Sequence[str]], width: int) -> list[str]:
 
 
 def _importance(standing: Standing) -> int:
-    """Which points to leave out first."""
+    """Return the rank of a point; the lowest ones are left out first."""
     return ("waiting", "done", "stopped", "lost", "failed", "running").index(standing.state)
 
 

@@ -1,8 +1,7 @@
-"""Work that is cut into tasks, each of which can run anywhere: in this process, in others of this machine, or as jobs
-of a cluster.
+"""Work that is cut into tasks, which run in this process, in other processes of this machine, or as jobs of a cluster.
 
 A task is a function at the top level of a module and its payload. Its result must not depend on where it runs, nor on
-which other tasks there are. `run_once` lets a task that was finished before an interruption be.
+other tasks. `run_once` skips a task that was finished before an interruption.
 """
 
 import pickle
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from pipeline.stage import stop_if_asked
+from pipeline.stopping import stop_if_asked
 from pipeline.tasks.call import TaskFailed, pack
 from pipeline.tasks.config import DataConfig, JobConfig
 from pipeline.tasks.jobs import check_jobs, run_in_jobs
@@ -50,11 +49,13 @@ def run_tasks(
     directory: Path,
     title: str,
 ) -> list[Result]:
-    """The function's results, in the order of the payloads. directory: logs of jobs go there.
+    """Call the function with each payload and return the results in the order of the payloads.
 
-    The first error of a task is raised as it is, and the other tasks are ended. Raises ValueError for what cannot be
-    sent to another process, TaskFailed for a task that was lost, Stopped when this process is asked to stop. May be
-    called from several threads, which share the workers.
+    Several threads may call this at once, and share the workers.
+    directory: directory for logs of jobs.
+    Raises the first error of a task as it is, and ends the other tasks.
+    Raises ValueError for a call that cannot be sent to another process.
+    Raises TaskFailed for a task that was lost, and Stopped when this process is asked to stop.
     """
     calls = [pack(function, payload, f"{title}: task {n}") for n, payload in enumerate(payloads, start=1)]
     if config.workers == 1 and config.launcher == "local":
@@ -72,21 +73,21 @@ def run_tasks(
 
 
 def in_turn(function: Callable[[Payload], Result], payloads: Sequence[Payload]) -> list[Result]:
-    """Every task in this process."""
+    """Run every task in this process."""
     return [function(payload) for payload in payloads]
 
 
 def shard_runner(
     config: DataConfig, rows: int, directory: Path, title: str
 ) -> Callable[[Callable[[Payload], Result], Sequence[Payload]], list[Result]]:
-    """What runs the shards of so many rows: `run_tasks`, or this process where that would take longer to begin."""
+    """Return the function that runs shards: `run_tasks`, or `in_turn` for few rows, because processes start slowly."""
     if rows < _FEW_ROWS:
         return in_turn
     return partial(run_tasks, config=config, directory=directory, title=title)
 
 
 def check_launcher(config: DataConfig) -> None:
-    """Refuse, before any work, what this host cannot do."""
+    """Raise ValueError, before any work, if this host cannot start the jobs of the configuration."""
     if config.launcher == "submitit":
         check_jobs(config.jobs)
 
@@ -94,7 +95,7 @@ def check_launcher(config: DataConfig) -> None:
 def _ended(
     calls: Sequence[bytes], config: DataConfig, directory: Path, title: str
 ) -> Generator[tuple[int, bytes], None, None]:
-    """Number and outcome of each call, as they end."""
+    """Yield number and outcome of each call, as they end."""
     if config.launcher == "submitit":
         return run_in_jobs(calls, config=config.jobs, directory=directory, title=title)
     return run_in_workers(calls, workers=config.workers, title=title)

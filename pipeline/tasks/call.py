@@ -1,5 +1,4 @@
-"""A call that another process makes: the function and its payload on the way there, what became of them on the way
-back."""
+"""A call that another process makes: the function and its payload are sent there, and an Outcome is sent back."""
 
 import logging
 import os
@@ -13,7 +12,7 @@ from queue import SimpleQueue
 from typing import Any
 
 ONE_THREAD = (
-    "OMP_NUM_THREADS",  # also of Arrow
+    "OMP_NUM_THREADS",  # Arrow reads it, too
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "RAYON_NUM_THREADS",
@@ -23,11 +22,11 @@ ONE_THREAD = (
 
 
 class TaskFailed(Exception):  # noqa: N818 - as JobFailed
-    """A task was lost, and not by an error of its own; the message names it and the remedy."""
+    """A task was lost without an error of its own. The message names the task and the remedy."""
 
 
 class RemoteTraceback(Exception):  # noqa: N818 - the cause of an error, never raised itself
-    """Where an error of a task came from, as text of the process that made the call."""
+    """The traceback of a task's error, as text from the process that made the call."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -35,7 +34,7 @@ class RemoteTraceback(Exception):  # noqa: N818 - the cause of an error, never r
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """records: what the task logged."""
+    """The result or the error of a call. trace: text of the error's traceback. records: log records of the task."""
 
     result: Any = None
     error: BaseException | None = None
@@ -43,7 +42,7 @@ class Outcome:
     records: list[logging.LogRecord] = field(default_factory=list)
 
     def value(self) -> Any:
-        """The result, or the task's error raised; what it logged is logged here first."""
+        """Log the task's records here, and return its result or raise its error."""
         for record in self.records:
             logger = logging.getLogger(record.name)
             if logger.isEnabledFor(record.levelno):
@@ -54,7 +53,7 @@ class Outcome:
 
 
 def pack(function: Callable[[Any], Any], payload: Any, name: str) -> bytes:
-    """The call as bytes. Raises ValueError where another process could not make it."""
+    """Return the call as bytes. Raises ValueError where another process could not make it."""
     remedy = "the function must stand at the top level of an importable module, and the payload be plain data"
     if getattr(function, "__module__", None) == "__main__":
         raise ValueError(f"{name}: {function!r} is part of the command that was started; {remedy}")
@@ -65,7 +64,7 @@ def pack(function: Callable[[Any], Any], payload: Any, name: str) -> bytes:
 
 
 def perform(call: bytes) -> bytes:
-    """Make a call; the bytes of its Outcome."""
+    """Make a call and return the bytes of its Outcome."""
     records: SimpleQueue[logging.LogRecord] = SimpleQueue()
     handler = QueueHandler(records)
     root = logging.getLogger()
@@ -76,7 +75,7 @@ def perform(call: bytes) -> bytes:
         result = function(payload)
         logged = [records.get() for _ in range(records.qsize())]
         return pickle.dumps(Outcome(result=result, records=logged))
-    except BaseException as error:  # noqa: BLE001 - the boundary of the process: raised again in the other
+    except BaseException as error:  # noqa: BLE001 - the other process raises it again
         logged = [records.get() for _ in range(records.qsize())]
         return _failure(error, logged)
     finally:
@@ -84,7 +83,7 @@ def perform(call: bytes) -> bytes:
 
 
 def _failure(error: BaseException, records: list[logging.LogRecord]) -> bytes:
-    """The error itself where it can travel, else its text."""
+    """Return the error itself where it can be pickled, else its text."""
     trace = "".join(traceback.format_exception(error))
     try:
         packed = pickle.dumps(Outcome(error=error, trace=trace, records=records))
@@ -96,10 +95,10 @@ def _failure(error: BaseException, records: list[logging.LogRecord]) -> bytes:
 
 
 def environment() -> dict[str, str]:
-    """What a process that makes calls needs beyond its surroundings: one thread, and the modules of this one.
+    """Return the variables of a process that makes calls: one thread, and the modules of this process.
 
-    Its allocator keeps freed memory up to a bound, as batch after batch needs the same (a fifth of the time of NumPy
-    on batches of some MB).
+    Its allocator keeps freed memory up to a bound, because batch after batch needs the same amount. That saves a fifth
+    of the time of NumPy on batches of some MB.
     """
     return {
         **dict.fromkeys(ONE_THREAD, "1"),

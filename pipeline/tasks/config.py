@@ -1,18 +1,21 @@
-"""Configuration of how the data stages are spread; none of it changes a result."""
+"""Configuration of the processes of the data stages. It does not affect a result."""
 
 from dataclasses import dataclass, field
 
-_STAGES_IN_QUEUE = 32  # each waits for its jobs, which takes this process little
+_STAGES_IN_QUEUE = 32  # they only wait for jobs, which is cheap
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobConfig:
-    """What a cluster grants to each job that submitit queues.
+    """The resources of each job that submitit queues.
 
-    cluster: slurm, or local, which is submitit's own processes on this machine. partition: empty for the cluster's
-    default. minutes, memory_gb, cpus: of one job. at_once: most jobs of an array that run at the same time. retries:
-    how often a job that ended without a result is queued again. setup: shell lines before each job. options: further
-    options of sbatch by their long names, such as account=nlp or exclusive.
+    cluster: slurm, or local for submitit's own processes on this machine.
+    partition: empty for the cluster's default.
+    minutes, memory_gb, cpus: limits of one job.
+    at_once: most jobs of an array that run at the same time.
+    retries: how often a job that ended without a result is queued again.
+    setup: shell lines before each job.
+    options: further options of sbatch by their long names, such as account=nlp or exclusive.
     """
 
     cluster: str = "slurm"
@@ -35,10 +38,12 @@ class JobConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """workers: processes of one thread each on this machine, shared by all stages; 1 works in the command's own.
+    """The processes that clean and encode.
 
-    shard_rows: rows of a pair that one task takes. launcher: local, or submitit, which queues one job a task; jobs:
-    what each of them gets.
+    workers: processes of one thread each on this machine, shared by all stages; 1 is the command's own process.
+    shard_rows: rows of a pair that one task takes.
+    launcher: local, or submitit, which queues one job a task.
+    jobs: resources of each job.
     """
 
     workers: int = 1
@@ -55,5 +60,5 @@ class DataConfig:
 
     @property
     def stages_at_once(self) -> int:
-        """How many stages that do not need each other fill the workers, or the queue of a cluster."""
+        """Number of independent stages that fill the workers, or the queue of a cluster."""
         return self.workers if self.launcher == "local" else _STAGES_IN_QUEUE

@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.stage import Stopped, stopping
+from pipeline.stopping import Stopped, stopping
 from pipeline.tasks.call import TaskFailed, environment
 from pipeline.tasks.cluster import Cluster, Slurm, ThisMachine
 from pipeline.tasks.config import JobConfig
@@ -106,7 +106,7 @@ class _Jobs:
             path.unlink()
 
     def submit(self, calls: Mapping[int, bytes]) -> None:
-        """Raises TaskFailed when the cluster refuses."""
+        """Queue jobs. Raises TaskFailed when the cluster refuses them."""
         import submitit
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
@@ -130,7 +130,10 @@ class _Jobs:
             logger.info("%s: %d jobs queued as %s", self._title, len(queued), ", ".join(names[:3]))
 
     def finished(self) -> Iterator[tuple[int, bytes]]:
-        """Those that have ended since. Lists the folder: of a single file NFS may remember that it was not there."""
+        """Yield number and outcome of the jobs that ended since the last call.
+
+        The folder is listed, because NFS may remember that a single file did not exist.
+        """
         from submitit.core.utils import FailedJobError
 
         present = {path.name for path in self._folder.iterdir()}
@@ -146,7 +149,7 @@ class _Jobs:
                     ) from error
 
     def lost(self) -> list[int]:
-        """Tasks whose jobs the cluster has not known for a while."""
+        """Return the tasks whose jobs the cluster has not listed for a while."""
         now = time.monotonic()
         if now < self._query_at:
             return []
@@ -157,7 +160,7 @@ class _Jobs:
         return [number for number, since in self._gone.items() if now - since > self.cluster.late]
 
     def tidy(self) -> None:
-        """Keep the logs and scripts."""
+        """Delete all files but logs and scripts."""
         for path in (*self._folder.glob("*.pkl"), *self._folder.glob(".submission_file_*"), self._folder / NAME):
             path.unlink(missing_ok=True)
 
@@ -171,8 +174,8 @@ class _Jobs:
 
 
 def parameters(config: JobConfig, name: str, *, single: bool) -> dict[str, Any]:
-    """Of submitit's AutoExecutor. single: for one job, which submitit queues without an array."""
-    inherited = [f"unset {' '.join(ARRAY_VARIABLES)}"] if single else []  # of an array that this command is part of
+    """Return the parameters of submitit's AutoExecutor. single: one job, which submitit queues without an array."""
+    inherited = [f"unset {' '.join(ARRAY_VARIABLES)}"] if single else []  # this command may itself be part of an array
     options = {word.partition("=")[0]: word.partition("=")[2] or True for word in config.options}
     return {
         "name": name,
@@ -188,6 +191,6 @@ def parameters(config: JobConfig, name: str, *, single: bool) -> dict[str, Any]:
 
 
 def _last_line(text: str) -> str:
-    """Of the traceback in submitit's message: the error itself."""
+    """Return the error itself from the traceback in submitit's message."""
     trace = text.split("----------------------")[1]
     return trace.strip().splitlines()[-1]

@@ -1,4 +1,4 @@
-"""A task that is not done twice."""
+"""A task whose result is kept, so that it does not run twice."""
 
 import glob
 import json
@@ -7,22 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifact import sync, sync_tree
-from pipeline.stage import remove_tree
+from pipeline.files import remove_tree, sync, sync_tree
 
 RESULT = "result.json"
 
 
 def run_once(out: Path, work: Callable[[Path], Any]) -> Any:
-    """Fill the directory `out` by `work`, unless that has been done; what `work` returned, then or now.
+    """Fill the directory `out` by `work` unless an earlier call did, and return what `work` returned.
 
-    work: gets an empty directory beside `out`, which becomes `out` in one step, and returns what JSON can hold. The
-    name of `out` must say all that decides its content within the stage: which rows, say, and not which number.
+    out: its name must contain everything that decides its content within the stage, such as the rows.
+    work: is called with an empty directory, which becomes `out` in one step, and returns a value that JSON can hold.
     """
     if not (out / RESULT).exists():
         for abandoned in out.parent.glob(f"{glob.escape(out.name)}.*.partial"):
             remove_tree(abandoned)
-        # a name of its own: an attempt that was given up for lost may still be writing
+        # An attempt that was given up may still write, so each has a name of its own.
         partial = out.with_name(f"{out.name}.{secrets.token_hex(4)}.partial")
         partial.mkdir(parents=True)
         result = json.dumps(work(partial), ensure_ascii=False)
@@ -31,7 +30,7 @@ def run_once(out: Path, work: Callable[[Path], Any]) -> Any:
         try:
             partial.rename(out)
         except OSError:
-            if not (out / RESULT).exists():  # else the other was faster
+            if not (out / RESULT).exists():  # another process was faster
                 raise
             remove_tree(partial)
         sync(out.parent)

@@ -1,5 +1,7 @@
-"""Processes of this machine that make calls. They are started when first needed, shared by all that ask, and gone when
-this process is, however it ends."""
+"""Processes of this machine that make calls.
+
+They are started when first needed, shared by all threads, and end with this process, however it ends.
+"""
 
 import atexit
 import os
@@ -12,14 +14,14 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from multiprocessing import Pipe
 from queue import Empty, SimpleQueue
 
-from pipeline.stage import Stopped, stopping
+from pipeline.stopping import Stopped, stopping
 from pipeline.tasks.call import TaskFailed, environment
 
 GRACE = 5.0  # seconds in which a worker without work ends by itself
 
 
 class WorkerDied(Exception):  # noqa: N818
-    """code: exit code, negative for a signal."""
+    """The process of a worker ended. code: exit code, negative for a signal."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -33,18 +35,21 @@ class WorkerDied(Exception):  # noqa: N818
 
 
 class Worker:
-    """One process, in a session of its own: Ctrl-C at the terminal reaches only the process that started it. settings:
-    of its environment, beside those of every worker. descriptors: of ours, which it has by the same numbers."""
+    """One process, in a session of its own, so that Ctrl-C at the terminal does not reach it.
+
+    settings: variables of its environment, besides those of every worker.
+    descriptors: descriptors of this process that it inherits.
+    """
 
     def __init__(self, settings: Mapping[str, str] | None = None, *, descriptors: Sequence[int] = ()) -> None:
-        self._ours, theirs = Pipe()
-        with theirs:
+        self._connection, remote = Pipe()
+        with remote:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pipeline.tasks.worker", str(theirs.fileno())],
+                [sys.executable, "-m", "pipeline.tasks.worker", str(remote.fileno())],
                 env={**os.environ, **environment(), **(settings or {})},
-                pass_fds=[theirs.fileno(), *descriptors],
+                pass_fds=[remote.fileno(), *descriptors],
                 stdin=subprocess.DEVNULL,
-                stdout=2,  # ours may be where results go
+                stdout=2,  # the standard output may be for results
                 start_new_session=True,
             )
         self._killed = False
@@ -53,10 +58,10 @@ class Worker:
         return not self._killed and self._process.poll() is None
 
     def call(self, call: bytes) -> bytes:
-        """Raises WorkerDied."""
+        """Make a call in the process and return its outcome. Raises WorkerDied."""
         try:
-            self._ours.send_bytes(call)
-            return self._ours.recv_bytes()
+            self._connection.send_bytes(call)
+            return self._connection.recv_bytes()
         except (EOFError, ConnectionError) as error:
             raise WorkerDied(self._process.wait()) from error
 
@@ -65,7 +70,7 @@ class Worker:
         self._process.kill()
 
     def close(self) -> None:
-        self._ours.close()
+        self._connection.close()
         try:
             self._process.wait(GRACE)
         except subprocess.TimeoutExpired:
@@ -74,7 +79,7 @@ class Worker:
 
 
 class _Pool:
-    """So many threads, each of which keeps one worker."""
+    """Threads, each of which keeps one worker."""
 
     def __init__(self, workers: int) -> None:
         self.threads = ThreadPoolExecutor(workers, thread_name_prefix="worker")
@@ -82,7 +87,7 @@ class _Pool:
         self._workers: list[Worker] = []
 
     def worker(self) -> Worker:
-        """Of the thread that asks; a new one where it has none that lives."""
+        """Return the worker of this thread, and start a new one if it has none that lives."""
         worker: Worker | None = getattr(self._own, "worker", None)
         if worker is None or not worker.alive():
             if worker is not None:
@@ -99,7 +104,7 @@ class _Pool:
 
 
 class _Batch:
-    """The calls of one asker, which it may give up."""
+    """The calls of one `run_in_workers`, which can be given up."""
 
     def __init__(self, pool: _Pool) -> None:
         self._pool = pool
@@ -108,7 +113,7 @@ class _Batch:
         self._lock = threading.Lock()
 
     def perform(self, call: bytes) -> bytes:
-        """Raises WorkerDied, also when it is given up."""
+        """Make a call in the worker of this thread. Raises WorkerDied, also when the batch is given up."""
         with self._lock:
             if self._given_up:
                 raise WorkerDied(-signal.SIGKILL)
@@ -121,6 +126,7 @@ class _Batch:
                 self._running.discard(worker)
 
     def give_up(self) -> None:
+        """End the workers that are making these calls."""
         with self._lock:
             self._given_up = True
             for worker in self._running:
@@ -132,7 +138,7 @@ _lock = threading.Lock()
 
 
 def run_in_workers(calls: Sequence[bytes], *, workers: int, title: str) -> Generator[tuple[int, bytes], None, None]:
-    """Number and outcome of each call, as they end. Closing it ends those that are still made.
+    """Yield number and outcome of each call, as they end. Closing the generator ends the other calls.
 
     Raises Stopped, and TaskFailed when a worker is lost.
     """
@@ -165,7 +171,7 @@ def run_in_workers(calls: Sequence[bytes], *, workers: int, title: str) -> Gener
 
 
 def end_workers() -> None:
-    """End the processes that now have nothing to do; the next call starts new ones."""
+    """End all workers; the next call starts new ones."""
     with _lock:
         pools = list(_pools.values())
         _pools.clear()

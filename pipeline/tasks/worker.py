@@ -1,5 +1,7 @@
-"""`python -m pipeline.tasks.worker <descriptor>`: makes one call after another until the other end of the socket is
-closed, or the process that holds it is gone; then it ends at once, in the middle of a call too."""
+"""`python -m pipeline.tasks.worker <descriptor>`: a process that makes one call after another.
+
+It ends at once, even in a call, when the other end of the socket is closed, or its process has ended.
+"""
 
 import os
 import signal
@@ -13,7 +15,8 @@ from pipeline.tasks.call import perform
 
 
 def serve(descriptor: int) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # sent to all processes of a Slurm job, say
+    """Make the calls that arrive on a socket, and send their outcomes back."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # Slurm sends them to all processes of a job
         signal.signal(number, signal.SIG_IGN)
     connection: Connection = Connection(descriptor)
     calls: SimpleQueue[bytes] = SimpleQueue()

@@ -18,7 +18,7 @@ from typing import Any, Literal, cast, get_args
 from tqdm import tqdm
 
 from pipeline.clock import clock
-from pipeline.stage import write_atomically
+from pipeline.files import write_atomically
 from pipeline.train.tensorboard import TensorBoard
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pipeline.checked_json import load_checked
-from pipeline.stage import remove_tree, write_atomically
+from pipeline.files import remove_tree, write_atomically
 from pipeline.train.config import CheckpointConfig
 
 logger = logging.getLogger(__name__)

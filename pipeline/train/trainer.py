@@ -23,13 +23,14 @@ from pipeline.batch.lengths import read_lengths
 from pipeline.batch.mixture import Mixture
 from pipeline.batch.packing import Step
 from pipeline.batch.shapes import fit_targets
+from pipeline.files import write_atomically
 from pipeline.jobs.process import StopRequest
 from pipeline.model.compilation import compile_layers
 from pipeline.model.flops import count_parameters
 from pipeline.model.noise import seed_group
 from pipeline.parallel.build import build, parts_of
 from pipeline.parallel.mesh import Mesh
-from pipeline.stage import Stopped, write_atomically
+from pipeline.stopping import Stopped
 from pipeline.train.checkpoints import Checkpoints
 from pipeline.train.engine import build_engine
 from pipeline.train.gradient_check import RouterGradientCheck

@@ -22,7 +22,7 @@ from pipeline.model.transformer import Transformer
 from pipeline.parallel.build import build
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import expert_parameters
-from pipeline.stage import Stopped
+from pipeline.stopping import Stopped
 from pipeline.verify.batches import SHAPE, VOCABULARY, SyntheticStep, synthetic_step
 from pipeline.verify.comparison import LARGEST, SMALLEST
 from pipeline.verify.config import Case, VerifyJob, model_of

@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.artifact import sync_tree
 from pipeline.corpus.bitext import iter_bitext
 from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS
-from pipeline.stage import remove_tree, write_atomically
+from pipeline.files import remove_tree, sync_tree, write_atomically
 from pipeline.tasks import in_turn, run_once
 from pipeline.vocab.encoded import EncodedSplit, SplitWriter
 from pipeline.vocab.ragged import encode_texts

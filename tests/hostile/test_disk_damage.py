@@ -10,14 +10,16 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from pipeline import artifact as artifacts
-from pipeline.artifact import MANIFEST, publish, verify
 from pipeline.checked_json import dump_checked
+from pipeline.dag import artifact as artifacts
+from pipeline.dag.artifact import MANIFEST, publish, verify
+from pipeline.dag.stage import Stage
+from pipeline.dag.stages import MODEL_CLOCKS
+from pipeline.dag.store import Store
 from pipeline.engine.checkpoint.logical import newest, save
 from pipeline.engine.checkpoint.weights import read_state
+from pipeline.files import remove_tree
 from pipeline.jobs.launch import launch
-from pipeline.stage import Stage, Store, remove_tree
-from pipeline.systems import CLOCKS
 from pipeline.tasks import run_once
 from pipeline.train import retention
 from tests.parallel.conftest import make_job
@@ -167,7 +169,7 @@ def test_times_are_no_part_of_the_content_but_their_damage_is_noticed(tmp_path):
         return write
 
     def train(name, seconds, step):
-        training = Stage(name="train", version=1, config=name, run=run(seconds, step), clocks=CLOCKS)
+        training = Stage(name="train", version=1, config=name, run=run(seconds, step), clocks=MODEL_CLOCKS)
         return Store(tmp_path).get(training)
 
     one, slower, longer = train("one", 1.5, 7), train("slower", 2.5, 7), train("longer", 1.5, 8)
@@ -186,7 +188,7 @@ def test_two_equal_trainings_have_the_same_content(prepared, tmp_path, monkeypat
         out = tmp_path / f"{name}.partial"
         job = make_job(prepared, out, processes=1, ep=1, max_steps=2)
         launch("pipeline.train", asdict(job), directory=job.log, processes=1, threads=1, title=name)
-        contents.add(publish(out, tmp_path / name, {"stage": "train"}, CLOCKS))
+        contents.add(publish(out, tmp_path / name, {"stage": "train"}, MODEL_CLOCKS))
     one, two = (next((tmp_path / name).rglob("state.json")).read_text() for name in ("one", "two"))
     assert one != two  # their times differ
     assert len(contents) == 1

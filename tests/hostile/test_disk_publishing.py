@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.run_record import lay_out, publish_run
-from pipeline.stage import Artifact
+from pipeline.dag.artifact import Artifact
+from pipeline.dag.run_directory import lay_out, publish_run
 
 
 class Killed(BaseException):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.files import private_directory
 from pipeline.model import compilation
-from pipeline.private import private_directory
 from pipeline.tasks import JobConfig
 from pipeline.tasks.jobs import _Jobs
 from tests.conftest import ROOT

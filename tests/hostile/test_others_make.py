@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from pipeline.commands.table import COMMANDS, find_command
 from tests.conftest import ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-WORDS_OF_A_SHELL = {"ARGS", "PIP_ARGS", "PYTHON", "LONG"}
-SETTINGS = set(re.findall(r"^([A-Z_]+) *\?=", MAKEFILE, re.MULTILINE)) - WORDS_OF_A_SHELL
+OF_COMMANDS = set(re.search(r"^SETTINGS := ((?:.*\\\n)*.*)$", MAKEFILE, re.MULTILINE)[1].replace("\\", " ").split())
+SETTINGS = OF_COMMANDS | set(re.search(r"^TEXTS := \$\(SETTINGS\) (.*)$", MAKEFILE, re.MULTILINE)[1].split())
 ATTACKS = [
     "x'; touch MARK; '",
     'x"; touch MARK; "',
@@ -28,8 +29,7 @@ ATTACKS = [
     "\\'; touch MARK; \\'",
     '${HOME} \\" *',
 ]
-# By setting: a target that has it, and the word that the command gets. {text} is a string of Hydra, {list} and {words}
-# are lists.
+# For each setting a target that has it, and the override. {text}: a string of Hydra; {list}, {words}: a list.
 PLACES = {
     "RECIPE": ("train", "recipes={value}"),
     "CORPUS": ("train", "corpus={value}"),
@@ -91,7 +91,10 @@ def make(tmp_path):
 
 
 def test_every_setting_is_tried():
-    assert {*PLACES, "BENCH"} == SETTINGS  # BENCH installs; it has a test below
+    assert {*PLACES, "BENCH"} == SETTINGS  # BENCH installs packages; its test is below
+    assert {name for command in COMMANDS for name in command.settings} == OF_COMMANDS
+    with_default = set(re.findall(r"^([A-Z_]+) *\?=", MAKEFILE, re.MULTILINE))
+    assert with_default - SETTINGS == {"ARGS", "PIP_ARGS", "PYTHON", "LONG"}  # words of a shell
 
 
 @pytest.mark.parametrize("setting", PLACES)
@@ -107,14 +110,15 @@ def test_values_are_text(make, tmp_path, setting):
             assert called[first : first + len(value.split())] == value.split()
             continue
         listed = ",".join(value.replace(",", " ").split())
-        assert expected.format(value=value, text=text(value), list=listed) in called
+        overrides = called if target == "score" else find_command(target).overrides(called[3:])
+        assert expected.format(value=value, text=text(value), list=listed) in overrides
 
 
 def test_values_of_the_environment_are_text(make, tmp_path):
     mark = tmp_path / "executed"
     value = f"$(shell touch {mark})"
     _, called = make("status", environment={"PATH": "/usr/bin:/bin", "NAME": value})
-    assert called[-1] == f"run={text(value)}"
+    assert find_command("status").overrides(called[3:]) == [f"run={text(value)}"]
     assert not mark.exists()
 
 

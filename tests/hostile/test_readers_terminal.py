@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from eval.__main__ import main
 from eval.terminal import printable
-from pipeline.__main__ import _failed
+from pipeline import ending
 from pipeline.corpus.inference import infer_manifest
 from pipeline.corpus.sources.download import Patience, download
 from tests.unit.corpus.sources.serving import QuietHandler, serving
@@ -16,18 +17,36 @@ from tests.unit.corpus.sources.serving import QuietHandler, serving
 FORGED = "\x1b[2J\x1b]0;owned\x07\r\x9b31m"
 
 
-def test_names_of_files_reach_the_terminal_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def end(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
+    """Return a function that ends a command by an error, as the command line does."""
+    monkeypatch.setattr(ending, "stop_all", lambda: None)
+
+    def end(error: BaseException) -> int:
+        def fail() -> None:
+            raise error
+
+        return ending.run_to_end(fail)
+
+    return end
+
+
+def test_names_of_files_reach_the_terminal_as_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], end: Callable[[BaseException], int]
+) -> None:
     (tmp_path / f"{FORGED}.txt").write_text("")
     with pytest.raises(ValueError, match="has a name that says neither") as caught:
         infer_manifest(tmp_path)
-    assert _failed(str(caught.value)) == 1  # as the command line does
+    assert end(caught.value) == 1
     assert main(["report", str(tmp_path / FORGED)]) == 2
     written = capsys.readouterr().err
     assert written.count("\\x1b[2J\\x1b]0;owned\\x07\\x0d\\x9b31m") >= 2
     assert not set("\x1b\x07\r\x9b") & set(written)
 
 
-def test_reasons_of_servers_reach_the_terminal_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reasons_of_servers_reach_the_terminal_as_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], end: Callable[[BaseException], int]
+) -> None:
     class Handler(QuietHandler):
         def do_GET(self) -> None:
             self.send_response(404, "\x1b[2J\x1b]0;owned\x07")
@@ -36,7 +55,7 @@ def test_reasons_of_servers_reach_the_terminal_as_text(tmp_path: Path, capsys: p
 
     with serving(Handler) as url, pytest.raises(ValueError, match="answered 404") as caught:
         download(f"{url}/a", tmp_path / "a", patience=Patience(attempts=1))
-    assert _failed(str(caught.value)) == 1
+    assert end(caught.value) == 1
     written = capsys.readouterr().err
     assert "answered 404 (\\x1b[2J\\x1b]0;owned\\x07)" in written
     assert "\x1b" not in written

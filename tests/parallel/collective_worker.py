@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from pipeline.jobs.process import run_process
 from pipeline.jobs.rendezvous import join_job
-from pipeline.stage import Stopped
+from pipeline.stopping import Stopped
 
 
 def work(values, stop):

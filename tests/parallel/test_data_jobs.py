@@ -23,19 +23,18 @@ pytest.importorskip("submitit")
 
 JOBS = JobConfig(minutes=5, memory_gb=1, retries=1)
 COMMAND = """
-import signal, sys
+import sys
 from pathlib import Path
-import pipeline.__main__ as command
+from pipeline.ending import handle_signals, run_to_end
 from pipeline.tasks import DataConfig, run_tasks
 from tests.parallel.test_data_jobs import JOBS
 from tests.unit.tasks.work import wait_in
 
 where = sys.argv[1]
 config = DataConfig(launcher="submitit", jobs=JOBS)
-for number in command.SIGNALS:
-    signal.signal(number, command._interrupt)
+handle_signals()
 run = lambda: run_tasks(wait_in, [where] * 3, config=config, directory=Path(where).with_name("log"), title="waiting")
-sys.exit(command._guarded(run))
+sys.exit(run_to_end(run))
 """
 
 

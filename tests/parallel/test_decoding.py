@@ -16,7 +16,7 @@ from pipeline.decode.job import LinesJob, TranslateJob
 from pipeline.decode.shards import LineShard, write_lines
 from pipeline.jobs.launch import JobFailed, launch
 from pipeline.model.config import MoEConfig
-from pipeline.stage import Stopped
+from pipeline.stopping import Stopped
 from pipeline.vocab.tokenizer import Vocabulary
 from tests.parallel.conftest import make_job
 from tests.parallel.logical_checkpoint import write_checkpoints

@@ -15,10 +15,10 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="session")
 def smoke(place):
     began = time.monotonic()
-    done = run([*place.command(), "LANG_PAIRS=de-en tr-en"], timeout=900)
-    assert done.returncode == 0, done.stderr
+    process = run([*place.command(), "LANG_PAIRS=de-en tr-en"], timeout=900)
+    assert process.returncode == 0, process.stderr
     print(f"make train RECIPE=smoke took {time.monotonic() - began:.0f} s")
-    return done
+    return process
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 from pipeline.config import ROOT, load_config
-from pipeline.corpora import clean, prepare_corpus
-from pipeline.stage import Store
-from pipeline.systems import System, encode, vocab
+from pipeline.dag.cleaning import clean, prepare_corpus
+from pipeline.dag.stages import encode, vocab
+from pipeline.dag.store import Store
+from pipeline.dag.system import System
 from pipeline.tasks import end_workers
 
 STAGES = ("fetch", "clean", "vocab", "encode")
@@ -28,13 +29,13 @@ def main(stage: str, overrides: list[str]) -> None:
     if stage in ("vocab", "encode"):
         parts = {part: getattr(config, part) for part in ("vocab", "batch", "model", "train", "runtime", "layout")}
         system = System(label="moe", pairs=[pair], **parts)
-        vocabulary = vocab(store, {pair: cleaned}, system)
+        vocabulary = store.get(vocab(system, {pair: cleaned}))
     if stage == "encode":
-        encode(store, vocabulary, cleaned, pair, system)
+        store.get(encode(system, pair, vocabulary, cleaned))
     assert any(title.startswith(stage) for title in store.ran), store.ran
     end_workers()  # only processes that have ended are counted
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    seconds = sum(each.ru_utime + each.ru_stime for each in usage)
+    seconds = sum(times.ru_utime + times.ru_stime for times in usage)
     print(json.dumps({"seconds": seconds, "bytes": max(own_peak(), 1024 * usage[1].ru_maxrss)}))
 
 

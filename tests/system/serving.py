@@ -19,12 +19,12 @@ SETTINGS = ["run=smoke", "port=0", "limits.lines=2000", "limits.characters=20000
 class Server:
     process: subprocess.Popen
     url: str
-    said: list[str]
+    output: list[str]
     reader: threading.Thread
 
     def ask(self, text, timeout=60, **body):
-        given = {"pair": "de-en", "text": text, "beam": 1, **body}
-        return requests.post(f"{self.url}/v1/translate", json=given, timeout=timeout)
+        request = {"pair": "de-en", "text": text, "beam": 1, **body}
+        return requests.post(f"{self.url}/v1/translate", json=request, timeout=timeout)
 
     def translated(self, text, **body):
         answer = self.ask(text, **body)
@@ -44,17 +44,17 @@ def started(place, *settings):
     """A server that can be connected to, and loads its model."""
     command = place.python("serve", *SETTINGS, *settings)
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    said = []
+    output = []
     try:
         for line in process.stderr:
-            said.append(line)
-            if found := re.search(r"^loading .* for (http://127\.0\.0\.1:\d+)$", line):
+            output.append(line)
+            if match := re.search(r"^loading .* for (http://127\.0\.0\.1:\d+)$", line):
                 break
         else:
-            pytest.fail("".join(said))
-        reader = threading.Thread(target=said.extend, args=(process.stderr,))  # so that it never waits for us
+            pytest.fail("".join(output))
+        reader = threading.Thread(target=output.extend, args=(process.stderr,))  # so that it never waits for us
         reader.start()
-        yield Server(process=process, url=found[1], said=said, reader=reader)
+        yield Server(process=process, url=match[1], said=output, reader=reader)
     finally:
         process.kill()
         process.wait()

@@ -12,19 +12,20 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from pipeline.backtranslation import back_translate, load_backtranslation
+from pipeline.commands.backtranslate import back_translate, load_backtranslation
 from pipeline.config import ROOT, load_config
-from pipeline.corpora import clean, prepare_corpus
 from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.funnel import funnel
 from pipeline.corpus.manifest import read_manifest
+from pipeline.dag.cleaning import clean, prepare_corpus
+from pipeline.dag.store import Store
 from pipeline.decode.job import LinesJob
 from pipeline.decode.lines import translate
 from pipeline.decode.shards import LineShard, write_lines
+from pipeline.finished_run import FinishedRun
 from pipeline.model.fused_attention import SWITCH
-from pipeline.stage import Stopped, Store
+from pipeline.stopping import Stopped
 from pipeline.tasks import DataConfig
-from pipeline.translation import FinishedRun
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.encode import EncodedSplit, encode, encoded_counts
 from pipeline.vocab.tokenizer import Vocabulary, train_vocabulary
@@ -39,8 +40,8 @@ def sentences(count, column=1):
 
 
 def words(text, out, **settings):
-    given = {"run": "smoke", "pairs": "[de-en]", "licence": "CC0-1.0", "decode.beam": 1, **settings}
-    return [f"text={text}", f"out={out}", *(f"{key}={value}" for key, value in given.items())]
+    words = {"run": "smoke", "pairs": "[de-en]", "licence": "CC0-1.0", "decode.beam": 1, **settings}
+    return [f"text={text}", f"out={out}", *(f"{key}={value}" for key, value in words.items())]
 
 
 def rows(corpus):
@@ -48,7 +49,7 @@ def rows(corpus):
 
 
 @pytest.fixture(scope="session")
-def made(place, results, tmp_path_factory):
+def backtranslated(place, results, tmp_path_factory):
     """A corpus of 40 lines, between which some cannot be translated, and what the command said."""
     root = tmp_path_factory.mktemp("backtranslated")
     lines = sentences(40)
@@ -56,21 +57,21 @@ def made(place, results, tmp_path_factory):
     (root / "mono.de.gz").write_bytes(gzip.compress(("\n".join(faulty) + "\n").encode()))
     settings = [f"TEXT={root}/mono.de.gz", f"OUT={root}/corpus", "LICENCE=CC0-1.0", "CITATION=Somebody, somewhere"]
     command = place.command("decode.beam=1", "decode.batch_tokens=1", target="backtranslate")
-    done = run([*command, "NAME=smoke", "LANG_PAIRS=de-en", *settings], timeout=300)
-    assert done.returncode == 0, done.stderr
-    return root / "corpus", done.stderr
+    process = run([*command, "NAME=smoke", "LANG_PAIRS=de-en", *settings], timeout=300)
+    assert process.returncode == 0, process.stderr
+    return root / "corpus", process.stderr
 
 
-def test_every_line_has_a_row_in_order_and_what_has_none_is_counted(made):
-    corpus, said = made
+def test_every_line_has_a_row_in_order_and_what_has_none_is_counted(backtranslated):
+    corpus, output = backtranslated
     assert [row["de"] for row in rows(corpus)] == sentences(40)
     assert all(row["en"].strip() for row in rows(corpus))
     assert len({row["en"] for row in rows(corpus)}) > 5
-    assert "40 of 43 lines translated; left out: 2 empty, 1 of more than 192 tokens, 0 without a translation" in said
+    assert "40 of 43 lines translated; left out: 2 empty, 1 of more than 192 tokens, 0 without a translation" in output
 
 
-def test_the_manifest_says_where_it_comes_from(made, results):
-    corpus, _ = made
+def test_the_manifest_says_where_it_comes_from(backtranslated, results):
+    corpus, _ = backtranslated
     manifest = read_manifest(corpus)
     record = json.loads((results / "run.json").read_text(encoding="utf-8"))
     assert (manifest.name, manifest.licence) == ("backtranslated-smoke", "CC0-1.0")
@@ -157,8 +158,8 @@ def test_interrupted_and_resumed_by_other_processes_equals_uninterrupted(place, 
 
 
 @pytest.mark.long
-def test_a_signal_stops_the_command_and_the_same_command_goes_on(place, made, tmp_path):
-    corpus, _ = made
+def test_a_signal_stops_the_command_and_the_same_command_goes_on(place, backtranslated, tmp_path):
+    corpus, _ = backtranslated
     other = Place(tmp_path)
     for stage in ("train", "vocab"):
         (tmp_path / "artifacts").mkdir(exist_ok=True)
@@ -188,8 +189,8 @@ def test_a_signal_stops_the_command_and_the_same_command_goes_on(place, made, tm
     assert rows(tmp_path / "corpus") == rows(corpus)
 
 
-def test_what_is_done_is_not_done_again(place, made):
-    corpus, _ = made
+def test_what_is_done_is_not_done_again(place, backtranslated):
+    corpus, _ = backtranslated
     before = (corpus / "manifest.yaml").read_text(encoding="utf-8")
     text = corpus.parent / "mono.de.gz"
     assert back_translate(
@@ -198,8 +199,8 @@ def test_what_is_done_is_not_done_again(place, made):
     assert (corpus / "manifest.yaml").read_text(encoding="utf-8") == before
 
 
-def test_as_a_source_of_another_corpus_its_rows_have_the_tag(made, tmp_path):
-    corpus, _ = made
+def test_as_a_source_of_another_corpus_its_rows_have_the_tag(backtranslated, tmp_path):
+    corpus, _ = backtranslated
     config = CorpusConfig(
         path="data/sample",
         add=[str(corpus)],

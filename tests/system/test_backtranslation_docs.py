@@ -5,8 +5,9 @@ import shlex
 
 import pytest
 
-from pipeline.backtranslation import load_backtranslation
+from pipeline.commands.backtranslate import load_backtranslation
 from pipeline.config import ROOT, load_config
+from tests.make import words_of
 from tests.system.place import run
 
 TEXT = (ROOT / "docs" / "backtranslation.md").read_text(encoding="utf-8")
@@ -20,14 +21,6 @@ TINY = [
     "score.resamples=100",
     "baselines.tiers=[{up_to: 0, train: {max_tokens: 3000}}]",
 ]
-
-
-def words_of(command):
-    """What make gives to the command below it."""
-    shown = run(["make", "--dry-run", "--no-print-directory", *shlex.split(command)[1:]]).stdout.splitlines()[-1]
-    _, _, module, target, *words = shlex.split(shown)
-    assert module == "pipeline"
-    return target, words
 
 
 def test_the_commands_compose():
@@ -66,6 +59,6 @@ def test_the_commands_run(tmp_path):
             if line.endswith("=backtranslation"):
                 settings += [f"corpus.add=[{tmp_path}/artifacts/backtranslated]"]
             line += f" ARGS={shlex.quote(' '.join(map(shlex.quote, settings)))}"
-        done = run(["bash", "-c", line], timeout=600)
-        assert done.returncode == 0, done.stderr
+        process = run(["bash", "-c", line], timeout=600)
+        assert process.returncode == 0, process.stderr
     assert "backtranslated-backtranslation_reverse" in (tmp_path / "runs/backtranslation/run.json").read_text()

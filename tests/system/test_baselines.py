@@ -3,7 +3,7 @@
 import csv
 import json
 
-from pipeline.status import read_status
+from pipeline.dag.status import read_status
 from tests.system.place import run
 
 # The second is the tier of the smoke run, whose models are there already.
@@ -11,14 +11,14 @@ SEARCH = "baselines.search={pairs: 2, candidates: [{name: brief, train: {max_ste
 
 
 def test_the_better_candidate_is_found_once_and_its_models_are_those_of_the_run(place, smoke):
-    asked = (f"'{SEARCH}'", "name=searched", "score.resamples=100")
-    found = run([*place.command(*asked, target="baselines"), "LANG_PAIRS=de-en tr-en"], timeout=120)
-    assert found.returncode == 0, found.stderr
-    ran = [line.removesuffix(": running") for line in found.stderr.splitlines() if line.endswith(": running")]
+    words = (f"'{SEARCH}'", "name=searched", "score.resamples=100")
+    process = run([*place.command(*words, target="baselines"), "LANG_PAIRS=de-en tr-en"], timeout=120)
+    assert process.returncode == 0, process.stderr
+    ran = [line.removesuffix(": running") for line in process.stderr.splitlines() if line.endswith(": running")]
     assert sorted(ran) == ["train candidate brief de-en", "train candidate brief tr-en"]
-    assert "search: brief, as_it_is on de-en, tr-en" in found.stderr
-    assert "3 of 4 candidates trained, ETA " in found.stderr
-    assert "search: tr-en takes as_it_is; validation cross-entropy brief " in found.stderr
+    assert "search: brief, as_it_is on de-en, tr-en" in process.stderr
+    assert "3 of 4 candidates trained, ETA " in process.stderr
+    assert "search: tr-en takes as_it_is; validation cross-entropy brief " in process.stderr
     status = read_status(place.root / "runs" / "searched")
     assert {stage.title: stage.state for stage in status.stages} == dict.fromkeys(ran, "done")
     assert (status.state, status.batch.what, status.batch.done, status.batch.total) == (
@@ -27,13 +27,13 @@ def test_the_better_candidate_is_found_once_and_its_models_are_those_of_the_run(
         4,
         4,
     )
-    header, *lines = [line.split() for line in found.stdout.splitlines()]
+    header, *lines = [line.split() for line in process.stdout.splitlines()]
     assert header[:3] == ["pair", "rows", "candidate"]
     assert [(line[0], line[2]) for line in lines] == [("de-en", "as_it_is"), ("tr-en", "as_it_is")]
 
-    done = run([*place.command(*asked), "LANG_PAIRS=de-en tr-en"], timeout=120)
-    assert done.returncode == 0, done.stderr
-    ran = [line.removesuffix(": running") for line in done.stderr.splitlines() if line.endswith(": running")]
+    again = run([*place.command(*words), "LANG_PAIRS=de-en tr-en"], timeout=120)
+    assert again.returncode == 0, again.stderr
+    ran = [line.removesuffix(": running") for line in again.stderr.splitlines() if line.endswith(": running")]
     assert ran == ["score searched", "report searched"]
     results = place.root / "runs" / "searched"
     with (results / "search.csv").open(newline="") as stream:

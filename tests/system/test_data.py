@@ -38,31 +38,31 @@ def write_tsv(corpus, src, rows):
 
 
 @pytest.fixture(scope="module")
-def done(place):
+def process(place):
     # -o: the environment is there, whatever the times of its files
     near = "'corpus.rules.near_duplicates={threshold:0.8,num_hashes:128,shingle_words:2}'"  # the one rule that is off
     words = [near, "corpus.keep_removed=true", f"runtime.artifacts={place}/artifacts", f"runtime.runs={place}/runs"]
     command = ["make", "--no-print-directory", "-o", ".venv/.ready", "data", "RECIPE=smoke"]
     command += [f"CORPUS={place}/my o'corpus", "ARGS=" + " ".join(words)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
+    assert process.returncode == 0, process.stderr
+    return process
 
 
 @pytest.fixture(scope="module")
-def results(place, done):
+def results(place, process):
     return place / "runs" / "smoke-my-o-corpus"
 
 
-def test_the_table_is_printed_and_nothing_is_trained(place, done):
-    lines = done.stdout.splitlines()
+def test_the_table_is_printed_and_nothing_is_trained(place, process):
+    lines = process.stdout.splitlines()
     assert [line.split()[0] for line in lines[-3:]] == ["de-en", "tr-en", "all"]
     assert not (place / "artifacts" / "train").exists()
     assert len(list((place / "artifacts" / "encode").glob("*/encode.json"))) == 2
 
 
-def test_where_the_removed_rows_are_is_said(done):
-    path = re.search(r"^removed rows of de-en: (.*)$", done.stderr, re.MULTILINE)[1]
+def test_where_the_removed_rows_are_is_said(process):
+    path = re.search(r"^removed rows of de-en: (.*)$", process.stderr, re.MULTILINE)[1]
     with gzip.open(path, "rt", encoding="utf-8") as file:
         assert "identical\tNumber one of five\tNumber one of five\n" in file.readlines()
 
@@ -71,16 +71,16 @@ def test_every_row_is_accounted_for(results):
     with (results / "funnel.csv").open(encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     rules = [name for name in rows[0] if name not in ("pair", "split", "read", "changed", "kept", "too_many_tokens")]
-    found = {(row["pair"], row["split"]): row for row in rows}
-    assert set(found) == {(pair, split) for pair in ("de-en", "tr-en") for split in ("train", "dev", "test")}
-    sizes = {pair: sum(int(found[pair, split]["read"]) for split in ("train", "dev", "test")) for pair, _ in found}
+    counts = {(row["pair"], row["split"]): row for row in rows}
+    assert set(counts) == {(pair, split) for pair in ("de-en", "tr-en") for split in ("train", "dev", "test")}
+    sizes = {pair: sum(int(counts[pair, split]["read"]) for split in ("train", "dev", "test")) for pair, _ in counts}
     assert sizes == {"de-en": 240 + 9, "tr-en": 230}
     for pair in sizes:
-        train = found[pair, "train"]
+        train = counts[pair, "train"]
         assert int(train["read"]) == int(train["kept"]) + sum(int(train[rule]) for rule in rules)
-        dev = found[pair, "dev"]
-        assert int(dev["kept"]) + int(dev["held_out"] or 0) == int(found[pair, "test"]["kept"]) == 20
-    assert (found["de-en", "train"]["identical"], found["de-en", "train"]["duplicate"]) == ("5", "3")
+        dev = counts[pair, "dev"]
+        assert int(dev["kept"]) + int(dev["held_out"] or 0) == int(counts[pair, "test"]["kept"]) == 20
+    assert (counts["de-en", "train"]["identical"], counts["de-en", "train"]["duplicate"]) == ("5", "3")
     assert set(rules) <= set(RULES), "a rule that the page does not explain"
 
 

@@ -7,21 +7,21 @@ from bench.decode.contest import run_contest
 from bench.decode.prepare import Material
 from bench.decode.systems import OURS, QUICK, TRANSFORMERS, System, Way, systems
 from bench.decode.table import judge
-from pipeline.stage import Store
-from pipeline.translation import FinishedRun
+from pipeline.dag.store import Store
+from pipeline.finished_run import FinishedRun
 from pipeline.vocab.tokenizer import Vocabulary
 
 
 def test_two_memories_translate_the_same(place, results, tmp_path):
-    """By two processes and by one; a peer without its export says so."""
+    """Two processes and one are tried; a peer without its export says so."""
     run = FinishedRun.open("smoke", runs=results.parent, store=Store(place.root / "artifacts"))
     text = (results / "translations" / "moe" / "de-en.jsonl").read_text(encoding="utf-8").split("\n")[:6]
     lines = [json.loads(line)["source"] for line in text]
     sources = Vocabulary.load(run.vocabulary.path).encode_source(lines, "en")
     material = Material(run=run, exports={TRANSFORMERS: "not exportable"}, sources=sources)
     ways = [Way(processes=processes, threads=1, batch_tokens=200) for processes in (2, 1)]
-    ours = [each for each in systems("moe") if each.precision == "fp32" and each.name == OURS]
-    planned = [replace(each, ways=(way,)) for each, way in zip(ours, ways, strict=True)]
+    own_systems = [system for system in systems("moe") if system.precision == "fp32" and system.name == OURS]
+    planned = [replace(system, ways=(way,)) for system, way in zip(own_systems, ways, strict=True)]
     planned.append(System(name=TRANSFORMERS, precision="fp32", ways=tuple(ways)))
     rows = list(run_contest("moe", planned, material, QUICK, tmp_path / "systems"))
     assert [row["note"] for row in rows] == ["not exportable", "", ""]

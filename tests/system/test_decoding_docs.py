@@ -6,8 +6,8 @@ import shlex
 
 import pytest
 
+from pipeline.commands.translate import load_translate
 from pipeline.config import ROOT
-from pipeline.translate import load_translate
 from tests.system.place import run
 
 TEXT = (ROOT / "docs" / "decoding.md").read_text(encoding="utf-8")
@@ -15,14 +15,14 @@ COMMANDS = re.search(r"```bash\n(.*?)```", TEXT, re.DOTALL)[1].splitlines()
 
 
 def test_the_commands_compose():
-    asked = []
+    configs = []
     for command in COMMANDS:
         words = dict(
             word.split("=", 1) for word in shlex.split(command) if word.startswith(("NAME=", "PAIR=", "ARGS="))
         )
-        found = load_translate([f"run={words['NAME']}", f"pair={words['PAIR']}", *words["ARGS"].split()])
-        asked.append({key: value for key, value in found.decode.items() if value is not None})
-    assert asked == [{"beam": 1}, {"search": "sample", "n_best": 3}]
+        config = load_translate([f"run={words['NAME']}", f"pair={words['PAIR']}", *words["ARGS"].split()])
+        configs.append({key: value for key, value in config.decode.items() if value is not None})
+    assert configs == [{"beam": 1}, {"search": "sample", "n_best": 3}]
 
 
 @pytest.mark.long
@@ -35,10 +35,10 @@ def test_the_commands_run(place, results, tmp_path):
         line = command.replace("NAME=demo", "NAME=smoke").replace('ARGS="', f'ARGS="{words} ')
         for name in ("in.de", "out.en"):
             line = line.replace(name, str(tmp_path / name))
-        done = run(["bash", "-c", line], timeout=120)
-        assert done.returncode == 0, done.stderr
-        answers.append(done.stdout)
+        process = run(["bash", "-c", line], timeout=120)
+        assert process.returncode == 0, process.stderr
+        answers.append(process.stdout)
     assert (tmp_path / "out.en").read_text(encoding="utf-8").strip()
     assert answers[1] == answers[2]
     alternatives = json.loads(answers[1])["alternatives"]
-    assert len({each["text"] for each in alternatives}) == 3
+    assert len({alternative["text"] for alternative in alternatives}) == 3

@@ -6,17 +6,18 @@ import shlex
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.commands.distill import load_distillation
 from pipeline.config import ROOT, load_config
-from pipeline.corpora import clean, prepare_corpus
 from pipeline.corpus.bitext import iter_bitext
 from pipeline.corpus.config import CorpusConfig
-from pipeline.distillation import load_distillation
-from pipeline.stage import Store
+from pipeline.dag.cleaning import clean, prepare_corpus
+from pipeline.dag.store import Store
+from pipeline.finished_run import FinishedRun
 from pipeline.tasks import DataConfig
-from pipeline.translation import FinishedRun
+from tests.make import words_of
 from tests.system.place import run
 from tests.system.test_backtranslation import sentences
-from tests.system.test_backtranslation_docs import TINY, words_of
+from tests.system.test_backtranslation_docs import TINY
 
 TEXT = (ROOT / "docs" / "distillation.md").read_text(encoding="utf-8")
 BLOCKS = [line for block in re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
@@ -28,20 +29,20 @@ def test_real_sources_get_the_teachers_targets_and_its_test_set_stays(place, res
     (tmp_path / "mono.de").write_text("\n".join(lines) + "\n", encoding="utf-8")
     command = place.command("decode.beam=1", "runtime.processes=1", "runtime.ep=1", target="distill")
     text = [f"TEXT={tmp_path}/mono.de", "LICENCE=CC0-1.0", f"OUT={tmp_path}/corpus"]
-    done = run([*command, "NAME=smoke", "LANG_PAIRS=de-en", *text], timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert "12 of 13 lines translated; left out: 1 empty" in done.stderr
+    process = run([*command, "NAME=smoke", "LANG_PAIRS=de-en", *text], timeout=300)
+    assert process.returncode == 0, process.stderr
+    assert "12 of 13 lines translated; left out: 1 empty" in process.stderr
     rows = pq.read_table(tmp_path / "corpus/train.de-en.parquet").to_pylist()
     assert [row["de"] for row in rows] == sentences(12)
     assert len({row["en"] for row in rows}) > 3
     store = Store(place.root / "artifacts")
     config = CorpusConfig(path=str(tmp_path / "corpus"))
     corpus = prepare_corpus(config, ["de-en"], Store(tmp_path), DataConfig())
-    found = clean(config, Store(tmp_path), corpus, corpus.pairs[0], DataConfig())
+    cleaned = clean(config, Store(tmp_path), corpus, corpus.pairs[0], DataConfig())
     finished = FinishedRun.open("smoke", runs=results.parent, store=store)
     taught = store.inputs(store.inputs(finished.model)["de-en"])["bitext"]
     for split in ("dev", "test"):
-        sides = [[b.to_pydict() for b in iter_bitext(each.path, split)] for each in (found, taught)]
+        sides = [[b.to_pydict() for b in iter_bitext(bitext.path, split)] for bitext in (cleaned, taught)]
         assert sides[0] == sides[1]
 
 
@@ -53,16 +54,16 @@ def test_the_commands_of_the_page_compose():
             config = load_config(words)
             settings[config.name] = config.corpus.path
         else:
-            made = load_distillation(words)
+            distillation = load_distillation(words)
     assert {name: (ROOT / path).resolve() for name, path in settings.items()} == {
         "export_moe": ROOT / "data/sample",
-        "distillation": ROOT / made.out,
+        "distillation": ROOT / distillation.out,
         "undistilled": ROOT / "data/sample",
     }
-    assert made.run == "export_moe"
+    assert distillation.run == "export_moe"
     student = load_config(["recipes=distillation"])
     assert (student.vocab.shared, student.model.moe.num_experts, student.baselines.tiers) == (True, 0, [])
-    assert made.pairs == student.pairs
+    assert distillation.pairs == student.pairs
 
 
 def test_settings_of_the_table_exist():
@@ -82,6 +83,6 @@ def test_the_commands_of_the_page_run(tmp_path):
         if line.endswith("=distillation"):
             settings += [f"corpus.path={tmp_path}/artifacts/distilled"]
         line += f" ARGS={shlex.quote(' '.join(map(shlex.quote, settings)))}"
-        done = run(["bash", "-c", line], timeout=900)
-        assert done.returncode == 0, done.stderr
+        process = run(["bash", "-c", line], timeout=900)
+        assert process.returncode == 0, process.stderr
     assert "distilled-export_moe" in (tmp_path / "runs/distillation/run.json").read_text()

@@ -33,16 +33,16 @@ def run(*words, **settings):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_a_device_nothing_is_done():
-    done = run()
-    assert done.returncode == 1
-    assert done.stdout == f"error: {sys.executable} finds no torch with a CUDA device; nothing was done\n"
+    process = run()
+    assert process.returncode == 1
+    assert process.stdout == f"error: {sys.executable} finds no torch with a CUDA device; nothing was done\n"
 
 
 @pytest.mark.parametrize("limit", ["70", "9m", "-1"])
 def test_a_limit_that_leaves_no_time_is_an_error(limit):
-    done = run(RUNTIME="cpu", LIMIT=limit)
-    assert done.returncode == 1
-    assert done.stderr == (
+    process = run(RUNTIME="cpu", LIMIT=limit)
+    assert process.returncode == 1
+    assert process.stderr == (
         f"error: LIMIT={limit} is too short or no number; give the seconds that a command may take, more than 70\n"
     )
 
@@ -68,9 +68,9 @@ def fake_python(directory):
 )
 def test_no_command_takes_longer_than_the_limit(tmp_path, what, limits, expected):
     environment = {**os.environ, "RUNTIME": "cpu", "PLACE": str(tmp_path), "PYTHON": fake_python(tmp_path), **limits}
-    done = subprocess.run(["bench/gpu.sh", what], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert re.findall(r"^timeout (?:--\S+ )*(\d+) ", done.stdout, flags=re.MULTILINE) == expected
+    process = subprocess.run(["bench/gpu.sh", what], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert re.findall(r"^timeout (?:--\S+ )*(\d+) ", process.stdout, flags=re.MULTILINE) == expected
 
 
 @pytest.mark.long
@@ -87,9 +87,9 @@ def test_an_experiment_is_done_in_pieces(tmp_path):
     pieces = []
     while not pieces or "all is done" not in pieces[-1]:
         assert len(pieces) < 20, pieces
-        done = run(*TINY, PLACE=str(tmp_path), **settings)
-        assert done.returncode == 0, done.stderr
-        pieces.append(done.stdout.splitlines()[-1])
+        process = run(*TINY, PLACE=str(tmp_path), **settings)
+        assert process.returncode == 0, process.stderr
+        pieces.append(process.stdout.splitlines()[-1])
     assert len(pieces) > 1
     assert all(piece.startswith("this piece ended in order after ") for piece in pieces[:-1])
     parts = sorted((tmp_path / "out").glob("tiny.tar.gz.*"))

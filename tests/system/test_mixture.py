@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.config import load_config
-from pipeline.stages import train_run
+from pipeline.dag.run import train_run
 
 
 @pytest.mark.parametrize(

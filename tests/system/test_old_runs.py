@@ -63,11 +63,11 @@ def go_on(place):
 
 def test_an_interrupted_run_continues(place, interrupted):
     """The data stages make the same rows of tokens anew, so training has its key, and finds position and optimizer."""
-    done = go_on(place)
-    assert done.returncode == 0, done.stderr
+    process = go_on(place)
+    assert process.returncode == 0, process.stderr
     trained = interrupted.with_suffix("")
     assert [path for path in trained.parent.iterdir() if path.is_dir()] == [trained]
-    assert "train moe: resuming what was interrupted" in done.stderr
+    assert "train moe: resuming what was interrupted" in process.stderr
     lines = (trained / "log" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     records = [record for record in map(json.loads, lines) if record["step"] > LAST_STEP]
     losses = {str(record["step"]): record["cross_entropy"] for record in records if record["event"] == "train"}
@@ -84,10 +84,10 @@ def test_a_finished_run_translates_as_it_did(place):
     shutil.copy(FIXTURE / "run.json", place.root / "runs" / "old")
     sources, translations = zip(*EXPECTED["translations"].items(), strict=True)
     command = place.python("translate", "run=old", "pair=tr-en", "long=whole")  # as test sets are translated
-    done = subprocess.run(command, cwd=ROOT, input="\n".join(sources), capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, cwd=ROOT, input="\n".join(sources), capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr
     # Of all choices between two tokens the closest is 4e-3 apart, float32 1e-6 off: no rounding changes one.
-    assert done.stdout.splitlines() == list(translations)
+    assert process.stdout.splitlines() == list(translations)
 
 
 def test_a_checkpoint_of_another_minor_version_is_refused_by_an_error_that_says_so(place, interrupted):
@@ -96,11 +96,12 @@ def test_a_checkpoint_of_another_minor_version_is_refused_by_an_error_that_says_
     content = json.loads(state.read_text(encoding="utf-8"))
     assert content["mixture"].pop("stream") == 2
     state.write_text(json.dumps(content), encoding="utf-8")
-    done = go_on(place)
-    assert done.returncode == 1
-    assert "the checkpoint's position in the data is of version 1, this program reads 2" in done.stderr
+    process = go_on(place)
+    assert process.returncode == 1
+    assert "the checkpoint's position in the data is of version 1, this program reads 2" in process.stderr
     assert (
-        "go on with the version that wrote it, or start anew from its weights by train.initialize_from" in done.stderr
+        "go on with the version that wrote it, or start anew from its weights by train.initialize_from"
+        in process.stderr
     )
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in process.stderr
     assert state.exists(), "a run of the other version can continue it"

@@ -8,16 +8,17 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pipeline.commands.prune import load_pruning, prune
+from pipeline.commands.translate import load_translate, translate
+from pipeline.dag.stages import routing
+from pipeline.dag.store import Store
+from pipeline.dag.work import read_routing
 from pipeline.decode.model import load_model
 from pipeline.decode.pruned import cut
 from pipeline.decode.pruning import Pruning
 from pipeline.decode.ranking import choose, score
 from pipeline.engine.checkpoint.weights import load_weights
-from pipeline.pruning import load_pruning, prune
-from pipeline.routing import read_layers, routing
-from pipeline.stage import Store
-from pipeline.translate import load_translate, translate
-from pipeline.translation import FinishedRun
+from pipeline.finished_run import FinishedRun
 from pipeline.vocab.tokenizer import Vocabulary
 from tests.system.place import run
 
@@ -28,9 +29,9 @@ KEEP = 0.5
 def pruned(place, results):
     """Half of the experts, for de-en; and what the command said."""
     command = ["make", "--no-print-directory", "prune", "NAME=smoke", "PAIR=de-en", f"KEEP={KEEP}"]
-    done = run([*command, "ARGS=" + " ".join(["resamples=100", *place.directories])], timeout=300)
-    assert done.returncode == 0, done.stderr
-    return results / "pruned" / "de-en-0.5.json", done
+    process = run([*command, "ARGS=" + " ".join(["resamples=100", *place.directories])], timeout=300)
+    assert process.returncode == 0, process.stderr
+    return results / "pruned" / "de-en-0.5.json", process
 
 
 @pytest.fixture
@@ -51,26 +52,28 @@ def test_the_run_says_which_experts_its_dev_set_uses(place, pruned, finished):
         assert sum(recorded["chosen"]) == 2 * counts[side]
         assert sum(recorded["weight"]) == pytest.approx(counts[side], rel=1e-6)  # two weights that sum to one
     routed = json.loads((finished.directory / "routing.json").read_text(encoding="utf-8"))
-    assert pruning.statistics == {name: {"de-en": of["de-en"]} for name, of in routed["layers"].items()}
-    scores = {name: score([of["de-en"]], "importance") for name, of in pruning.statistics.items()}
+    assert pruning.statistics == {name: {"de-en": measures["de-en"]} for name, measures in routed["layers"].items()}
+    scores = {name: score([measures["de-en"]], "importance") for name, measures in pruning.statistics.items()}
     assert pruning.experts == choose(scores, keep=KEEP, per_layer=True, at_least=dict.fromkeys(scores, 2))
 
 
 def test_scores_before_are_those_of_the_run(pruned, results):
-    path, done = pruned
+    path, process = pruned
     with path.with_suffix(".csv").open(encoding="utf-8") as file:
         rows = {row["metric"]: row for row in csv.DictReader(file)}
     with (results / "scores.csv").open(encoding="utf-8") as file:
-        known = {row["metric"]: row for row in csv.DictReader(file) if (row["pair"], row["system"]) == ("de-en", "moe")}
+        scores_of_metric = {
+            row["metric"]: row for row in csv.DictReader(file) if (row["pair"], row["system"]) == ("de-en", "moe")
+        }
     for metric, row in rows.items():
-        assert row["before"] == known[metric]["score"]
+        assert row["before"] == scores_of_metric[metric]["score"]
         assert float(row["after"]) - float(row["before"]) == pytest.approx(float(row["delta"]), abs=2e-4)
         assert (row["experts_before"], row["experts_after"]) == ("8", "4")
-        assert f"{float(row['before']):.2f}" in done.stdout
-        assert f"{float(row['after']):.2f}" in done.stdout
-    assert "translate smoke: running" not in done.stderr  # those of the run itself
-    assert "routing smoke: running" not in done.stderr  # the same stage, which training ran
-    assert "experts 4 of 8, parameters " in done.stdout
+        assert f"{float(row['before']):.2f}" in process.stdout
+        assert f"{float(row['after']):.2f}" in process.stdout
+    assert "translate smoke: running" not in process.stderr  # those of the run itself
+    assert "routing smoke: running" not in process.stderr  # the same stage, which training ran
+    assert "experts 4 of 8, parameters " in process.stdout
 
 
 def test_the_model_is_smaller_by_what_the_table_says(pruned, finished, finished_model):
@@ -120,10 +123,11 @@ def test_routing_is_the_same_where_processes_share_the_experts(place, finished, 
     runtime = replace(runtime, processes=2, threads=1, ep=2, decode_experts="sharded")
     for name in ("train", "encode", "vocab", "clean"):
         (tmp_path / name).symlink_to(place.root / "artifacts" / name)
-    found = routing(Store(tmp_path), finished.model, decode=finished.decode, runtime=runtime, label="sharded")
+    store, model = Store(tmp_path), finished.model
+    sharded = store.get(routing(model, store.inputs(model), decode=finished.decode, runtime=runtime, label="sharded"))
     assert "experts while decoding: cut over 2 processes" in capfd.readouterr().err
     recorded = json.loads((finished.directory / "routing.json").read_text(encoding="utf-8"))["layers"]
-    for layer, pairs in read_layers(found).items():
+    for layer, pairs in read_routing(sharded).items():
         for pair, measures in pairs.items():
             assert measures["tokens"] == recorded[layer][pair]["tokens"]
             for measure in ("chosen", "weight", "first", "first_weight"):
@@ -139,11 +143,11 @@ def test_make_translate_gives_the_translations_that_were_scored(place, pruned, f
         if json.loads(file.read_text(encoding="utf-8"))["experts"] == Pruning.read(path).experts
     ]
     records = [json.loads(line) for line in (artifact / "de-en.jsonl").read_text(encoding="utf-8").split("\n")[:20]]
-    (tmp_path / "in.de").write_text("".join(each["source"] + "\n" for each in records), encoding="utf-8")
+    (tmp_path / "in.de").write_text("".join(record["source"] + "\n" for record in records), encoding="utf-8")
     words = ["run=smoke", "pair=de-en", "experts=de-en-0.5", f"input={tmp_path}/in.de", f"output={tmp_path}/out.en"]
     translate(load_translate([*words, "long=whole", "runtime.processes=1", "runtime.ep=1", *place.directories]))
-    found = (tmp_path / "out.en").read_text(encoding="utf-8").split("\n")[:-1]
-    assert found == [each["hypothesis"] for each in records]
+    translations = (tmp_path / "out.en").read_text(encoding="utf-8").split("\n")[:-1]
+    assert translations == [record["hypothesis"] for record in records]
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 import re
 import shlex
 
+from pipeline.commands.prune import load_pruning
+from pipeline.commands.translate import load_translate
 from pipeline.config import ROOT, load_config
-from pipeline.pruning import load_pruning
 from pipeline.serve.config import load_serve
-from pipeline.translate import load_translate
-from tests.system.test_backtranslation_docs import words_of
+from tests.make import words_of
 
 TEXT = (ROOT / "docs" / "pruning.md").read_text(encoding="utf-8")
 BLOCKS = [line for block in re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
@@ -17,11 +17,15 @@ def test_the_commands_compose():
     prune, translate = BLOCKS
     config = load_pruning(words_of(prune)[1])
     assert config.run in {load_config([f"recipes={config.run}"]).name}
-    asked = load_translate(words_of(translate.partition(" <")[0].replace("make -s", "make"))[1])
-    assert (asked.run, asked.pair, asked.experts) == (config.run, *config.pairs, f"{asked.pair}-{config.keep:g}")
+    config_of_translate = load_translate(words_of(translate.partition(" <")[0].replace("make -s", "make"))[1])
+    assert (config_of_translate.run, config_of_translate.pair, config_of_translate.experts) == (
+        config.run,
+        *config.pairs,
+        f"{config_of_translate.pair}-{config.keep:g}",
+    )
     (serve,) = re.findall(r"`(make serve [^`]+)`", TEXT)
     served = load_serve(words_of(serve)[1])
-    assert (served.run, served.experts) == (asked.run, asked.experts)
+    assert (served.run, served.experts) == (config_of_translate.run, config_of_translate.experts)
 
 
 def test_settings_of_the_table_are_there():

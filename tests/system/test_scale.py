@@ -33,7 +33,7 @@ codes: {{zh_CN: zh-Hans}}
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one stage: processor seconds, and the bytes of the largest process."""
+    """The cost of one stage. seconds: processor time. bytes: memory of the largest process."""
 
     seconds: float
     bytes: int
@@ -63,12 +63,12 @@ class Run:
         """Run a stage anew. The least time counts: other work slows a processor down."""
         shutil.rmtree(self.artifacts / stage, ignore_errors=True)
         command = [sys.executable, "-m", "tests.system.data_worker", stage, *self.overrides]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-        assert done.returncode == 0, done.stderr
-        cost = Cost(**json.loads(done.stdout.splitlines()[-1]))
+        process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        assert process.returncode == 0, process.stderr
+        cost = Cost(**json.loads(process.stdout.splitlines()[-1]))
         print(f"{self.rows:,} pairs, {stage}: {cost.seconds:.1f} s, {cost.bytes / 2**20:.0f} MiB")
         assert cost.bytes <= MOST_MEMORY, (self.rows, stage, cost)
-        self.costs[stage] = min(cost, self.costs.get(stage, cost), key=lambda each: each.seconds)
+        self.costs[stage] = min(cost, self.costs.get(stage, cost), key=lambda cost_of_turn: cost_of_turn.seconds)
 
 
 def check_linear(stages, start, few, many, *, limit=LINEAR):
@@ -79,8 +79,8 @@ def check_linear(stages, start, few, many, *, limit=LINEAR):
     """
     for stage in stages:
         for measurements_left in (2, 1, 0):
-            begun = start.costs[stage].seconds
-            per_row = [(run.costs[stage].seconds - begun) / (run.rows - start.rows) for run in (few, many)]
+            seconds_at_start = start.costs[stage].seconds
+            per_row = [(run.costs[stage].seconds - seconds_at_start) / (run.rows - start.rows) for run in (few, many)]
             times = f"{stage}: {1e6 * per_row[0]:.2f} µs a pair of {few.rows}, {1e6 * per_row[1]:.2f} of {many.rows}"
             print(times)
             if per_row[1] <= limit * (per_row[0] + NOISE / (few.rows - start.rows)):

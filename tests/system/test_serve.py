@@ -36,9 +36,9 @@ def server(place, results):
 def test_many_clients_at_once_get_what_one_gets(server):
     texts = sentences(50)
     alone = [server.translated(text)[0] for text in texts]
-    assert len({each["text"] for each in alone}) > 10
+    assert len({answer["text"] for answer in alone}) > 10
     with ThreadPoolExecutor(50) as clients:
-        together = [found for (found,) in clients.map(server.translated, texts)]
+        together = [translation for (translation,) in clients.map(server.translated, texts)]
     for one, other in zip(alone, together, strict=True):
         assert one["score"] == pytest.approx(other["score"], abs=1e-4)  # matmuls of other shapes round otherwise
     assert sum(one["text"] == other["text"] for one, other in zip(alone, together, strict=True)) >= 49
@@ -72,9 +72,9 @@ def test_lines_keep_their_place_and_long_ones_are_told(server):
 
 @pytest.mark.parametrize("text", ["\x00", "\x00 a \x00", "a\nb", "​", "<s> </s> <pad> <unk>", "𝔘𝔫𝔦 🙂"])
 def test_strange_text_is_translated_or_skipped(server, text):
-    (found,) = server.translated([text])
-    assert found["skipped"] in ("", "empty")
-    assert "\n" not in found["text"]
+    (answer,) = server.translated([text])
+    assert answer["skipped"] in ("", "empty")
+    assert "\n" not in answer["text"]
 
 
 @pytest.mark.parametrize("text", [sentences(500) * 4, "Das ist ein langer Satz. " * 2000], ids=["lines", "a line"])
@@ -92,9 +92,9 @@ def test_clients_that_go_hold_up_nobody(server, text):
 
 def test_a_port_in_use_is_told_before_the_model_is_loaded(place, server):
     port = server.url.rpartition(":")[2]
-    done = run(place.python("serve", "run=smoke", f"port={port}"), timeout=60)
-    assert done.returncode == 1
-    assert done.stderr == (
+    process = run(place.python("serve", "run=smoke", f"port={port}"), timeout=60)
+    assert process.returncode == 1
+    assert process.stderr == (
         f"error: host=127.0.0.1 port={port}: Address already in use; end what listens there, or choose another, as "
         "port=8001 (port=0 takes one that is free)\n"
     )
@@ -103,10 +103,10 @@ def test_a_port_in_use_is_told_before_the_model_is_loaded(place, server):
 def test_a_lost_process_costs_its_requests_and_is_replaced(server):
     victim, other = server.workers
     with ThreadPoolExecutor(1) as client:
-        asked = client.submit(server.ask, sentences(400), beam=8)
+        future = client.submit(server.ask, sentences(400), beam=8)
         time.sleep(0.3)
         os.kill(victim.pid, signal.SIGKILL)
-        answer = asked.result()
+        answer = future.result()
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
     assert "a process was killed by SIGKILL" in answer.json()["detail"]
     assert server.translated("Guten Tag.")[0]["text"]
@@ -126,9 +126,9 @@ def test_the_commands_of_the_documentation_are_answered(server):
     for command in commands:
         url = command[1].replace("http://127.0.0.1:8000", server.url)
         if shutil.which("curl"):
-            done = run([command[0], "--silent", "--fail-with-body", url, *command[2:]])
-            assert done.returncode == 0, done.stdout
-            answers.append(json.loads(done.stdout))
+            process = run([command[0], "--silent", "--fail-with-body", url, *command[2:]])
+            assert process.returncode == 0, process.stdout
+            answers.append(json.loads(process.stdout))
     if not answers:
         pytest.skip("there is no curl")
     assert {"pair": "de-en", "source": "de", "target": "en"}.items() <= answers[0]["pairs"][0].items()
@@ -184,9 +184,11 @@ def test_a_person_translates_in_a_browser(server, page):
     page.fill("#n_best", "3")
     page.fill("#beam", "4")
     assert translate(page, f"{text}\n\n{text}") == [server.translated(text, beam=4)[0]["text"]] * 2
-    others = server.translated(text, beam=4, n_best=3)[0]["alternatives"][1:]
+    alternatives = server.translated(text, beam=4, n_best=3)[0]["alternatives"][1:]
     rows = page.locator("#translations .row.other").all_inner_texts()
-    assert [row.split("\n\n") for row in rows] == [[of["text"], f"{of['score']:.2f}"] for of in others] * 2
+    assert [row.split("\n\n") for row in rows] == [
+        [alternative["text"], f"{alternative['score']:.2f}"] for alternative in alternatives
+    ] * 2
     assert re.fullmatch(r"\d+\.\d\d s", page.inner_text("#status"))
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")  # a phone need not be moved sideways
 
@@ -249,10 +251,10 @@ def test_asked_to_stop_it_ends_what_is_under_way(server):
     """The last test with this server."""
     workers = server.workers
     with ThreadPoolExecutor(1) as client:
-        asked = client.submit(server.ask, sentences(60))
+        future = client.submit(server.ask, sentences(60))
         time.sleep(0.2)
         server.process.send_signal(signal.SIGTERM)
-        answer = asked.result()
+        answer = future.result()
     assert len(answer.json()["translations"]) == 60
     assert server.process.wait(timeout=20) == 0
     assert not [worker for worker in workers if worker.is_running()]

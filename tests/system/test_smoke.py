@@ -14,8 +14,9 @@ from itertools import product
 import pytest
 import sacrebleu
 
+from pipeline.commands.table import COMMANDS
 from pipeline.config import ROOT
-from pipeline.status import read_status
+from pipeline.dag.status import read_status
 from tests.clocks import childrens_seconds
 from tests.parallel.test_resume import children
 from tests.system.place import Place, run
@@ -47,9 +48,9 @@ def test_every_result_is_there(results):
 
 
 def test_make_status_says_that_it_is_done(place, results):
-    shown = run([*place.command(target="status"), "NAME=smoke"])
-    assert shown.returncode == 0, shown.stderr
-    assert shown.stdout.splitlines()[1].split()[:2] == ["smoke", "done"]
+    output = run([*place.command(target="status"), "NAME=smoke"])
+    assert output.returncode == 0, output.stderr
+    assert output.stdout.splitlines()[1].split()[:2] == ["smoke", "done"]
 
 
 def test_scores_have_their_columns_and_rows(results):
@@ -65,8 +66,8 @@ def test_scores_have_their_columns_and_rows(results):
         "n_test",
         "signature",
     ]
-    found = {(row["pair"], row["system"], row["metric"]) for row in rows}
-    assert found == {(p, s, m) for p in ("de-en", "tr-en") for s in ("moe", "bilingual") for m in ("bleu", "chrf++")}
+    scored = {(row["pair"], row["system"], row["metric"]) for row in rows}
+    assert scored == {(p, s, m) for p in ("de-en", "tr-en") for s in ("moe", "bilingual") for m in ("bleu", "chrf++")}
     for row in rows:
         assert float(row["ci_low"]) <= float(row["score"]) <= float(row["ci_high"])
         assert (row["n_test"], row["train_pairs"]) == ("300", {"de-en": "5985", "tr-en": "749"}[row["pair"]])
@@ -82,10 +83,10 @@ def test_the_summary_has_the_scores_and_the_time_of_the_command(results):
         gains = {row["pair"]: row for row in csv.DictReader(stream) if row["metric"] == "bleu"}
     for row, pair, count in zip(table[2:], ("de-en", "tr-en"), ("5,985", "749"), strict=True):
         assert row.split(" | ")[:2] == [f"| {pair}", count]
-        shown = [float(number.replace("−", "-")) for number in re.findall(r"[+−]?\d+\.\d", row)]
+        output = [float(number.replace("−", "-")) for number in re.findall(r"[+−]?\d+\.\d", row)]
         gain = (gains[pair][column] for column in ("delta", "ci_low", "ci_high"))
         exact = [float(text) for text in (bleu[pair, "moe"], bleu[pair, "bilingual"], *gain)]
-        assert shown == pytest.approx(exact, abs=0.0501)  # half of the last digit, and the fourth decimal of the CSV
+        assert output == pytest.approx(exact, abs=0.0501)  # half of the last digit, and the fourth decimal of the CSV
     record = json.loads((results / "run.json").read_text(encoding="utf-8"))
     assert re.match(r"(\d+ min )?\d+ s for the whole command; ", line)
     assert f"; {record['environment']['cpu']}, {os.cpu_count()} core" in line
@@ -232,14 +233,14 @@ def test_a_changed_learning_rate_trains_again_but_tokenizes_nothing_and_survives
 )
 def test_bad_input_is_one_clear_line_before_training(place, tmp_path, overrides, message):
     other = Place(tmp_path)
-    done = run([*other.direct(), *overrides], timeout=120)
-    assert done.returncode == 1, done.stderr
-    last = done.stderr.strip().splitlines()[-1]
+    process = run([*other.direct(), *overrides], timeout=120)
+    assert process.returncode == 1, process.stderr
+    last = process.stderr.strip().splitlines()[-1]
     assert last.startswith("error: ")
     assert message in last
     status = read_status(tmp_path / "runs" / "smoke")
     assert status is None or (status.state == "failed" and last == f"error: {status.error}")
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in process.stderr
     trained = tmp_path / "artifacts" / "train"
     assert not trained.exists() or not list(trained.glob("*/log/metrics.jsonl"))
 
@@ -264,10 +265,10 @@ def write_corpus(directory, lines):
 )
 def test_a_faulty_corpus_is_named_before_training(tmp_path, lines, message):
     write_corpus(tmp_path / "corpus", lines)
-    done = run(Place(tmp_path).direct(f"corpus.path={tmp_path}/corpus", "pairs=[de-en]"), timeout=120)
-    assert done.returncode == 1, done.stderr
-    assert message in done.stderr.strip().splitlines()[-1]
-    assert "train.de-en" in done.stderr
+    process = run(Place(tmp_path).direct(f"corpus.path={tmp_path}/corpus", "pairs=[de-en]"), timeout=120)
+    assert process.returncode == 1, process.stderr
+    assert message in process.stderr.strip().splitlines()[-1]
+    assert "train.de-en" in process.stderr
 
 
 def test_english_to_many_and_between_others_in_one_run(tmp_path):
@@ -286,8 +287,8 @@ def test_english_to_many_and_between_others_in_one_run(tmp_path):
         "decode.max_length_ratio=0.5",
         "score.resamples=100",
     ]
-    done = run(Place(tmp_path).direct("pairs=[en-ja,de-zh-Hans,tr-en]", "name=many", *tiny), timeout=600)
-    assert done.returncode == 0, done.stderr
+    process = run(Place(tmp_path).direct("pairs=[en-ja,de-zh-Hans,tr-en]", "name=many", *tiny), timeout=600)
+    assert process.returncode == 0, process.stderr
     rows = {
         (r["pair"], r["metric"]): r["signature"] for r in scores(tmp_path / "runs" / "many") if r["system"] == "moe"
     }
@@ -299,13 +300,13 @@ def test_english_to_many_and_between_others_in_one_run(tmp_path):
 
 
 def test_make_help_lists_every_target():
-    shown = run(["make", "help"]).stdout
+    output = run(["make", "help"]).stdout
     targets = (
         "setup train sweep status data baselines backtranslate translate serve prune distill export score report "
         "config verify bench"
     )
     for target in [*targets.split(), "check", "test"]:
-        assert f"make {target}" in shown
+        assert f"make {target}" in output
 
 
 def test_readme_names_only_targets_and_keys_that_exist(tmp_path):
@@ -315,7 +316,7 @@ def test_readme_names_only_targets_and_keys_that_exist(tmp_path):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     targets = {
         line.split("##")[0].split(":")[0] for line in (ROOT / "Makefile").read_text().splitlines() if "## " in line
-    }
+    } | {command.name for command in COMMANDS}
     blocks = text.split("```")[1::2]
     lines = [line for block in blocks for line in block.splitlines()]
     for line in lines:
@@ -358,5 +359,5 @@ def test_a_clone_has_all_that_the_sources_import_and_read(tmp_path):
             shutil.copy(ROOT / name, tmp_path / name)
     python = str(ROOT / ".venv/bin/python")
     for command in (["-c", IN_A_CLONE], ["-m", "pipeline", "data", "recipes=smoke", "pairs=[tr-en]"]):
-        done = subprocess.run([python, *command], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        process = subprocess.run([python, *command], cwd=tmp_path, capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr

@@ -16,8 +16,8 @@ from pipeline.config import ROOT
 from pipeline.model.flops import forward_flops
 from pipeline.sweep.command import plan
 from pipeline.sweep.config import load_sweep
+from tests.make import words_of
 from tests.system.place import Place, run
-from tests.system.test_backtranslation_docs import words_of
 
 TEXT = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
 BLOCKS = [line for block in re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
@@ -42,8 +42,8 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def swept(place):
     settings = ["EXPERTS=4", "LAYERS=4", "NAME=grid", "LAUNCHER=joblib"]
-    done = run([*place.command(*GRID, target="sweep"), *settings], timeout=600)
-    assert done.returncode == 0, done.stderr
+    process = run([*place.command(*GRID, target="sweep"), *settings], timeout=600)
+    assert process.returncode == 0, process.stderr
     return place.root / "runs" / "grid"
 
 
@@ -68,9 +68,9 @@ def test_every_point_is_a_run_and_the_page_has_them_all(swept):
     assert points["4e_4l"]["compared"] == {"active": "dense_4l"}
     real = {}
     for name in rows:
-        made = json.loads((swept / name / "run.json").read_text(encoding="utf-8"))
-        assert (made["name"], made["config"]["runtime"]["runs"].split("/")[-1]) == (name, "grid")
-        real[name] = made["systems"]["moe"][0]["parameters"]
+        run = json.loads((swept / name / "run.json").read_text(encoding="utf-8"))
+        assert (run["name"], run["config"]["runtime"]["runs"].split("/")[-1]) == (name, "grid")
+        real[name] = run["systems"]["moe"][0]["parameters"]
         assert (swept / f"{name}.log").exists()
     planned = {name: points[name]["parameters"] for name in rows}  # of vocabularies as large as was asked for
     assert planned["4e_4l"] - planned["dense_4l"] == real["4e_4l"] - real["dense_4l"] > 0
@@ -83,28 +83,28 @@ def test_every_point_is_a_run_and_the_page_has_them_all(swept):
 
 def test_the_same_command_finds_nothing_to_do(place, swept):
     before = (swept / "report.html").stat().st_mtime_ns
-    done = again(place)
-    assert done.returncode == 0, done.stderr
-    assert "nothing to do: all 2 points are done" in done.stderr
+    process = again(place)
+    assert process.returncode == 0, process.stderr
+    assert "nothing to do: all 2 points are done" in process.stderr
     assert (swept / "report.html").stat().st_mtime_ns == before
 
 
 def test_a_point_that_fails_is_tried_again_named_and_stops_no_other(place, swept):
     """Its model is damaged on the disk, which is found each time."""
-    made = json.loads((swept / "4e_4l" / "run.json").read_text(encoding="utf-8"))
-    model = place.root / "artifacts" / made["systems"]["moe"][0]["artifacts"]["model"]
+    record = json.loads((swept / "4e_4l" / "run.json").read_text(encoding="utf-8"))
+    model = place.root / "artifacts" / record["systems"]["moe"][0]["artifacts"]["model"]
     state = next(model.rglob("state.json"))
     state.write_text("", encoding="utf-8")
     for name in ("4e_4l", "dense_4l"):
         shutil.rmtree(swept / name)
-    done = again(place)
-    assert done.returncode == 1, done.stderr
-    assert "4e_4l: exit code 1; is started again, 1 of 1" in done.stderr
-    last = done.stderr[done.stderr.index("error: ") :]
+    process = again(place)
+    assert process.returncode == 1, process.stderr
+    assert "4e_4l: exit code 1; is started again, 1 of 1" in process.stderr
+    last = process.stderr[process.stderr.index("error: ") :]
     assert "1 of 2 points failed in each of 2 attempts; the same command tries again" in last
     assert f"4e_4l: exit code 1; {swept / '4e_4l.log'} ends:" in last
     assert f"error: artifact train/{model.name} is damaged" in last
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in process.stderr
     assert (swept / "dense_4l" / "run.json").exists()
     assert (swept / "4e_4l.log").read_text().count(" UTC: python -m pipeline train") == 3
     with (swept / "sweep.csv").open(encoding="utf-8") as stream:
@@ -113,9 +113,9 @@ def test_a_point_that_fails_is_tried_again_named_and_stops_no_other(place, swept
 
 def test_the_directory_of_a_run_is_no_place_for_a_sweep(place, swept):
     shutil.copytree(swept / "dense_4l", swept.with_name("finished"))
-    done = again(place, "name=finished")
-    assert done.returncode == 1
-    assert "is a run, no sweep" in done.stderr
+    process = again(place, "name=finished")
+    assert process.returncode == 1
+    assert "is a run, no sweep" in process.stderr
 
 
 def start(place, *overrides):
@@ -143,15 +143,15 @@ def test_stopped_by_a_file_by_ctrl_c_and_killed_a_sweep_goes_on(tmp_path):
     process = start(place)
     _, step = wait_for_training(place, process, step)
     (runs / "stop").touch()
-    _, said = process.communicate(timeout=150)
-    assert process.returncode == 75, said
-    assert "stopped; the same command goes on from here" in said
+    _, output = process.communicate(timeout=150)
+    assert process.returncode == 75, output
+    assert "stopped; the same command goes on from here" in output
 
     process = start(place)
     partial, step = wait_for_training(place, process, step)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=150)
-    assert process.returncode == 130, said
+    _, output = process.communicate(timeout=150)
+    assert process.returncode == 130, output
     saved = sorted((partial / "checkpoints").glob("step-*"))
     assert int(saved[-1].name.removeprefix("step-")) >= step
 
@@ -166,9 +166,9 @@ def test_stopped_by_a_file_by_ctrl_c_and_killed_a_sweep_goes_on(tmp_path):
     wait_for_training(place, process, step)
     (training,) = trainings_of(process)
     training.kill()
-    _, said = process.communicate(timeout=600)
-    assert process.returncode == 0, said
-    assert "4e_4l: exit code 1; is started again, 1 of 1" in said
+    _, output = process.communicate(timeout=600)
+    assert process.returncode == 0, output
+    assert "4e_4l: exit code 1; is started again, 1 of 1" in output
     log = (runs / "4e_4l.log").read_text()
     assert log.count("resuming what was interrupted") == 4
     assert "was killed by SIGKILL" in log

@@ -10,8 +10,8 @@ import time
 import psutil
 import pytest
 
+from pipeline.commands.translate import load_translate, translate
 from pipeline.config import ROOT
-from pipeline.translate import load_translate, translate
 from tests.system.place import run
 from tests.unit.tasks.test_tasks import gone
 
@@ -36,13 +36,13 @@ def test_lines_of_the_test_set_are_translated_as_they_were(place, results, tmp_p
     ]
     (tmp_path / "in").write_text("".join(record["source"] + "\n" for record in records), encoding="utf-8")
     words = f"make -s translate NAME=smoke PAIR=de-en ARGS={shlex.quote(' '.join(place.directories))}"
-    done = run(["bash", "-c", f"{words} < {tmp_path}/in > {tmp_path}/out"], timeout=300)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    found = (tmp_path / "out").read_text(encoding="utf-8").split("\n")
-    assert found.pop() == ""
-    same = [text == record["hypothesis"] for text, record in zip(found, records, strict=True)]
+    process = run(["bash", "-c", f"{words} < {tmp_path}/in > {tmp_path}/out"], timeout=300)
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
+    answers = (tmp_path / "out").read_text(encoding="utf-8").split("\n")
+    assert answers.pop() == ""
+    same = [text == record["hypothesis"] for text, record in zip(answers, records, strict=True)]
     assert sum(same) >= 0.998 * len(same) - 1  # other batches round otherwise
-    assert len(set(found)) > 20
+    assert len(set(answers)) > 20
 
 
 def test_a_dialogue_line_by_line_until_ctrl_c(command):
@@ -76,22 +76,22 @@ def test_a_dialogue_line_by_line_until_ctrl_c(command):
         assert len(line) > 100 or seconds < 5  # at once, even on a machine that is busy
     (worker,) = psutil.Process(process.pid).children()
     process.send_signal(signal.SIGINT)
-    rest, said = process.communicate(timeout=20)
+    rest, output = process.communicate(timeout=20)
     assert process.returncode == 130
     assert rest == b""
-    assert said.decode() == "lines: 2 empty; 1 of more than 192 tokens, translated in parts\n"
+    assert output.decode() == "lines: 2 empty; 1 of more than 192 tokens, translated in parts\n"
     assert gone(worker.pid)
 
 
 def test_lines_of_json_up_to_one_that_is_not_utf8(command, tmp_path):
-    asked = [
+    requests = [
         {"text": SENTENCE, "prefix": "The file"},
         {"text": "", "pair": "tr-en"},
         {"text": "Dosya açılamadı.", "pair": "tr-en"},
         {"text": (SENTENCE + " ") * 1200},
         {"text": "a\nb\u2028c"},
     ]
-    content = b"".join(json.dumps(each, ensure_ascii=False).encode() + b"\n" for each in asked)
+    content = b"".join(json.dumps(value, ensure_ascii=False).encode() + b"\n" for value in requests)
     (tmp_path / "in").write_bytes(content + b'{"text": "gr\xfc\xdfe"}\n{"text": "a"}\n')
     words = [
         "pair=de-en",
@@ -101,22 +101,22 @@ def test_lines_of_json_up_to_one_that_is_not_utf8(command, tmp_path):
         "decode.n_best=2",
         "decode.capacity_factor=1",
     ]
-    done = run(command(*words, f"input={tmp_path}/in", f"output={tmp_path}/out"), timeout=120)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    notice, dropped, error = done.stderr.splitlines()
+    process = run(command(*words, f"input={tmp_path}/in", f"output={tmp_path}/out"), timeout=120)
+    assert process.returncode == 1
+    assert process.stdout == ""
+    notice, dropped, error = process.stderr.splitlines()
     assert notice == "lines: 1 empty; 1 of more than 192 tokens, of which the rest is not translated"
     assert re.fullmatch(r"capacity: [\d.]+ % of \d+ choices of experts dropped", dropped)
     assert error.startswith(f"error: {tmp_path}/in, line 6 is not UTF-8: byte 0xfc at byte 13; the lines before are")
-    found = [json.loads(line) for line in (tmp_path / "out").read_text(encoding="utf-8").split("\n")[:-1]]
-    assert [each["cut"] for each in found] == ["", "", "", "truncated", ""]
-    assert [each["skipped"] for each in found] == ["", "empty", "", "", ""]
-    assert found[0]["text"].startswith("The file")
-    for each in found:
-        assert len(each["alternatives"]) == (0 if each["skipped"] else 2)
-        assert all(one.keys() == {"text", "score"} for one in each["alternatives"])
-        assert each["alternatives"][:1] in ([], [{"text": each["text"], "score": each["score"]}])
-        assert "\n" not in each["text"]
+    answers = [json.loads(line) for line in (tmp_path / "out").read_text(encoding="utf-8").split("\n")[:-1]]
+    assert [value["cut"] for value in answers] == ["", "", "", "truncated", ""]
+    assert [value["skipped"] for value in answers] == ["", "empty", "", "", ""]
+    assert answers[0]["text"].startswith("The file")
+    for value in answers:
+        assert len(value["alternatives"]) == (0 if value["skipped"] else 2)
+        assert all(one.keys() == {"text", "score"} for one in value["alternatives"])
+        assert value["alternatives"][:1] in ([], [{"text": value["text"], "score": value["score"]}])
+        assert "\n" not in value["text"]
 
 
 def test_without_a_model_a_result_that_is_there_stays(place, results, tmp_path):
@@ -130,11 +130,11 @@ def test_without_a_model_a_result_that_is_there_stays(place, results, tmp_path):
 
 def test_whoever_has_read_enough_ends_it_quietly(command):
     words = shlex.join(command("pair=de-en"))
-    done = run(["bash", "-c", f"yes '{SENTENCE}' | {words} | head -n 1; echo ${{PIPESTATUS[@]}}"], timeout=120)
-    answer, codes = done.stdout.splitlines()
+    process = run(["bash", "-c", f"yes '{SENTENCE}' | {words} | head -n 1; echo ${{PIPESTATUS[@]}}"], timeout=120)
+    answer, codes = process.stdout.splitlines()
     assert answer
     assert codes == "141 141 0"
-    assert done.stderr == ""
+    assert process.stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_what_cannot_be_is_refused_before_any_work(place, results, tmp_path, wor
     file = tmp_path / "file"
     file.write_text("keep me\n")
     before = psutil.Process().children()
-    given = ["run=smoke", "pair=de-en", *(word.format(file=file) for word in words)]
+    overrides = ["run=smoke", "pair=de-en", *(word.format(file=file) for word in words)]
     with pytest.raises(ValueError, match=message):
-        translate(load_translate([*given, *place.directories]))
+        translate(load_translate([*overrides, *place.directories]))
     assert file.read_text() == "keep me\n"
     assert psutil.Process().children() == before

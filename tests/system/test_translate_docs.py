@@ -2,13 +2,13 @@
 
 import json
 import re
-import shlex
 from dataclasses import asdict
 
 import pytest
 
+from pipeline.commands.translate import load_translate
 from pipeline.config import ROOT
-from pipeline.translate import load_translate
+from tests.make import overrides_of
 from tests.system.place import run
 
 TEXT = (ROOT / "docs" / "translate.md").read_text(encoding="utf-8")
@@ -16,23 +16,15 @@ TEXT = (ROOT / "docs" / "translate.md").read_text(encoding="utf-8")
 KEYS = re.findall(r"^\| (`.+?`) \|", TEXT, re.MULTILINE)
 
 
-def words_of(command):
-    """What make gives to the command below it."""
-    shown = run(["make", "--dry-run", "--no-print-directory", *shlex.split(command)]).stdout.splitlines()[-1]
-    _, _, module, target, *words = shlex.split(shown)
-    assert (module, target) == ("pipeline", "translate")
-    return words
-
-
 def test_the_commands_compose():
     commands = re.findall(r"make -s (translate [^<\n]+)", BLOCK)
-    found = [load_translate(words_of(command)) for command in commands]
-    assert [(each.run, each.pair, each.format) for each in found] == [
+    configs = [load_translate(overrides_of("translate", f"make {command}")) for command in commands]
+    assert [(config.run, config.pair, config.format) for config in configs] == [
         ("demo", "de-en", "text"),
         ("demo", "de-en", "text"),
         ("demo", "de-en", "json"),
     ]
-    assert found[-1].decode["n_best"] == 2
+    assert configs[-1].decode["n_best"] == 2
 
 
 def test_the_keys_exist_and_have_the_defaults_of_the_table(tmp_path, monkeypatch):
@@ -40,8 +32,8 @@ def test_the_keys_exist_and_have_the_defaults_of_the_table(tmp_path, monkeypatch
     (tmp_path / "in.de").touch()
     named = re.findall(r"`([a-z._]+=[\w.]+)`", "".join(KEYS))
     assert len(named) == 7
-    given = load_translate(["run=demo", "pair=de-en", *named])
-    assert (given.format, given.input, given.output, given.runtime.processes) == ("json", "in.de", "out.en", 8)
+    config = load_translate(["run=demo", "pair=de-en", *named])
+    assert (config.format, config.input, config.output, config.runtime.processes) == ("json", "in.de", "out.en", 8)
     plain = asdict(load_translate(["run=demo", "pair=de-en"]))
     assert (plain["long"], plain["errors"]) == ("split", "strict")
     assert all(value is None for value in plain["decode"].values())
@@ -59,13 +51,13 @@ def test_the_commands_run(place, results, tmp_path):
             command = command.replace('ARGS="', f'ARGS="{words} ')
         else:
             command = command.replace("make -s", f"ARGS='{words}' make -s")
-        done = run(["bash", "-c", command], timeout=120)
-        assert done.returncode == 0, done.stderr
-        answers.append(done.stdout.split("\n"))
+        process = run(["bash", "-c", command], timeout=120)
+        assert process.returncode == 0, process.stderr
+        answers.append(process.stdout.split("\n"))
     one, nothing, objects = answers
     assert (len(one), nothing, len(objects)) == (2, [""], 2)
     written = (tmp_path / "out.en").read_text(encoding="utf-8").split("\n")
     assert written[1:] == ["", one[0], ""]
-    found = json.loads(objects[0])
-    assert found["text"].startswith("This")
-    assert len(found["alternatives"]) == 2
+    answer = json.loads(objects[0])
+    assert answer["text"].startswith("This")
+    assert len(answer["alternatives"]) == 2

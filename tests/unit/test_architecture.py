@@ -1,4 +1,4 @@
-"""What the import linter cannot say: which outside packages each part may import, and how long a file may be."""
+"""Rules that the import linter cannot check: outside packages of each part, and the length of files."""
 
 import ast
 from pathlib import Path

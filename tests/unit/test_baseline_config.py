@@ -4,8 +4,8 @@ import pytest
 
 from pipeline.baseline_config import BaselinesConfig, complete
 from pipeline.config import compose_tree, load_config
+from pipeline.dag.run import baselines_run
 from pipeline.schema import build
-from pipeline.stages import baselines_run
 
 SEARCH = "baselines.search={pairs: 2, candidates: [%s]}"
 FREESOFT38 = ["recipes=freesoft38/dense", "corpus.path=somewhere"]
@@ -27,7 +27,7 @@ def test_a_candidate_is_the_tier_with_its_settings():
     search = config.baselines.search
     assert search is not None
     for tier in config.baselines.tiers:
-        wide = search.candidate("wide").of(tier)
+        wide = search.candidate("wide").applied_to(tier)
         assert (wide.model.ffn_dim, wide.model.dropout) == (640, tier.model.dropout)
         assert (wide.train.schedule.kind, wide.train.max_tokens) == ("cosine", tier.train.max_tokens)
         assert (wide.up_to, wide.vocab, wide.batch) == (tier.up_to, tier.vocab, tier.batch)
@@ -37,7 +37,9 @@ def test_a_candidate_is_the_tier_with_its_settings():
 def test_a_candidate_without_settings_is_the_tier():
     config = load_config(["recipes=smoke", SEARCH % "{name: as_it_is}"])
     assert load_config(["recipes=smoke"]).baselines.search is None
-    assert [config.baselines.search.candidates[0].of(tier) for tier in config.baselines.tiers] == config.baselines.tiers
+    assert [
+        config.baselines.search.candidates[0].applied_to(tier) for tier in config.baselines.tiers
+    ] == config.baselines.tiers
 
 
 def test_without_tiers_there_is_no_search():
@@ -104,10 +106,10 @@ def test_mistakes_are_named_with_their_remedy(smoke, section, message):
 
 
 def test_what_decoding_averages_must_be_kept_of_candidates_too():
-    asked = ["recipes=smoke", "decode.average=3", "train.checkpoints.last_n=3"]
-    load_config(asked)
+    overrides = ["recipes=smoke", "decode.average=3", "train.checkpoints.last_n=3"]
+    load_config(overrides)
     with pytest.raises(ValueError, match=r"set train.checkpoints.last_n=3 \(it is 2\)"):
-        load_config([*asked, SEARCH % "{name: a, train: {checkpoints: {last_n: 2}}}"])
+        load_config([*overrides, SEARCH % "{name: a, train: {checkpoints: {last_n: 2}}}"])
 
 
 def test_a_share_of_what_is_no_number_is_named_where_it_stands():

@@ -5,6 +5,6 @@ import pytest
 from pipeline.clock import clock
 
 
-@pytest.mark.parametrize(("seconds", "shown"), [(5, "0:05"), (125, "2:05"), (3723, "1:02:03"), (float("nan"), "-:--")])
-def test_clock(seconds, shown):
-    assert clock(seconds) == shown
+@pytest.mark.parametrize(("seconds", "text"), [(5, "0:05"), (125, "2:05"), (3723, "1:02:03"), (float("nan"), "-:--")])
+def test_clock(seconds, text):
+    assert clock(seconds) == text

@@ -68,7 +68,7 @@ def test_a_shared_vocabulary_has_one_size_in_every_baseline_too():
 
 def test_null_and_false_switch_a_rule_off():
     off = [f"corpus.rules.{name}=null" for name in ("language", "identical", "max_chars")]
-    for overrides in (off, [each.replace("null", "false") for each in off]):
+    for overrides in (off, [override.replace("null", "false") for override in off]):
         rules = load_config(overrides).corpus.rules
         assert (rules.language, bool(rules.identical), rules.max_chars) == (None, False, None)
 
@@ -201,11 +201,11 @@ def test_mistakes_are_named_with_their_remedy(overrides, message):
     ],
 )
 def test_every_place_has_a_preset_that_changes_no_result(preset, launcher, processes, device):
-    asked = ["batch.groups_per_step=16"]
-    config = load_config([*asked, f"runtime={preset}"])
-    found = (config.runtime.launcher, config.runtime.processes, config.runtime.device)
-    assert found == (launcher, processes, device)
-    assert replace(config, runtime=load_config(asked).runtime) == load_config(asked)
+    overrides = ["batch.groups_per_step=16"]
+    config = load_config([*overrides, f"runtime={preset}"])
+    launch = (config.runtime.launcher, config.runtime.processes, config.runtime.device)
+    assert launch == (launcher, processes, device)
+    assert replace(config, runtime=load_config(overrides).runtime) == load_config(overrides)
 
 
 def test_the_commands_of_the_clusters_page_compose():
@@ -250,19 +250,19 @@ def test_balanced_in_the_decoder_is_warned_about(caplog):
 def test_help_is_fast_and_imports_nothing_heavy():
     """73 modules of the standard library and of ours in CPython 3.11; numpy brings 140, torch 1,000."""
     code = "import sys, pipeline.__main__ as m; m.main(['--help']); print(*sys.modules)"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    modules = set(shown.splitlines()[-1].split())
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    modules = set(output.splitlines()[-1].split())
     assert not modules & {"torch", "numpy", "hydra"}
     assert len(modules) < 120
-    assert "usage: python -m pipeline" in shown
+    assert "usage: python -m pipeline" in output
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), ([], 2), (["trian"], 2)])
 def test_exit_codes_of_the_command_line(arguments, code):
-    done = subprocess.run([sys.executable, "-m", "pipeline", *arguments], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == code
+    process = subprocess.run([sys.executable, "-m", "pipeline", *arguments], capture_output=True, text=True, cwd=ROOT)
+    assert process.returncode == code
     if arguments == ["trian"]:
-        assert "did you mean train" in done.stderr
+        assert "did you mean train" in process.stderr
 
 
 def test_configs_hold_no_machine_path():
@@ -271,14 +271,14 @@ def test_configs_hold_no_machine_path():
         assert not any(Path(word).is_absolute() for word in text.split()), file
 
 
-@pytest.mark.parametrize(("of", "rule"), [("last", "last_n"), ("best", "best_k")])
-def test_what_decoding_averages_must_be_kept(of, rule):
-    asked = ["recipes=smoke", "decode.average=3", f"decode.average_of={of}"]
+@pytest.mark.parametrize(("kind", "rule"), [("last", "last_n"), ("best", "best_k")])
+def test_what_decoding_averages_must_be_kept(kind, rule):
+    overrides = ["recipes=smoke", "decode.average=3", f"decode.average_of={kind}"]
     with pytest.raises(
-        ValueError, match=rf"decode.average=3 of the {of} .* set train.checkpoints.{rule}=3 \(it is 1\)"
+        ValueError, match=rf"decode.average=3 of the {kind} .* set train.checkpoints.{rule}=3 \(it is 1\)"
     ):
-        load_config(asked)
-    config = load_config([*asked, f"train.checkpoints.{rule}=3"])
+        load_config(overrides)
+    config = load_config([*overrides, f"train.checkpoints.{rule}=3"])
     assert all(getattr(tier.train.checkpoints, rule) == 3 for tier in config.baselines.tiers)
 
 

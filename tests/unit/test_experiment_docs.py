@@ -2,14 +2,13 @@
 
 import csv
 import re
-import shlex
-import subprocess
 
 import pytest
 
 from pipeline.config import ROOT
 from pipeline.sweep.command import plan
 from pipeline.sweep.config import load_sweep
+from tests.make import overrides_of
 
 TEXT = (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8")
 SWEEPS = [line.split("  #")[0] for line in re.findall(r"^make sweep .*$", TEXT, re.MULTILINE)]
@@ -18,9 +17,7 @@ with (ROOT / "recipes" / "freesoft38" / "rehearsal.csv").open(encoding="utf-8") 
 
 
 def planned(command):
-    dry = ["make", "--dry-run", "--no-print-directory", *shlex.split(command)[1:]]
-    shown = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
-    return plan(load_sweep(shlex.split(shown.partition("pipeline sweep ")[2])))
+    return plan(load_sweep(overrides_of("sweep", command)))
 
 
 @pytest.mark.parametrize(("command", "tokens"), zip(SWEEPS, (2_000_000, 20_000_000), strict=True))
@@ -33,14 +30,12 @@ def test_the_sweeps_are_those_that_the_rehearsal_ran(command, tokens):
 
 def test_the_table_is_that_of_the_file():
     """Systems by their means over seeds, and the bilingual models."""
-    shown = re.findall(
-        r"^\| `(\w+)`[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*\| ([\d.]+) \|([^|]*)\|", TEXT, re.MULTILINE
-    )
+    rows = re.findall(r"^\| `(\w+)`[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*\| ([\d.]+) \|([^|]*)\|", TEXT, re.MULTILINE)
     means = {row["id"]: row for row in ROWS if row["kind"] != "run" or not re.search(r"_s\d$", row["id"])}
-    assert {name: score for name, score, _ in shown} == {
+    assert {name: score for name, score, _ in rows} == {
         name: f"{float(row['bleu']):.2f}" for name, row in means.items()
     }
-    for name, _, delta in shown:
+    for name, _, delta in rows:
         expected = f"{float(means[name]['delta_bleu']):+.2f}" if means[name]["delta_bleu"] else ""
         assert delta.strip() == expected
 

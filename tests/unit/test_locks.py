@@ -44,8 +44,8 @@ def test_every_dependency_is_pinned_once_within_its_bounds(python: str, machine:
             name = canonicalize_name(pin.name)
             assert name not in chosen
             chosen[name] = version_of(pin)
-    wanted = [*PROJECT["dependencies"], *EXTRAS["serve"], *EXTRAS["cluster"], *EXTRAS["dev"]]
-    for requirement in map(Requirement, wanted):
+    requirements = [*PROJECT["dependencies"], *EXTRAS["serve"], *EXTRAS["cluster"], *EXTRAS["dev"]]
+    for requirement in map(Requirement, requirements):
         assert chosen[canonicalize_name(requirement.name)] in requirement.specifier, requirement
 
 

@@ -11,6 +11,6 @@ def test_nobody_reads():
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "pipeline", "config", "recipes=smoke"]
-    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    process = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
-    assert (done.returncode, done.stderr) == (128 + 13, "")
+    assert (process.returncode, process.stderr) == (128 + 13, "")

@@ -17,9 +17,9 @@ TESTING = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
 def collected(*options):
     """Node ids of the tests that pytest would run."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return {line for line in done.stdout.splitlines() if "::" in line}
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return {line for line in process.stdout.splitlines() if "::" in line}
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,8 @@ def nightly():
 
 
 def test_the_parts_hold_every_long_test_once_but_those_of_the_list(long_tests, nightly):
-    ours = collected("-m", "long", "--long-part", "3/10")
-    assert ours == {test for test in long_tests - nightly if part_of(test) == 3}
+    tests = collected("-m", "long", "--long-part", "3/10")
+    assert tests == {test for test in long_tests - nightly if part_of(test) == 3}
     assert nightly < long_tests
     assert {part_of(test) for test in long_tests} == set(range(1, PARTS + 1))
 
@@ -64,8 +64,8 @@ def test_ten_runs_of_ci_take_all_ten_parts(tmp_path):
 
     def part(**settings):
         command = [ROOT / ".ci/run"]
-        done = subprocess.run(command, env={**environment, **settings}, capture_output=True, text=True, check=True)
-        check, test = done.stdout.splitlines()
+        process = subprocess.run(command, env={**environment, **settings}, capture_output=True, text=True, check=True)
+        check, test = process.stdout.splitlines()
         assert check == "check"
         return parse_part(test.removeprefix("test LONG="))
 

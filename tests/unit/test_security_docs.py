@@ -17,13 +17,13 @@ NAMES = sorted(set(re.findall(r"`(tests/[^`:]+\.py::[^`]+)`", MODEL)))
 
 def functions(node: ast.AST, classes: str = "") -> set[str]:
     """Names of a module's tests as pytest has them: `test_x`, `TestClass::test_x`."""
-    found = set()
+    names = set()
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef):
-            found |= functions(child, f"{classes}{child.name}::")
+            names |= functions(child, f"{classes}{child.name}::")
         elif isinstance(child, ast.FunctionDef):
-            found.add(classes + child.name)
-    return found
+            names.add(classes + child.name)
+    return names
 
 
 @pytest.mark.parametrize("row", ROWS)

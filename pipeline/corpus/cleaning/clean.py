@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.artifact import sync_tree
 from pipeline.corpus.bitext import SCHEMA, BitextWriter, iter_bitext, write_bitext
 from pipeline.corpus.cleaning.codepoints import Bools
 from pipeline.corpus.cleaning.duplicates import find_duplicates
@@ -28,7 +27,7 @@ from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.fetched import FetchedTable
 from pipeline.corpus.funnel import FUNNEL
 from pipeline.corpus.languages import LangPair
-from pipeline.stage import remove_tree, write_atomically
+from pipeline.files import remove_tree, sync_tree, write_atomically
 from pipeline.tasks import in_turn
 
 REMOVED = "removed.tsv.gz"

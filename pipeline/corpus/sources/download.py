@@ -12,7 +12,8 @@ import requests
 import urllib3
 from filelock import FileLock
 
-from pipeline.stage import Stopped, file_sha256, stop_if_asked, stopping
+from pipeline.files import file_sha256
+from pipeline.stopping import Stopped, stop_if_asked, stopping
 
 _CHUNK = 1 << 20
 _GAIN = 1 << 20  # a broken attempt that brought so many bytes does not count as a failure

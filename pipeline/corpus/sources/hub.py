@@ -26,7 +26,7 @@ from pipeline.corpus.manifest import FileEntry
 from pipeline.corpus.sources.cards import CARD, Card, read_card
 from pipeline.corpus.sources.copies import PARTS, copied_files, needed_files
 from pipeline.corpus.sources.download import Patience
-from pipeline.stage import write_atomically
+from pipeline.files import write_atomically
 
 _Result = TypeVar("_Result")
 

@@ -8,8 +8,8 @@ from urllib.request import url2pathname
 from pipeline.corpus.manifest import FileEntry, is_url
 from pipeline.corpus.sources.archives import extract
 from pipeline.corpus.sources.download import Patience, download
+from pipeline.files import file_sha256
 from pipeline.spelling import nearest_names
-from pipeline.stage import file_sha256
 
 
 def locate(entry: FileEntry, files: Path, cache: Path, *, patience: Patience | None = None) -> list[Path]:

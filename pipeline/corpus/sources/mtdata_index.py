@@ -17,7 +17,7 @@ from pipeline.corpus.sources.codes import from_iso639_3, own_code
 from pipeline.corpus.sources.download import Patience
 from pipeline.corpus.sources.locate import local_path
 from pipeline.corpus.tables import BATCH_ROWS, Table
-from pipeline.private import private_directory
+from pipeline.files import private_directory
 from pipeline.spelling import nearest_names
 
 _BATCH_CHARS = 8 << 20  # characters of a batch, of at most 4 bytes each

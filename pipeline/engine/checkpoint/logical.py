@@ -20,10 +20,10 @@ from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
-from pipeline.artifact import sync
 from pipeline.checked_json import dump_checked
 from pipeline.engine.checkpoint.shard_writer import ShardWriter
 from pipeline.engine.checkpoint.weights import FORMAT, STATE, verify
+from pipeline.files import sync
 
 logger = logging.getLogger(__name__)
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.corpora import Corpus, clean, prepare_corpus
 from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.funnel import funnel
-from pipeline.stage import Store
+from pipeline.dag.cleaning import clean, prepare_corpus
+from pipeline.dag.corpus import Corpus
+from pipeline.dag.store import Store
 from pipeline.tasks import DataConfig
 from tests.corpora import bitext_rows
 

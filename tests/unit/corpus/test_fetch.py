@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import corpora
-from pipeline.corpora import Corpus
-from pipeline.stage import file_sha256
+from pipeline.dag import corpus as corpora
+from pipeline.dag.corpus import Corpus
+from pipeline.files import file_sha256
 from tests.corpora import prepare, table_rows
 
 Make = Callable[..., Path]

@@ -7,7 +7,7 @@ LIGHT = (
     "pipeline.corpus.languages",
     "pipeline.corpus.manifest",
     "pipeline.corpus.fetched",
-    "pipeline.corpora",
+    "pipeline.dag.corpus",
     "pipeline.vocab.config",
     "pipeline.vocab.symbols",
 )

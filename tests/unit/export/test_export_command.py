@@ -42,13 +42,13 @@ def export(runs, tmp_path):
 
 
 def test_the_best_checkpoint_or_the_mean_of_several_is_exported(runs, export):
-    first, *others = map(named_weights, runs.models)
+    first, *copies = map(named_weights, runs.models)
     best = load_file(export("dense") / "model.safetensors")
     mean = load_file(export("dense", "decode.average=3", out="mean") / "model.safetensors")
     assert best.keys() == mean.keys() == first.keys()
     for name, tensor in first.items():
         torch.testing.assert_close(best[name], tensor, atol=0, rtol=0)
-        expected = torch.stack([tensor, *(other[name] for other in others)]).mean(dim=0)
+        expected = torch.stack([tensor, *(other[name] for other in copies)]).mean(dim=0)
         torch.testing.assert_close(mean[name], expected, atol=1e-6, rtol=1e-6)
 
 
@@ -59,9 +59,9 @@ def test_an_export_is_in_float32_whatever_a_run_decodes_in(runs, export, caplog)
     for precision in ("bf16", "fp64"):
         of_run = {"precision": precision, "coverage_penalty": 0.2}
         runs.add(precision, runs.models, runs.root / "vocabulary", PAIRS, **of_run)
-        found = load_file(export(precision, out=precision) / "model.safetensors")
-        assert {tensor.dtype for tensor in found.values()} == {torch.float32}
-        assert all(torch.equal(found[name], plain[name]) for name in plain)
+        weights = load_file(export(precision, out=precision) / "model.safetensors")
+        assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+        assert all(torch.equal(weights[name], plain[name]) for name in plain)
     assert "decode.coverage_penalty=0.2 is not in the export, which translates as with 0.0" in caplog.text
 
 

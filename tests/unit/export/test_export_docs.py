@@ -1,37 +1,27 @@
 """docs/export.md: its commands are those that there are."""
 
 import re
-import shlex
-import subprocess
 
 from pipeline.config import ROOT
 from pipeline.export.config import load_export
+from tests.make import overrides_of
 
 TEXT = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
 COMMANDS = re.search(r"```bash\n(.*?)```", TEXT, re.DOTALL)[1].splitlines()
 
 
-def words_of(command):
-    """What make gives to the command below it."""
-    dry = ["make", "--dry-run", "--no-print-directory", *shlex.split(command)[1:]]
-    shown = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
-    _, _, module, target, *words = shlex.split(shown)
-    assert (module, target) == ("pipeline", "export")
-    return words
-
-
 def test_the_commands_and_keys_compose():
-    found = [load_export(words_of(command)) for command in COMMANDS]
-    assert [(config.run, config.format) for config in found] == [
+    configs = [load_export(overrides_of("export", command)) for command in COMMANDS]
+    assert [(config.run, config.format) for config in configs] == [
         ("export_moe", "huggingface"),
         ("export_dense", "huggingface"),
         ("export_dense", "ctranslate2"),
     ]
-    for config in found:
+    for config in configs:
         assert (ROOT / "recipes" / f"{config.run}.yaml").is_file()
     keys = re.findall(r"`(?:ARGS=\")?((?:target|decode\.\w+)=\w+)\"?`", TEXT)
     assert len(keys) == 3
-    load_export([*words_of(COMMANDS[0]), *keys])
+    load_export([*overrides_of("export", COMMANDS[0]), *keys])
 
 
 def test_versions_are_those_that_are_tested():

@@ -1,4 +1,4 @@
-"""What is refused before any work, and what is exact."""
+"""Models that no export can represent are refused before any work."""
 
 import pytest
 

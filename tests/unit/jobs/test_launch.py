@@ -11,9 +11,9 @@ import pytest
 from tests.conftest import ROOT
 
 COMMAND = """
-import signal, sys
+import sys
 from pathlib import Path
-import pipeline.__main__ as command
+from pipeline.ending import handle_signals, run_to_end
 from pipeline.jobs.launch import launch
 
 def action():
@@ -21,9 +21,8 @@ def action():
     where = Path(sys.argv[1])
     launch("tests.unit.jobs.stopping_worker", job, directory=where, processes=1, threads=1, title="job")
 
-for number in command.SIGNALS:
-    signal.signal(number, command._interrupt)
-sys.exit(command._guarded(action))
+handle_signals()
+sys.exit(run_to_end(action))
 """
 
 

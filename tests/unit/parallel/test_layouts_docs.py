@@ -1,13 +1,12 @@
 """Commands of docs/layouts.md compose, and its errors and its warning are those that users see."""
 
 import re
-import shlex
-import subprocess
 
 import pytest
 
 from pipeline.config import ROOT, load_config
 from pipeline.parallel.layout import CUTTABLE, WHOLE, Layout, layout_of
+from tests.make import words_of
 
 TEXT = (ROOT / "docs" / "layouts.md").read_text(encoding="utf-8")
 REFUSED = re.findall(r"^\| `([^`]+=[^`]+)` \| `([^`]+)` \|$", TEXT, flags=re.MULTILINE)
@@ -34,14 +33,7 @@ def test_there_are_errors_and_commands():
     ),
 )
 def test_commands_are_of_the_layouts_they_say(command, sizes, table):
-    printed = subprocess.run(
-        ["make", "--dry-run", "--no-print-directory", *shlex.split(command)[1:]],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    config = load_config(shlex.split(printed.stdout.splitlines()[-1].split(" -m pipeline ")[1])[1:])
+    config = load_config(words_of(command)[1])
     layout = layout_of(config.layout, config.runtime)
     assert tuple(layout.sizes.values()) == sizes
     assert "".join(layout.table) == table

@@ -9,10 +9,10 @@ import pytest
 
 from pipeline.config import PLACE, ROOT, load_config
 from pipeline.corpus.languages import LangPair
+from pipeline.dag.system import bilingual
 from pipeline.model.flops import forward_flops, forward_parts
 from pipeline.parallel.layout import Layout, layout_of
 from pipeline.parallel.legality import cautions, check_vocabulary
-from pipeline.systems import bilingual
 
 CUT = ["layout=model", "runtime.ep=1", "runtime.mp=2"]
 FOUR = ["layout=model", "runtime.ep=1", "runtime.processes=4", "runtime.mp=4"]

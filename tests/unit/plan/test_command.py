@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shlex
 import subprocess
 import sys
 
@@ -14,6 +13,7 @@ from pipeline.parallel.layout import layout_of
 from pipeline.plan.command import answer, plan
 from pipeline.plan.config import load_plan, published
 from pipeline.plan.spread import PRESETS
+from tests.make import overrides_of
 
 DEEP, SMALL = "gshard/moe_2048e_36l", "gshard/moe_128e_12l"
 
@@ -26,24 +26,10 @@ def objects(*words):
     return answer(load_plan(words)).values
 
 
-def words_of(command):
-    """Return the words that make passes on."""
-    line = subprocess.run(
-        ["make", "--dry-run", "--no-print-directory", *shlex.split(command)[1:]],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()[-1]
-    _, _, module, target, *words = shlex.split(line)
-    assert (module, target) == ("pipeline", "plan")
-    return words
-
-
 def test_json_is_one_object_and_all_of_standard_output(tmp_path):
     command = f"make -s plan RECIPE={DEEP} DEVICES=256 DEVICE=h100 FORMAT=json"
     process = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH, *words_of(command)], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", WITHOUT_TORCH, *overrides_of("plan", command)], cwd=ROOT, capture_output=True, text=True
     )
     assert process.returncode == 0, process.stderr
     values = json.loads(process.stdout)
@@ -82,7 +68,7 @@ def test_a_misfit_comes_with_the_nearest_plan_that_fits(tmp_path):
     assert values["does_not_fit"].startswith("weights: ")
     text = printed(*words)
     assert f"does not fit: {values['does_not_fit']}\nnearest that fits: {values['nearest']}" in text
-    again = objects(*words_of(values["nearest"]))
+    again = objects(*overrides_of("plan", values["nearest"]))
     assert again["memory"]["fits"]
     assert again["devices"] > 32
     assert again["budget"]["cost"] == pytest.approx(2.5 * again["budget"]["device_hours"])
@@ -92,15 +78,7 @@ def test_the_command_for_training_says_the_same(tmp_path):
     words = [f"recipes={SMALL}", "devices=64", "mp=2", "ep=16", "zero_stage=2", "recompute=layers", "train.seed=2"]
     text = printed(*words)
     (line,) = [line for line in text.splitlines() if line.startswith("to train so: ")]
-    lines = subprocess.run(
-        ["make", "--dry-run", *shlex.split(line.removeprefix("to train so: make "))],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
-    (line,) = [line for line in lines if "-m pipeline train" in line]
-    config = load_config(shlex.split(line)[4:])
+    config = load_config(overrides_of("train", line.removeprefix("to train so: ")))
     layout = layout_of(config.layout, config.runtime)
     assert layout.sizes == {"data": 2, "expert": 16, "model": 2}
     assert layout.table == PRESETS["model"]
@@ -176,7 +154,7 @@ def test_a_search_in_json_and_text(tmp_path):
     text = printed(*words)
     assert ("*" in text) == (len(plans) > len(own))
     best = text.split("best of this recipe: ")[1].splitlines()[0]
-    again = objects(*words_of(best))
+    again = objects(*overrides_of("plan", best))
     assert again["step"] == own[0]["step"]
 
 

@@ -9,7 +9,7 @@ from pipeline.config import ROOT
 from pipeline.plan.command import answer, plan
 from pipeline.plan.config import PlanConfig, load_plan
 from pipeline.plan.devices import device_names
-from tests.unit.plan.test_command import words_of
+from tests.make import overrides_of
 
 PAGE = ROOT / "docs" / "plan.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -19,7 +19,7 @@ EXAMPLES = re.findall(r"<!-- (make plan .*?) -->\n```\n(.*?)\n```\n", TEXT, re.D
 
 def printed(command: str, example: str) -> str:
     """Return the text to put in place of `example`. After … only the last two lines follow."""
-    text = answer(load_plan(words_of(command))).text
+    text = answer(load_plan(overrides_of("plan", command))).text
     return "…\n" + "\n".join(text.splitlines()[-2:]) if example.startswith("…") else text
 
 
@@ -31,7 +31,7 @@ def test_an_example_is_what_the_command_prints(command, example):
 
 def test_the_commands_compose():
     commands = BLOCK.splitlines()
-    configs = [load_plan(words_of(command.replace("make -s", "make"))) for command in commands]
+    configs = [load_plan(overrides_of("plan", command.replace("make -s", "make"))) for command in commands]
     assert len(configs) == 6
     assert [len(config.recipes) for config in configs] == [1, 1, 1, 2, 8, 1]
     second = configs[1]

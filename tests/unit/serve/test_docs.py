@@ -1,32 +1,22 @@
 """docs/serve.md: its commands compose, and its keys have the defaults that it says."""
 
 import re
-import shlex
-import subprocess
 from operator import attrgetter
 
 from pipeline.config import ROOT
 from pipeline.serve.config import load_serve
+from tests.make import overrides_of
 
 TEXT = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (`.+?) \| (.+?) \|.*\|$", TEXT[TEXT.index("## Settings") :], re.MULTILINE)
 
 
-def words_of(*words):
-    """What make gives to the command below it."""
-    command = ["make", "--dry-run", "--no-print-directory", *words]
-    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
-    _, _, module, target, *rest = shlex.split(shown)
-    assert (module, target) == ("pipeline", "serve")
-    return rest
-
-
 def test_the_commands_compose():
     (command,) = re.findall(r"^make (.+)$", TEXT, re.MULTILINE)
-    config = load_serve(words_of(*shlex.split(command)))
+    config = load_serve(overrides_of("serve", f"make {command}"))
     assert f"`http://{config.host}:{config.port}`, where `runs/{config.run}` translates" in TEXT
     (given,) = re.findall(r'^`(ARGS="[^`]+")`', TEXT, re.MULTILINE)
-    config = load_serve(words_of("serve", "NAME=demo", "RUNTIME=gpu", *shlex.split(given)))
+    config = load_serve(overrides_of("serve", f"make serve NAME=demo RUNTIME=gpu {given}"))
     assert (config.run, config.port, config.limits.seconds, config.runtime.device) == ("demo", 8001, 10, "cuda")
 
 

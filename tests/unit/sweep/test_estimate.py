@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.status import Batch, RunStatus, StageStatus
+from pipeline.dag.status import Batch, RunStatus, StageStatus
 from pipeline.sweep.estimate import Point, Standing, after_training, left, makespan, pace, remaining, total
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -58,8 +58,8 @@ DONE = standing(
 BILINGUAL = stage("train bilingual tr-en", seconds=50, at=90)
 
 
-def batch(done, *, of):
-    return Batch(what="bilingual models", done=done, total=of, seconds_left=100 * (of - done))
+def batch(num_done, *, total):
+    return Batch(what="bilingual models", num_done=num_done, total=total, seconds_left=100 * (total - num_done))
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_what_comes_after_training_is_what_finished_points_took_without_what_poi
         (standing("b", "running", stage("translate moe", seconds=12)), 18),  # its training was there
         (standing("b", "running", stage("translate moe", seconds=99)), 0),
         (standing("b", "running", stage(state="done", seconds=90), BILINGUAL), None),  # none of them is done yet
-        (standing("b", "running", stage(state="done", seconds=90), BILINGUAL, batch=batch(3, of=7)), 430),
-        (standing("b", "running", stage(state="done", seconds=90), BILINGUAL, batch=batch(7, of=7)), None),
-        (standing("baselines", "running", BILINGUAL, batch=batch(3, of=7), flops=0), 400),
+        (standing("b", "running", stage(state="done", seconds=90), BILINGUAL, batch=batch(3, total=7)), 430),
+        (standing("b", "running", stage(state="done", seconds=90), BILINGUAL, batch=batch(7, total=7)), None),
+        (standing("baselines", "running", BILINGUAL, batch=batch(3, total=7), flops=0), 400),
         (standing("data", "running", stage("clean de-en", seconds=5), flops=0), None),
     ],
 )
@@ -132,10 +132,10 @@ def test_the_total_is_unknown_until_something_has_been_measured():
 
 @pytest.mark.parametrize("title", ["translate moe", "routing moe", "score b", "report b"])
 def test_a_training_that_an_earlier_command_finished_is_over(title):
-    begun = standing("b", "running", stage(title, seconds=10))
-    assert left(begun, pace=0.1, after=30.0) == 20.0
+    second = standing("b", "running", stage(title, seconds=10))
+    assert left(second, pace=0.1, after=30.0) == 20.0
 
 
 def test_a_baseline_that_is_translated_says_nothing_of_the_main_training():
-    begun = standing("b", "running", stage("translate bilingual de-en", "done", seconds=10))
-    assert left(begun, pace=0.1, after=30.0) == 130.0
+    second = standing("b", "running", stage("translate bilingual de-en", "done", seconds=10))
+    assert left(second, pace=0.1, after=30.0) == 130.0

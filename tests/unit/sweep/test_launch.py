@@ -55,7 +55,7 @@ def test_a_stopped_sweep_begins_no_job(tmp_path):
 
 
 def test_a_job_without_a_sweep_does_not_begin(tmp_path):
-    """What a cluster starts after whoever queued it is gone."""
+    """A cluster may start a job after the sweep that queued it has ended."""
     with own_directory(tmp_path):
         write_jobs(tmp_path, JOBS)
     assert run_job(tmp_path, "helps") == STOPPED
@@ -81,8 +81,8 @@ with own_directory(directory):
 def test_a_job_ends_with_a_sweep_that_was_killed(tmp_path):
     """Its command, too, though it has a session of its own: here one that waits for another process at the point."""
     (tmp_path / STATE).mkdir()
-    with (tmp_path / STATE / "slow.lock").open("a+") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with (tmp_path / STATE / "slow.lock").open("a+") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         sweep = subprocess.Popen([sys.executable, "-c", WORK, str(tmp_path)], cwd=ROOT)
         wait_for(lambda: (tmp_path / "slow.log").exists() or children(sweep.pid))
         (app,) = children(sweep.pid)
@@ -98,8 +98,9 @@ STARTER = """
 import os, subprocess, sys
 from pathlib import Path
 
-LONG = "import sys, time, pipeline.__main__ as m; m.show_config = lambda _: (print('at work', file=sys.stderr),"
-LONG += " time.sleep(60)); sys.exit(m.main(['config']))"
+LONG = "import sys, time, pipeline.__main__ as m; from pipeline.commands.table import Command;"
+LONG += " Command.__call__ = lambda self, words: (print('at work', file=sys.stderr), time.sleep(60));"
+LONG += " sys.exit(m.main(['config']))"
 with Path(sys.argv[1]).open("w") as log:
     environment = {**os.environ, "BABELSHARD_PARENT": str(os.getpid()), "PYTHONUNBUFFERED": "1"}
     child = subprocess.Popen([sys.executable, "-c", LONG], env=environment, stderr=log, start_new_session=True)
@@ -130,8 +131,8 @@ def test_how_a_job_ended_in_words():
 
 
 def children(pid):
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
-    return [int(word) for word in found.stdout.split()]
+    listing = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(word) for word in listing.stdout.split()]
 
 
 def open_files(pid):

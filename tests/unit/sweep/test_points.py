@@ -54,8 +54,8 @@ def test_a_point_is_what_its_overrides_compose():
 
 
 def test_names_are_of_recipes_where_recipes_are_swept():
-    given = ["experiment=freesoft38_rehearsal", "corpus.path=anywhere"]
-    points = expand(load_sweep(given))
+    words = ["experiment=freesoft38_rehearsal", "corpus.path=anywhere"]
+    points = expand(load_sweep(words))
     assert ids(points) == ["dense_s1", "moe_8e_s1", "moe_32e", "moe_8e_12l", "dense_s2", "moe_8e_s2"]
     for point in points:
         seed = point.id.rpartition("_s")[2] if "_s" in point.id else "1"
@@ -223,6 +223,5 @@ def test_values_in_the_grammar_of_overrides(value):
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     override = OverridesParser.create().parse_override(f"key={literal(value)}")
-    found = override.value()
-    plain = json.loads(json.dumps(found, default=str))
+    plain = json.loads(json.dumps(override.value(), default=str))
     assert plain == value

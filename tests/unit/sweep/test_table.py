@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pipeline.status import STATUS, StatusFile, recorded
+from pipeline.dag.status import STATUS, StatusFile, recorded
 from pipeline.sweep.show import ShowConfig, find_points, load_show, show
 from pipeline.sweep.table import SWEEP, Point, Standings, draw, live_table, load_points
 
@@ -53,7 +53,7 @@ def write_status(tmp_path, name, state, *, seconds=3600, stages=(), error=""):
 
 
 def train(tmp_path, name, share):
-    """How far the training of a point is."""
+    """Write the records of a training that has done a share of its budget."""
     log = tmp_path / f"{name} train moe.partial" / "log"
     log.mkdir(parents=True, exist_ok=True)
     (log / "job.json").write_text(json.dumps({"train": {"max_steps": 0, "max_tokens": 1000}}))
@@ -92,15 +92,17 @@ def test_a_row_says_where_a_point_stands(sweep):
     assert lines[-1].startswith("1 done, 1 failed, 1 running, 1 waiting; about 3 h 40 min left, until ")
     ends = [
         line.rindex(cell) + len(cell)
-        for line, cell in ((lines[0], "ETA"), *((each, each.split()[-1]) for each in lines[2:5]))
+        for line, cell in ((lines[0], "ETA"), *((row, row.split()[-1]) for row in lines[2:5]))
     ]
     assert len(set(ends)) == 1, "numbers are aligned to the right"
 
 
 def hours(texts):
-    """Of h:mm:ss, give or take the seconds that a test takes."""
-    found = [sum(int(part) * 60**power for power, part in enumerate(reversed(text.split(":")))) for text in texts]
-    return [pytest.approx(seconds / 3600, abs=0.02) for seconds in found]
+    """Return the hours of texts h:mm:ss, which are off by the seconds that a test takes."""
+    seconds_shown = [
+        sum(int(part) * 60**power for power, part in enumerate(reversed(text.split(":")))) for text in texts
+    ]
+    return [pytest.approx(seconds / 3600, abs=0.02) for seconds in seconds_shown]
 
 
 def test_two_at_once_halve_the_time_left(sweep):
@@ -144,8 +146,8 @@ def test_what_was_stopped_says_how_far_it_came(tmp_path):
 
 
 def test_how_many_baselines_are_done_comes_first(tmp_path):
-    with recorded(tmp_path / "demo", []) as status:
-        status.batch("bilingual models", done=3, total=12, seconds_left=400.0)
+    with recorded(tmp_path / "demo") as status:
+        status.batch("bilingual models", num_done=3, total=12, seconds_left=400.0)
         status.stage("train bilingual de-en", "running", tmp_path / "none")
         lines = draw(Standings(points(tmp_path, "demo", flops=0.0))(), width=WIDE)
     first, second = (re.split(r"\s{2,}", line) for line in lines[1:3])
@@ -160,20 +162,20 @@ def test_what_fails_while_the_table_is_shown_is_given_up_and_its_results_may_be_
     assert not standings()[2].given_up
     write_status(tmp_path, "moe_9e", "failed", error="again")
     (tmp_path / "dense" / STATUS).unlink()
-    found = standings()
-    assert found[2].given_up
-    assert found[0].state == "done"
+    seconds_shown = standings()
+    assert seconds_shown[2].given_up
+    assert seconds_shown[0].state == "done"
 
 
 def test_in_a_file_each_change_of_state_is_a_line(tmp_path):
     out = io.StringIO()
     with live_table(points(tmp_path, "a", "b"), out, interval=0.01) as say:
         wait_for(out, lambda text: True)
-        with recorded(tmp_path / "a", []):
+        with recorded(tmp_path / "a"):
             wait_for(out, lambda text: "a: running\n" in text)
         say("the report is written")
         wait_for(out, lambda text: "a: done" in text)
-        with pytest.raises(ValueError, match="wrong"), recorded(tmp_path / "b", []):
+        with pytest.raises(ValueError, match="wrong"), recorded(tmp_path / "b"):
             raise ValueError("x=1 is wrong")
         wait_for(out, lambda text: "b: failed" in text)
     lines = [re.sub(r"\d:\d\d", "0:00", line) for line in out.getvalue().splitlines()]
@@ -200,7 +202,7 @@ def wait_for(out, condition):
 
 
 class Screen:
-    """What a terminal of so many columns shows of what is written to its other end."""
+    """The text on a terminal of a given width, after a program wrote to its other end."""
 
     def __init__(self, columns, lines):
         self._ours, self.theirs = pty.openpty()
@@ -265,15 +267,15 @@ def test_a_table_that_cannot_be_drawn_ends_alone(tmp_path, caplog):
     assert "the table ends here" in caplog.text
 
 
-@pytest.mark.parametrize("known", ["sweep.json", "status.json"])
-def test_status_finds_a_sweep_by_its_points_or_their_status(tmp_path, sweep, known, capsys):
-    if known == "sweep.json":
+@pytest.mark.parametrize("file_name", ["sweep.json", "status.json"])
+def test_status_finds_a_sweep_by_its_points_or_their_status(tmp_path, sweep, file_name, capsys):
+    if file_name == "sweep.json":
         save_points(tmp_path, *(point.id for point in sweep))
     show(ShowConfig(run=tmp_path.name, watch=False, runtime=load_show([f"runtime.runs={tmp_path.parent}"]).runtime))
-    shown = capsys.readouterr().out
-    assert ("moe_32e" in shown) == (known == "sweep.json")
-    assert "moe_8e" in shown
-    assert "train moe" in shown
+    output = capsys.readouterr().out
+    assert ("moe_32e" in output) == (file_name == "sweep.json")
+    assert "moe_8e" in output
+    assert "train moe" in output
 
 
 def test_status_of_one_run_and_of_none(tmp_path):

@@ -36,9 +36,9 @@ def shards(directory, bounds, **more):
 
 def test_jobs_give_what_this_process_does_and_a_lost_one_is_queued_again(run, tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    asked = shards(tmp_path, (0, 100, 1000))
-    asked[1] = Lines(**{**vars(asked[1]), "die": str(tmp_path / "died")})
-    assert run(work.digest_once, asked) == [work.digest_lines(shard) for shard in asked]
+    payloads = shards(tmp_path, (0, 100, 1000))
+    payloads[1] = Lines(**{**vars(payloads[1]), "die": str(tmp_path / "died")})
+    assert run(work.digest_once, payloads) == [work.digest_lines(shard) for shard in payloads]
     assert sorted((tmp_path / "ran").read_text().split()) == ["0", "100", "100"]
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "count: task 2 of 2: job " in warning
@@ -61,18 +61,17 @@ def test_errors_and_logs_of_jobs_arrive_here(run, caplog):
 
 
 COMMAND = """
-import signal, sys
+import sys
 from pathlib import Path
-import pipeline.__main__ as command
+from pipeline.ending import handle_signals, run_to_end
 from pipeline.tasks import run_tasks
 from tests.unit.tasks.test_jobs import JOBS
 from tests.unit.tasks.work import wait_in
 
 where = sys.argv[1]
-for number in command.SIGNALS:
-    signal.signal(number, command._interrupt)
+handle_signals()
 run = lambda: run_tasks(wait_in, [where], config=JOBS, directory=Path(where).with_name("log"), title="waiting")
-sys.exit(command._guarded(run))
+sys.exit(run_to_end(run))
 """
 
 
@@ -87,9 +86,9 @@ def test_a_signal_cancels_the_jobs(tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGTERM)
-    _, said = process.communicate(timeout=20)
-    assert process.returncode == 75, said
-    assert "Traceback" not in said
+    _, output = process.communicate(timeout=20)
+    assert process.returncode == 75, output
+    assert "Traceback" not in output
     assert all(gone(job) for job in jobs)
 
 
@@ -102,9 +101,9 @@ def test_settings_come_from_the_configuration():
 
 def test_what_sbatch_is_told():
     config = JobConfig(partition="cpu", setup=["module load python"], options=["account=nlp", "exclusive"])
-    told = parameters(config, "count-1", single=True)
-    assert told["slurm_additional_parameters"] == {"account": "nlp", "exclusive": True}
-    assert told["slurm_setup"] == ["unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID", "module load python"]
+    settings = parameters(config, "count-1", single=True)
+    assert settings["slurm_additional_parameters"] == {"account": "nlp", "exclusive": True}
+    assert settings["slurm_setup"] == ["unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID", "module load python"]
     assert parameters(config, "count-1", single=False)["slurm_setup"] == ["module load python"]
     assert parameters(JobConfig(), "count-1", single=False)["slurm_partition"] is None
 

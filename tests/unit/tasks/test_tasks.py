@@ -14,7 +14,7 @@ from itertools import pairwise
 import psutil
 import pytest
 
-from pipeline.stage import stopping
+from pipeline.stopping import stopping
 from pipeline.tasks import DataConfig, TaskFailed, end_workers, run_tasks
 from tests.conftest import ROOT
 from tests.unit.tasks import work
@@ -58,12 +58,12 @@ def gone(process, within=10.0):
 @pytest.mark.parametrize("shards", [2, 7])
 def test_shards_give_what_one_gives_wherever_they_run(tmp_path, workers, shards):
     (whole,) = cut(1)
-    found = run_tasks(
+    digests = run_tasks(
         work.digest_lines, cut(shards), config=DataConfig(workers=workers), directory=tmp_path, title="count"
     )
-    assert found == [work.digest_lines(shard) for shard in cut(shards)]  # in the order of the payloads
-    assert [sum(each) for each in zip(*found, strict=True)] == work.digest_lines(whole)
-    assert len(found) == shards
+    assert digests == [work.digest_lines(shard) for shard in cut(shards)]  # in the order of the payloads
+    assert [sum(member) for member in zip(*digests, strict=True)] == work.digest_lines(whole)
+    assert len(digests) == shards
 
 
 def test_workers_are_kept_apart_from_the_terminal_and_have_one_thread(run):
@@ -76,18 +76,18 @@ def test_workers_are_kept_apart_from_the_terminal_and_have_one_thread(run):
 
 
 def test_askers_in_several_threads_share_the_workers(run):
-    found = {}
+    digests = {}
 
     def ask(name):
-        found[name] = run(work.place, range(4))
+        digests[name] = run(work.place, range(4))
 
     threads = [threading.Thread(target=ask, args=(name,)) for name in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(found) == [0, 1, 2, 3]
-    assert len({process for places in found.values() for process, _, _ in places}) <= 2
+    assert sorted(digests) == [0, 1, 2, 3]
+    assert len({process for places in digests.values() for process, _, _ in places}) <= 2
 
 
 def test_workers_that_were_ended_start_anew(run):
@@ -179,10 +179,10 @@ def test_finished_tasks_are_not_run_again(run, tmp_path):
 
 
 COMMAND = """
-import signal, sys
+import sys
 from functools import partial
 from pathlib import Path
-import pipeline.__main__ as command
+from pipeline.ending import handle_signals, run_to_end
 from pipeline.tasks import DataConfig, run_tasks, side_by_side
 from tests.unit.tasks.work import wait_in
 
@@ -191,9 +191,8 @@ where, threads = sys.argv[1], int(sys.argv[2])
 def one():
     run_tasks(wait_in, [where] * 3, config=DataConfig(workers=2), directory=Path(where) / "log", title="waiting")
 
-for number in command.SIGNALS:
-    signal.signal(number, command._interrupt)
-sys.exit(command._guarded(lambda: side_by_side([one] * threads, at_once=threads)))
+handle_signals()
+sys.exit(run_to_end(lambda: side_by_side([one] * threads, at_once=threads)))
 """
 
 
@@ -220,12 +219,12 @@ def command(tmp_path, request):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
 def test_a_signal_ends_the_command_and_its_workers(command, number, code):
     process, workers = command
-    for each in workers if number == signal.SIGTERM else []:  # as a scheduler may do it, to all at once
-        os.kill(each, number)
+    for member in workers if number == signal.SIGTERM else []:  # as a scheduler may do it, to all at once
+        os.kill(member, number)
     os.killpg(process.pid, number)
-    _, said = process.communicate(timeout=20)
-    assert process.returncode == code, said
-    assert said.splitlines() == [
+    _, output = process.communicate(timeout=20)
+    assert process.returncode == code, output
+    assert output.splitlines() == [
         "stopping: saving what is under way …",
         "stopped; the same command goes on from here",
     ]
@@ -240,7 +239,7 @@ def test_workers_end_when_their_command_is_killed(command):
 
 
 def test_a_process_that_was_asked_to_stop_starts_no_tasks(run, tmp_path):
-    from pipeline.stage import Stopped
+    from pipeline.stopping import Stopped
 
     stopping.set()
     try:

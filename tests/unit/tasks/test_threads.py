@@ -11,7 +11,9 @@ import pytest
 
 from pipeline.corpus.bitext import SCHEMA, iter_bitext, write_bitext
 from pipeline.corpus.sources.download import Patience, download
-from pipeline.stage import Stage, Stopped, Store, stopping
+from pipeline.dag.stage import Stage
+from pipeline.dag.store import Store
+from pipeline.stopping import Stopped, stopping
 from pipeline.tasks import side_by_side
 
 
@@ -41,23 +43,23 @@ def test_results_are_in_the_order_of_the_actions(at_once):
 
 def test_the_first_error_is_raised_at_once_and_ends_the_others():
     """It is that of an action in the middle; those before it wait, and are told to stop before their time is over."""
-    begun, told = [], []
+    started, stops = [], []
 
     def waiting():
-        begun.append(1)
-        told.append(stopping.wait(120))
-        if told[-1]:
+        started.append(1)
+        stops.append(stopping.wait(120))
+        if stops[-1]:
             raise Stopped("waiting")
 
     def failing():
-        while len(begun) < 2:
+        while len(started) < 2:
             time.sleep(0.01)
         raise ValueError("the pair has no rows")
 
     with pytest.raises(ValueError, match="the pair has no rows"):
         side_by_side([waiting, waiting, failing, waiting], at_once=3)
-    assert told == [True] * len(begun)
-    assert 2 <= len(begun) <= 3
+    assert stops == [True] * len(started)
+    assert 2 <= len(started) <= 3
     assert side_by_side([lambda: 1, lambda: 2], at_once=2) == [1, 2]
     assert not stopping.is_set()
 

@@ -24,7 +24,7 @@ class Lines:
 
 
 def digest_lines(lines: Lines) -> list[int]:
-    """How many, and the sum of their hashes: both add up over shards."""
+    """Return the number of lines, and the sum of their hashes. Both add up over shards."""
     rows = 0
     total = 0
     with Path(lines.file).open("rb") as stream:
@@ -44,8 +44,8 @@ def digest_once(lines: Lines) -> list[int]:
         (out / "kept").write_text(str(lines.start))
         return digest_lines(lines)
 
-    found: list[int] = run_once(Path(lines.out), work)
-    return found
+    digest: list[int] = run_once(Path(lines.out), work)
+    return digest
 
 
 def place(_: object) -> tuple[int, int, str]:

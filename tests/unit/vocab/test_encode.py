@@ -11,7 +11,7 @@ import pytest
 from pipeline.corpus.bitext import read_bitext
 from pipeline.corpus.funnel import FUNNEL, funnel
 from pipeline.corpus.languages import LangPair
-from pipeline.stage import Stopped
+from pipeline.stopping import Stopped
 from pipeline.vocab import encode as module
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.encode import ENCODED, EncodedSplit, Shard, encode, encode_shard, encoded_counts, merge_shards

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.corpora import prepare_corpus
 from pipeline.corpus import tables
 from pipeline.corpus.config import CorpusConfig, NearDuplicateRule, Rules
 from pipeline.corpus.funnel import funnel
-from pipeline.stage import Store
+from pipeline.dag.cleaning import prepare_corpus
+from pipeline.dag.store import Store
 from pipeline.tasks import DataConfig
 from tests.corpora import bitext_rows, clean_in_shards, clean_pair
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.corpora import prepare_corpus
 from pipeline.corpus import tables
 from pipeline.corpus.config import CorpusConfig, LanguageRule, NearDuplicateRule, Rules
 from pipeline.corpus.funnel import funnel
-from pipeline.stage import Store
+from pipeline.dag.cleaning import prepare_corpus
+from pipeline.dag.store import Store
 from pipeline.tasks import DataConfig
 from tests.corpora import bitext_rows, clean_in_shards, clean_pair
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.corpora import prepare_corpus
 from pipeline.corpus import tables
 from pipeline.corpus.cleaning import clean as module
 from pipeline.corpus.cleaning.clean import REMOVED
 from pipeline.corpus.config import CorpusConfig, NearDuplicateRule, Rules
-from pipeline.stage import Store
+from pipeline.dag.cleaning import prepare_corpus
+from pipeline.dag.store import Store
 from pipeline.tasks import DataConfig
 from tests.corpora import clean_in_shards, clean_pair
 from tests.interruption import killed_while_removing

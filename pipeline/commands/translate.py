@@ -1,0 +1,213 @@
+"""`make translate`: read lines, and write the translation of each."""
+
+import json
+import logging
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline.config import ROOT, compose_tree
+from pipeline.corpus.languages import LangPair
+from pipeline.dag.store import Store
+from pipeline.decode.stream import Stream
+from pipeline.decode.text import EMPTY, PREFIX_TOO_LONG, SPLIT, TOO_LONG, TRUNCATED, Line, Long, Translated
+from pipeline.decode.workers import TranslatorPool
+from pipeline.finished_run import FinishedRun
+from pipeline.jobs.runtime import RuntimeConfig
+from pipeline.output import ReaderGone
+from pipeline.schema import build
+from pipeline.vocab.vocabulary import Vocabulary
+
+logger = logging.getLogger(__name__)
+
+STDIN, STDOUT = 0, 1
+_REPLACED = "bytes replaced"
+_MESSAGES = {
+    EMPTY: "{} empty",
+    SPLIT: "{} of more than {limit} tokens, translated in parts",
+    TRUNCATED: "{} of more than {limit} tokens, of which the rest is not translated",
+    TOO_LONG: "{} of more than {limit} tokens, not translated",
+    PREFIX_TOO_LONG: "{} with a prefix of more than {limit} tokens, not translated",
+    _REPLACED: "{} that are not UTF-8, read with U+FFFD in place of what is wrong",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateConfig:
+    """The settings of configs/translate.yaml. input, output: paths, empty for the standard streams."""
+
+    run: str
+    pair: str
+    experts: str
+    input: str
+    output: str
+    format: Literal["text", "json"]
+    errors: Literal["strict", "replace"]
+    long: Long
+    decode: dict[str, Any]
+    runtime: RuntimeConfig
+
+    def __post_init__(self) -> None:
+        if not self.pair and self.format == "text":
+            raise ValueError("pair is empty; give the direction to translate, such as pair=de-en")
+        if self.runtime.launcher != "local":
+            raise ValueError(
+                f"runtime.launcher={self.runtime.launcher}: lines are translated on this machine; set it to local, or "
+                "translate a file in bulk with make backtranslate"
+            )
+        if self.input and not Path(self.input).is_file():
+            raise ValueError(f"input={self.input} is no file; without it, lines come from the standard input")
+        if self.output and not Path(self.output).absolute().parent.is_dir():
+            raise ValueError(f"output={self.output} would be in a directory that does not exist; make it first")
+        if self.input and self.output and Path(self.output).exists() and Path(self.output).samefile(self.input):
+            raise ValueError(f"output={self.output} is the input, which it would overwrite; choose another file")
+
+
+def load_translate(overrides: Sequence[str]) -> TranslateConfig:
+    """Return the configuration of `make translate`. Raises ValueError with what to change."""
+    return build(TranslateConfig, compose_tree("translate", overrides))
+
+
+def translate(config: TranslateConfig) -> None:
+    """Translate to the end of the input.
+
+    Raises ValueError with the number of a line that cannot be read, once the lines before it are translated.
+    Raises ReaderGone when nobody reads the output, and TaskFailed when a process ended.
+    """
+    store = Store(ROOT / config.runtime.artifacts)
+    run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store).pruned(config.experts)
+    pair = run.pair(config.pair) if config.pair else None
+    spec = run.spec(run.decode_with(config.decode), long=config.long)
+    counts: Counter[str] = Counter()
+    parser = _Parser(config, run, pair, counts)
+    render = _json if config.format == "json" else _text
+    with _opened(config) as (source, target), TranslatorPool(spec, config.runtime) as pool:
+
+        def write(lines: Sequence[Translated]) -> None:
+            _write(target, "".join(render(line) + "\n" for line in lines).encode())
+            counts.update(fate for line in lines for fate in (line.skipped, line.cut) if fate)
+
+        vocabulary = Vocabulary.load(run.vocabulary.path)  # it loads while the processes start
+        stream = Stream(
+            source, parser.json if config.format == "json" else parser.text, write, pool, vocabulary.source_tokens
+        )
+        pool.wait()
+        if config.output and stat.S_ISREG(os.fstat(target).st_mode):  # only now: an error above leaves the old file
+            os.ftruncate(target, 0)
+        if os.isatty(source):
+            logger.info("run %s is ready: a line and Enter translates, Ctrl-D ends", run.name)
+        try:
+            stream.run()
+        finally:
+            _say(counts, run)
+            if spec.decode.capacity_factor:
+                logger.info("capacity: %s", pool.drops)
+
+
+class _Parser:
+    """A reader of lines from bytes. Its methods raise ValueError with the number of the line from 1."""
+
+    def __init__(
+        self, config: TranslateConfig, run: FinishedRun, pair: LangPair | None, counts: "Counter[str]"
+    ) -> None:
+        self._where, self._errors = config.input or "standard input", config.errors
+        self._run, self._pair, self._counts = run, pair, counts
+
+    def text(self, number: int, content: bytes) -> Line:
+        assert self._pair is not None
+        return Line(text=self._decoded(number, content), target=self._pair.tgt, number=number)
+
+    def json(self, number: int, content: bytes) -> Line:
+        where = f"{self._where}, line {number + 1}"
+        decoded = self._decoded(number, content)
+        try:
+            values = json.loads(decoded)
+        except (ValueError, RecursionError) as error:  # ValueError also for numbers of thousands of digits
+            raise ValueError(f'{where} is no JSON ({error}); write {{"text": "…"}} on each') from error
+        if not isinstance(values, dict):
+            raise ValueError(f'{where} is no JSON object; write {{"text": "…"}}')
+        request = build(_Request, values, where)
+        if request.pair is None and self._pair is None:
+            raise ValueError(f'{where} has no "pair", and no pair= is given for all; give one of them')
+        pair = self._pair
+        if request.pair is not None:
+            try:
+                pair = self._run.pair(request.pair)
+            except ValueError as error:
+                raise ValueError(f"{where}: {error}") from error
+        try:
+            f"{request.text}{request.prefix}".encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{where} has half a surrogate pair, which is no character; escape both halves") from error
+        assert pair is not None
+        return Line(text=request.text, target=pair.tgt, prefix=request.prefix, number=number)
+
+    def _decoded(self, number: int, content: bytes) -> str:
+        content = content.removesuffix(b"\r")
+        try:
+            return content.decode()
+        except UnicodeDecodeError as error:
+            if self._errors == "replace":
+                self._counts[_REPLACED] += 1
+                return content.decode(errors="replace")
+            raise ValueError(
+                f"{self._where}, line {number + 1} is not UTF-8: byte 0x{content[error.start]:02x} at byte "
+                f"{error.start + 1}; the lines before are translated; convert it (iconv), or set errors=replace"
+            ) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """A line of JSON."""
+
+    text: str
+    prefix: str = ""
+    pair: str | None = None
+
+
+def _text(line: Translated) -> str:
+    return line.text
+
+
+def _json(line: Translated) -> str:
+    values = {"text": line.text, "score": line.score, **asdict(line)}
+    return json.dumps(values, ensure_ascii=False)
+
+
+def _say(counts: "Counter[str]", run: FinishedRun) -> None:
+    limit = run.max_source_tokens
+    if messages := [text.format(counts[fate], limit=limit) for fate, text in _MESSAGES.items() if counts[fate]]:
+        logger.info("lines: %s", "; ".join(messages))
+
+
+@contextmanager
+def _opened(config: TranslateConfig) -> Iterator[tuple[int, int]]:
+    """Give the descriptors to read from and to write to. An existing output file is not emptied yet."""
+    opened: list[int] = []
+
+    def descriptor(path: str, standard: int, flags: int) -> int:
+        if not path:
+            return standard
+        opened.append(os.open(path, flags, 0o666))
+        return opened[-1]
+
+    try:
+        source = descriptor(config.input, STDIN, os.O_RDONLY)
+        yield source, descriptor(config.output, STDOUT, os.O_WRONLY | os.O_CREAT)
+    finally:
+        for number in opened:
+            os.close(number)
+
+
+def _write(target: int, content: bytes) -> None:
+    unwritten = memoryview(content)
+    while unwritten:
+        try:
+            unwritten = unwritten[os.write(target, unwritten) :]
+        except BrokenPipeError as error:
+            raise ReaderGone from error

@@ -1,0 +1,200 @@
+"""The bilingual baselines: a search over candidates on pairs that span the resources, carried over by resource, then
+one model a pair, trained and translated.
+
+A candidate is judged by its loss on the development set. The search translates nothing: test sets have no part in it.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from queue import SimpleQueue
+from threading import Lock
+from typing import TypeVar
+
+from pipeline.baseline_config import BaselineSearch
+from pipeline.config import RunConfig
+from pipeline.corpus.languages import LangPair
+from pipeline.dag.artifact import Artifact
+from pipeline.dag.baseline_search import (
+    Rows,
+    SearchResult,
+    Trial,
+    by_resource,
+    nearest,
+    read_ledger,
+    seconds,
+    spanning_pairs,
+)
+from pipeline.dag.store import Listener, Store
+from pipeline.dag.system import System, Trained, bilingual
+from pipeline.dag.training import prepare, train, train_and_translate
+from pipeline.jobs.launch import stop_all
+from pipeline.model.flops import forward_flops
+from pipeline.tasks import side_by_side
+
+logger = logging.getLogger(__name__)
+
+Cleaned = Mapping[LangPair, Artifact]
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baselines:
+    """The bilingual models of a run by falling resource, none where it has no tiers. search: None without a search."""
+
+    trained: Sequence[Trained] = ()
+    search: SearchResult | None = None
+
+
+def prepare_baselines(config: RunConfig, store: Store, cleaned: Cleaned, rows: Rows) -> None:
+    """Make the vocabulary and the encoded rows of each, so that all faults of the data show before a training."""
+    pairs = cleaned if config.baselines.tiers else ()
+    systems = [bilingual(pair, config.baselines.tier(rows[pair]), config.runtime) for pair in pairs]
+    actions = [partial(prepare, store, cleaned, system) for system in systems]
+    side_by_side(actions, at_once=config.runtime.data.stages_at_once)
+
+
+def baselines(config: RunConfig, store: Store, cleaned: Cleaned, rows: Rows) -> Baselines:
+    """Search if the configuration says so, then train and translate one model a pair."""
+    if not config.baselines.tiers:
+        return Baselines()
+    settings = config.baselines.search
+    result = search(config, settings, store, cleaned, rows) if settings is not None else None
+    systems = baseline_systems(config, rows, result)
+    searched = {trial.pair for trial in result.trials} if result else set()  # their models are trained already
+    trained = _side_by_side(
+        config,
+        store,
+        sorted(systems, key=lambda system: (system.pairs[0] not in searched, -_work(system))),
+        partial(train_and_translate, config, store, cleaned),
+        cost=lambda trained: seconds(trained.model) + seconds(trained.translations),
+        what="bilingual models trained and translated",
+    )
+    return Baselines(trained=[trained[system.label] for system in systems], search=result)
+
+
+def search(config: RunConfig, settings: BaselineSearch, store: Store, cleaned: Cleaned, rows: Rows) -> SearchResult:
+    """Train every candidate on the pairs that span the resources."""
+    pairs = spanning_pairs(rows, settings.pairs)
+    candidates = ", ".join(candidate.name for candidate in settings.candidates)
+    logger.info("search: %s on %s", candidates, ", ".join(pair.name for pair in pairs))
+    systems = {
+        (pair, candidate.name): replace(
+            bilingual(pair, candidate.applied_to(config.baselines.tier(rows[pair])), config.runtime),
+            label=f"candidate {candidate.name} {pair.name}",
+        )
+        for pair in pairs
+        for candidate in settings.candidates
+    }
+
+    def train_one(system: System) -> Artifact:
+        return train(store, cleaned, system)[1]
+
+    order = sorted(systems.values(), key=_work, reverse=True)
+    models = _side_by_side(config, store, order, train_one, cost=seconds, what="candidates trained")
+    trials = [Trial(pair=pair, candidate=name, model=models[system.label]) for (pair, name), system in systems.items()]
+    result = SearchResult(trials=trials, searched={pair: nearest(rows, pair, pairs) for pair in by_resource(rows)})
+    for pair in pairs:
+        losses = ", ".join(f"{trial.candidate} {trial.loss:.4f}" for trial in trials if trial.pair == pair)
+        logger.info("search: %s takes %s; validation cross-entropy %s", pair.name, result.winner(pair), losses)
+    return result
+
+
+def baseline_systems(config: RunConfig, rows: Rows, result: SearchResult | None) -> list[System]:
+    """Return the system of each pair, by falling resource: its tier with the settings of the winner of the search."""
+    settings, systems = config.baselines.search, []
+    for pair in by_resource(rows):
+        tier = config.baselines.tier(rows[pair])
+        if settings is not None and result is not None:
+            tier = settings.candidate(result.winner(pair)).applied_to(tier)
+        systems.append(bilingual(pair, tier, config.runtime))
+    return systems
+
+
+def text_table(baselines: Baselines, rows: Rows) -> str:
+    """Return a table for a terminal: the model of each pair, and its quality."""
+    from eval.records.run_record import read_translations
+    from eval.score.metrics import scorer_for
+    from eval.text_table import aligned
+
+    lines = [["pair", "rows", "candidate", "size", "parameters", "best step", "loss", "BLEU"]]
+    for trained in baselines.trained:
+        (pair,), ledger = trained.system.pairs, read_ledger(trained.model)
+        sentences = read_translations(trained.translations.path / f"{pair.name}.jsonl")
+        references = [[sentence.reference for sentence in sentences]]
+        score = scorer_for("bleu", pair.tgt).corpus_score([sentence.hypothesis for sentence in sentences], references)
+        candidate = baselines.search.winner(pair) if baselines.search else "-"
+        numbers = [f"{ledger['parameters']:,}", str(ledger["best_step"]), f"{ledger['validation_loss']:.4f}"]
+        lines.append([pair.name, f"{rows[pair]:,}", candidate, ledger["size"], *numbers, f"{score.score:.2f}"])
+    return aligned(lines, left=None)
+
+
+def _work(system: System) -> float:
+    """Return about the FLOPs of a system's whole budget; early stopping may leave some of it."""
+    forward = forward_flops(system.model, system.vocab.target_size)
+    shape = system.batch.shapes[0]
+    step = system.batch.groups_per_step * shape.rows * shape.source
+    budgets = (system.train.max_tokens, system.train.max_steps * step)
+    return min(budget for budget in budgets if budget) * (forward.source_token + forward.target_token)
+
+
+def _side_by_side(
+    config: RunConfig,
+    store: Store,
+    systems: Sequence[System],
+    action: Callable[[System], Result],
+    *,
+    cost: Callable[[Result], float],
+    what: str,
+) -> dict[str, Result]:
+    """Do `action` for each system, `runtime.parallel_baselines` at a time, begun in the order given.
+
+    cost: seconds that a result took, whenever it was made.
+    what: the results and what was done, for messages on how many are left.
+    Returns the results by the label of their system.
+    """
+    at_once = config.runtime.parallel_baselines
+    work = sum(map(_work, systems))
+    progress = _Progress(what=what, work=work, total=len(systems), at_once=at_once, listener=store.listener)
+    slots: SimpleQueue[int] = SimpleQueue()
+    for slot in range(at_once):
+        slots.put(slot)
+
+    def act(system: System) -> Result:
+        slot = slots.get()
+        try:
+            result = action(replace(system, slot=slot))
+        finally:
+            slots.put(slot)
+        is_new = any(title.endswith(f" {system.label}") for title in store.ran)
+        progress.add(_work(system), cost(result), say=is_new)
+        return result
+
+    results = side_by_side([partial(act, system) for system in systems], at_once=at_once, stop=stop_all)
+    return {system.label: result for system, result in zip(systems, results, strict=True)}
+
+
+class _Progress:
+    """Says from several threads how many systems are done, and at most how long the others take. work: FLOPs left."""
+
+    def __init__(self, *, what: str, work: float, total: int, at_once: int, listener: Listener | None) -> None:
+        self.listener = listener
+        self.what, self.work, self.total, self.at_once = what, work, total, at_once
+        self.num_done, self.work_done, self.seconds = 0, 0.0, 0.0
+        self.lock = Lock()
+
+    def add(self, work: float, seconds: float, *, say: bool) -> None:
+        """Count one more system. say: whether to tell the user, which is of no use for what an earlier run made."""
+        from eval.number_format import duration
+
+        with self.lock:
+            self.num_done, self.seconds = self.num_done + 1, self.seconds + seconds
+            self.work_done, self.work = self.work_done + work, self.work - work
+            if not say:
+                return
+            eta = self.work * self.seconds / self.work_done / min(self.at_once, max(self.total - self.num_done, 1))
+            ending = f", ETA {duration(eta)}" if self.num_done < self.total else ""
+            logger.info("%d of %d %s%s", self.num_done, self.total, self.what, ending)
+            if self.listener is not None:
+                self.listener.batch(self.what, num_done=self.num_done, total=self.total, seconds_left=eta)

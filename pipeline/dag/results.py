@@ -1,0 +1,78 @@
+"""The stages that show what a run did: its data, its scores and its report, as files that `eval` reads and draws."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.config import RunConfig
+from pipeline.corpus.languages import LangPair
+from pipeline.dag.artifact import MANIFEST, Artifact
+from pipeline.dag.baseline_search import SearchResult
+from pipeline.dag.corpus import Corpus, train_rows
+from pipeline.dag.run_record import data_record, run_record
+from pipeline.dag.system import Trained
+from pipeline.dag.work import ROUTING
+
+PairArtifacts = Mapping[LangPair, Artifact]
+
+
+def write_data(
+    config: RunConfig,
+    corpus: Corpus,
+    cleaned: PairArtifacts,
+    encoded: PairArtifacts,
+    settings: Mapping[str, Any],
+    out: Path,
+) -> None:
+    """Write data.json and the page that shows it. settings: the part of the configuration that the page shows."""
+    from eval.report.data_page import write_data
+
+    _write_json(out / "data.json", {**data_record(config, corpus, cleaned, encoded), "config": dict(settings)})
+    write_data(out)
+
+
+def write_scores(
+    config: RunConfig,
+    corpus: Corpus,
+    cleaned: PairArtifacts,
+    encoded: PairArtifacts,
+    systems: Mapping[str, Sequence[Trained]],
+    search: SearchResult | None,
+    out: Path,
+) -> None:
+    """Write run.json, the translations, scores.csv, significance.csv and macro.csv, and search.csv after a search."""
+    from eval.score.run import write_scores
+
+    record = run_record(config, corpus, cleaned, encoded, systems)
+    if search is not None:
+        record["baseline_search"] = search.to_json()
+        search.save(out / "search.csv", train_rows(cleaned))
+    _write_json(out / "run.json", record)
+    for name, models in systems.items():
+        directory = out / "translations" / name
+        directory.mkdir(parents=True)
+        for trained in models:
+            for pair in trained.system.pairs:
+                file = f"{pair.name}.jsonl"
+                (directory / file).write_bytes((trained.translations.path / file).read_bytes())
+    write_scores(out, metrics=config.score.metrics, n_resamples=config.score.resamples)
+
+
+def write_report(name: str, scores: Artifact, model: Artifact, routing: Artifact | None, out: Path) -> None:
+    """Write report.html of the run `name`, beside copies of all files that it shows."""
+    from eval.records.results import load_results
+    from eval.report.page import write_report
+
+    for source in sorted(path for path in scores.path.rglob("*") if path.is_file() and path.name != MANIFEST):
+        target = out / source.relative_to(scores.path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(source.read_bytes())
+    (out / "metrics.jsonl").write_bytes((model.path / "log" / "metrics.jsonl").read_bytes())
+    if routing is not None:
+        (out / ROUTING).write_bytes((routing.path / ROUTING).read_bytes())
+    write_report(out, load_results([(name, out)]))
+
+
+def _write_json(path: Path, values: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(values, ensure_ascii=False, indent=1), encoding="utf-8")

@@ -1,0 +1,142 @@
+"""run.json: the configuration, environment, data and costs of a run."""
+
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipeline.config import ROOT, RunConfig
+from pipeline.corpus.funnel import funnel
+from pipeline.corpus.languages import LangPair
+from pipeline.corpus.manifest import SPLITS
+from pipeline.dag.artifact import MANIFEST, Artifact
+from pipeline.dag.corpus import Corpus
+from pipeline.dag.system import Trained
+
+logger = logging.getLogger(__name__)
+
+# Licences that allow a report to show sentences.
+SHOWABLE = (
+    *("MPL-2.0", "CC-BY-4.0", "CC-BY-SA-3.0", "CC-BY-SA-4.0", "CC0-1.0"),
+    *("GPL-2.0-or-later", "GPL-3.0-or-later", "Apache-2.0", "MIT"),
+)
+NUM_EXAMPLES = 3
+PACKAGES = ("torch", "deepspeed", "sentencepiece", "sacrebleu", "datasets", "hydra-core", "numpy")
+
+
+def run_record(
+    config: RunConfig,
+    corpus: Corpus,
+    cleaned: Mapping[LangPair, Artifact],
+    encoded: Mapping[LangPair, Artifact],
+    systems: Mapping[str, Sequence[Trained]],
+) -> dict[str, Any]:
+    """Return the record that `eval` reads: `data_record`, and a cost ledger for each model of each system."""
+    return {
+        **data_record(config, corpus, cleaned, encoded),
+        "systems": {name: [_ledger(trained) for trained in models] for name, models in systems.items()},
+        "sample_sentences": all(
+            table.licence in SHOWABLE for pair in cleaned for table, _ in corpus.tables_of(pair, "test")
+        ),
+    }
+
+
+def data_record(
+    config: RunConfig,
+    corpus: Corpus,
+    cleaned: Mapping[LangPair, Artifact],
+    encoded: Mapping[LangPair, Artifact],
+) -> dict[str, Any]:
+    """Return the part of the record that is known before training.
+
+    It has names, configuration, environment, corpus and funnel, and examples of sources whose licence allows it.
+    """
+    manifest = corpus.manifest
+    counts = {p.name: json.loads((a.path / "encode.json").read_text(encoding="utf-8")) for p, a in encoded.items()}
+    added = "; ".join(f"{addition.name} ({addition.licence})" for addition in corpus.added)
+    funnels = {pair.name: funnel(artifact.path) for pair, artifact in cleaned.items()}
+    return {
+        "name": config.name,
+        "recipe": config.recipe,
+        "commit": commit(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "pairs": [pair.name for pair in cleaned],
+        "languages": {pair.name: {"source": pair.src, "target": pair.tgt} for pair in cleaned},
+        "train_pairs": {name: funnel["train"]["kept"] for name, funnel in funnels.items()},
+        "config": config.to_json(),
+        "environment": environment(config),
+        "corpus": {
+            **{key: getattr(manifest, key) for key in ("name", "title", "licence", "citation")},
+            **({"added": added} if added else {}),
+            "notice": corpus.notice,
+        },
+        "funnel": {name: {split: funnel[split] for split in SPLITS} for name, funnel in funnels.items()},
+        "sources": {name: [_without_text(source) for source in f["sources"]] for name, f in funnels.items()},
+        "not_judged": {name: funnel["not_judged"] for name, funnel in funnels.items()},
+        "encoded": {
+            name: {key: count["splits"]["train"][key] for key in ("rows", "dropped")} for name, count in counts.items()
+        },
+        "examples": {name: examples for name, funnel in funnels.items() if (examples := _showable(funnel["sources"]))},
+    }
+
+
+def _without_text(source: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in source.items() if key != "examples"}
+
+
+def _showable(sources: Sequence[Mapping[str, Any]]) -> dict[str, list[list[str]]]:
+    """Return at most three examples of each rule, from the sources whose licence allows to show them."""
+    examples: dict[str, list[list[str]]] = {}
+    for source in sources:
+        for rule, rows in source["examples"].items() if source["licence"] in SHOWABLE else ():
+            examples[rule] = [*examples.get(rule, []), *rows][:NUM_EXAMPLES]
+    return examples
+
+
+def environment(config: RunConfig) -> dict[str, Any]:
+    """Return the versions and the machine: results are equal bit for bit only where these are the same."""
+    return {
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in PACKAGES},
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "processes": config.runtime.processes,
+        "threads": config.runtime.threads,
+    }
+
+
+def commit() -> str:
+    """Return the checkout's commit, with `-dirty` where files differ from it; `unknown` outside git."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        return "unknown"
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    described = subprocess.run(command, capture_output=True, text=True, check=False)
+    return described.stdout.strip() or "unknown"
+
+
+def _ledger(trained: Trained) -> dict[str, Any]:
+    """Return what a training cost, and the artifacts that have its model."""
+    model, pairs = trained.model, trained.system.pairs
+    ledger: dict[str, Any] = json.loads((model.path / "log" / "ledger.json").read_text(encoding="utf-8"))
+    manifest = json.loads((model.path / MANIFEST).read_text(encoding="utf-8"))
+    pair = pairs[0].name if len(pairs) == 1 else None
+    vocabulary = manifest["inputs"]["vocabulary"]
+    artifacts = {"model": f"{model.stage}/{model.key}", "vocabulary": f"{vocabulary['stage']}/{vocabulary['key']}"}
+    return {"pair": pair, **ledger, "wall_seconds": manifest["seconds"], "artifacts": artifacts}
+
+
+def _cpu() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or "unknown"

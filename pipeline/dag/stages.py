@@ -1,0 +1,299 @@
+"""Every stage of a run, from top to bottom:
+
+    fetch -> split -> held_out -> clean -> vocab -> encode -> train -> translate -> routing -> score -> report
+
+A declaration gives the stage its name, its version, its inputs, the slice of the configuration that can change its
+output, and the function that fills its directory. These, but for the function, decide the key (`pipeline.dag.stage`): a
+change of one of them makes every artifact of the stage anew. Which stages a run needs is said in `cleaning.py`,
+`training.py`, `baselines.py` and `run.py`. `work.py` and
+`results.py` fill the directories.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+from unicodedata import unidata_version
+
+from pipeline.checked_json import CHECKSUM
+from pipeline.config import PLACE, RunConfig
+from pipeline.corpus.config import CorpusConfig, HeldOutRule, SplitConfig
+from pipeline.corpus.languages import LangPair
+from pipeline.corpus.manifest import FileEntry, Manifest
+from pipeline.corpus.sources.copies import files_here
+from pipeline.dag import results, work
+from pipeline.dag.artifact import Artifact
+from pipeline.dag.baseline_search import SearchResult
+from pipeline.dag.corpus import SPLIT, Corpus, Table
+from pipeline.dag.stage import Stage
+from pipeline.dag.system import System, Trained
+from pipeline.decode.config import DecodeConfig
+from pipeline.decode.pruning import Pruning
+from pipeline.files import file_sha256
+from pipeline.jobs.runtime import RuntimeConfig
+from pipeline.tasks import DataConfig
+from pipeline.train import retention
+
+Cleaned = Mapping[LangPair, Artifact]
+Encoded = Mapping[LangPair, Artifact]
+
+KNOWLEDGE = ("py3langid", "langcodes", "fonttools")  # packages whose data decide which rows the rules remove
+NOT_DECISIVE = ("log_every", "checkpoints")  # settings of training that do not change its result
+MODEL_CLOCKS = (
+    "train_seconds",
+    "matmul_peak",
+    CHECKSUM,
+)  # in a checkpoint's state; the checksum covers the others
+RECORD_CLOCKS = (  # in run.json
+    *("created", "train_seconds", "wall_seconds", "device_hours", "tokens_per_second", "mfu", "matmul_peak"),
+)
+
+
+def fetch(manifest: Manifest, entry: FileEntry, *, files: Path, cache: Path) -> Stage:
+    """Declare the tables of one entry of a corpus's manifest.
+
+    files: directory of the corpus; the hashes of the entry's files below it are part of the key.
+    cache: directory of downloads.
+    """
+
+    about = {key: getattr(manifest, key) for key in ("name", "licence", "citation")}
+    return Stage(
+        name="fetch",
+        version=2,
+        config={
+            "entry": {key: value for key, value in asdict(entry).items() if value},
+            "manifest": {**about, "codes": dict(manifest.codes)},
+            "sha256": [file_sha256(path) for path in files_here(entry, files)],
+        },
+        run=partial(work.fetch, manifest, entry, files, cache),
+        label=f"{manifest.name} {entry.split} {entry.pair.name if entry.pair else ''}".strip(),
+    )
+
+
+def split(table: Table, config: SplitConfig, missing: Mapping[str, bool]) -> Stage:
+    """Declare the parts of a training table. missing: whether dev and whether test are to be split off."""
+    fetched, artifact = table
+    return Stage(
+        name=SPLIT,
+        version=1,
+        config={"split": asdict(config), "missing": dict(missing)},
+        inputs={"table": artifact},
+        run=partial(work.split, fetched, config, missing),
+        label=f"{fetched.source} {'-'.join(fetched.codes)}",
+    )
+
+
+def held_out(tables: Sequence[Table], rule: HeldOutRule) -> Stage:
+    """Declare the index of all texts of some tables, by which rows that contain such a text are found."""
+
+    return Stage(
+        name="held_out",
+        version=2,
+        config=asdict(rule),
+        inputs={f"{artifact.key} {table.path.name}": artifact for table, artifact in tables},
+        run=partial(work.index_held_out, tables, rule),
+    )
+
+
+def clean(corpus: Corpus, pair: LangPair, config: CorpusConfig, data: DataConfig) -> Stage:
+    """Declare the cleaned rows of one pair."""
+    indexes = {"held_out": corpus.held_out, "test texts": corpus.test_texts}
+
+    return Stage(
+        name="clean",
+        version=4,
+        config={
+            "pair": pair.name,
+            "rules": asdict(config.rules),
+            "keep_removed": config.keep_removed,
+            "knowledge": {"unicode": unidata_version, **{name: version(name) for name in KNOWLEDGE}},
+        },
+        inputs={
+            **{f"table {number}": artifact for number, (_, artifact) in enumerate(corpus.tables_of(pair))},
+            **{name: index for name, index in indexes.items() if index is not None},
+        },
+        run=partial(work.clean, corpus, pair, config, data),
+        label=pair.name,
+        resumable=True,
+    )
+
+
+def vocab(system: System, cleaned: Cleaned) -> Stage:
+    """Declare the vocabulary of a system."""
+    return Stage(
+        name="vocab",
+        version=1,
+        config=asdict(system.vocab),
+        inputs={pair.name: cleaned[pair] for pair in system.pairs},
+        run=partial(work.train_vocabulary, system, cleaned),
+        label=system.label,
+    )
+
+
+def encode(system: System, pair: LangPair, vocabulary: Artifact, cleaned: Artifact) -> Stage:
+    """Declare the rows of one pair as token ids, without those that are too long for the system's batches."""
+    limits = {"max_source_tokens": system.batch.max_source, "max_target_tokens": system.batch.max_target}
+    return Stage(
+        name="encode",
+        version=2,
+        config={"pair": pair.name, **limits},
+        inputs={"vocabulary": vocabulary, "bitext": cleaned},
+        run=partial(work.encode, system, pair, vocabulary, cleaned),
+        label=pair.name,
+        resumable=True,
+    )
+
+
+def train(system: System, vocabulary: Artifact, encoded: Encoded) -> Stage:
+    """Declare the trained model of a system. The key has the content of the checkpoint that it starts from."""
+    settings = {key: value for key, value in asdict(system.train).items() if key not in NOT_DECISIVE}
+    if system.train.initialize_from:
+        settings["initialize_from"] = retention.content(retention.resolve(Path(system.train.initialize_from)))
+    return Stage(
+        name="train",
+        version=2,
+        config={
+            "pairs": [pair.name for pair in system.pairs],
+            "model": asdict(system.model),
+            "batch": asdict(system.batch),
+            "train": settings,
+        },
+        inputs={"vocabulary": vocabulary, **{pair.name: artifact for pair, artifact in encoded.items()}},
+        run=partial(work.train, system, vocabulary, encoded),
+        label=system.label,
+        resumable=True,
+        clocks=MODEL_CLOCKS,
+    )
+
+
+def translate(
+    cleaned: Cleaned,
+    vocabulary: Artifact,
+    model: Artifact,
+    *,
+    decode: DecodeConfig,
+    runtime: RuntimeConfig,
+    label: str,
+    slot: int = 0,
+    pruning: Pruning | None = None,
+) -> Stage:
+    """Declare translations of the test sets of `cleaned`.
+
+    slot: line of the terminal for the progress.
+    pruning: the experts that take part; all of them by default.
+    """
+    return Stage(
+        name="translate",
+        version=2,
+        config={**decode.decisive(), **({"experts": pruning.experts} if pruning is not None else {})},
+        inputs={"vocabulary": vocabulary, "model": model, **{pair.name: rows for pair, rows in cleaned.items()}},
+        run=partial(work.translate, cleaned, vocabulary, model, decode, runtime, label, slot, pruning),
+        label=label,
+        resumable=True,
+    )
+
+
+def translated_lines(
+    name: Literal["backtranslate", "distill"],
+    pair: LangPair,
+    vocabulary: Artifact,
+    model: Artifact,
+    *,
+    text: Mapping[str, Any],
+    text_inputs: Mapping[str, Artifact],
+    decode: DecodeConfig,
+    max_source_tokens: int,
+    run: Callable[[Path], None],
+) -> Stage:
+    """Declare a table of lines and their translations, which the command of this name makes by a finished run.
+
+    text, text_inputs: what identifies the lines, in the configuration and as artifacts.
+    max_source_tokens: longer lines are left out.
+    """
+    return Stage(
+        name=name,
+        version=1,
+        config={"pair": pair.name, **text, "decode": decode.decisive(), "max_source_tokens": max_source_tokens},
+        inputs={"vocabulary": vocabulary, "model": model, **text_inputs},
+        run=run,
+        label=pair.name,
+        resumable=True,
+    )
+
+
+def routing(
+    model: Artifact, trained_on: Mapping[str, Artifact], *, decode: DecodeConfig, runtime: RuntimeConfig, label: str
+) -> Stage:
+    """Declare which experts of an MoE model the development sets choose (`results.read_routing`).
+
+    trained_on: inputs of the model, `vocabulary` and encoded rows by pair.
+    decode: says of which checkpoints the model is the mean.
+    """
+    encoded = {pair: artifact for pair, artifact in trained_on.items() if pair != "vocabulary"}
+    average = [decode.average, decode.average_of]
+    return Stage(
+        name="routing",
+        version=2,
+        config={"split": work.ROUTING_SPLIT, "pairs": list(encoded), "average": average},
+        inputs={**trained_on, "model": model},
+        run=partial(work.record_routing, model, trained_on["vocabulary"], encoded, decode, runtime, label),
+        label=label,
+    )
+
+
+def data_page(config: RunConfig, corpus: Corpus, cleaned: Cleaned, encoded: Encoded) -> Stage:
+    """Declare data.html, which `make data` shows, and its content as plain files."""
+    settings = {key: config.to_json()[key] for key in ("name", "recipe", "pairs", "corpus", "vocab")}
+    kinds = (("clean", cleaned), ("encode", encoded))
+    return Stage(
+        name="data",
+        version=1,
+        config=settings,
+        inputs={f"{kind} {pair}": artifact for kind, by_pair in kinds for pair, artifact in by_pair.items()},
+        run=partial(results.write_data, config, corpus, cleaned, encoded, settings),
+        label=config.name,
+    )
+
+
+def score(
+    config: RunConfig,
+    corpus: Corpus,
+    cleaned: Cleaned,
+    encoded: Encoded,
+    systems: Mapping[str, Sequence[Trained]],
+    search: SearchResult | None,
+) -> Stage:
+    """Declare the scores of all translations, with the translations and the run record that they rest on.
+
+    systems: models by the name under which the report compares them, `moe` and `bilingual`.
+    search: of the bilingual models, if they were searched.
+    """
+    translations = {
+        f"{name} {number}": trained.translations
+        for name, models in systems.items()
+        for number, trained in enumerate(models)
+    }
+    trials = search.trials if search is not None else ()
+    return Stage(
+        name="score",
+        version=5,
+        config={key: value for key, value in config.to_json().items() if key not in PLACE},
+        inputs=translations | {f"candidate {number}": trial.model for number, trial in enumerate(trials)},
+        run=partial(results.write_scores, config, corpus, cleaned, encoded, systems, search),
+        label=config.name,
+        clocks=RECORD_CLOCKS,
+    )
+
+
+def report(name: str, scores: Artifact, model: Artifact, routing: Artifact | None) -> Stage:
+    """Declare report.html, and all files that it shows. name: of the run."""
+    return Stage(
+        name="report",
+        version=6,
+        config={},
+        inputs={"scores": scores, **({"routing": routing} if routing is not None else {})},
+        run=partial(results.write_report, name, scores, model, routing),
+        label=name,
+    )

@@ -1,0 +1,75 @@
+"""A system: one model to train and score, the multilingual one or a bilingual baseline."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipeline.baseline_config import BaselineTier
+from pipeline.batch.config import BatchConfig
+from pipeline.config import RunConfig
+from pipeline.corpus.languages import LangPair
+from pipeline.dag.artifact import Artifact
+from pipeline.jobs.runtime import RuntimeConfig
+from pipeline.model.config import ModelConfig
+from pipeline.parallel.layout import Table
+from pipeline.train.config import TrainConfig
+from pipeline.vocab.config import VocabConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """One model, the pairs that it translates and its settings. slot: line of the terminal for its progress."""
+
+    label: str
+    pairs: Sequence[LangPair]
+    vocab: VocabConfig
+    batch: BatchConfig
+    model: ModelConfig
+    train: TrainConfig
+    runtime: RuntimeConfig
+    layout: Table
+    slot: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A system, its trained model and its translations of the test sets."""
+
+    system: System
+    model: Artifact
+    translations: Artifact
+
+
+def multilingual(config: RunConfig, pairs: Sequence[LangPair]) -> System:
+    """Return the main model of a run, for all pairs."""
+    return System(
+        label="moe",
+        pairs=pairs,
+        vocab=config.vocab,
+        batch=config.batch,
+        model=config.model,
+        train=config.train,
+        runtime=config.runtime,
+        layout=config.layout,
+    )
+
+
+def bilingual(pair: LangPair, tier: BaselineTier, runtime: RuntimeConfig) -> System:
+    """Return the dense model of one pair, which one process of this machine trains."""
+    return System(
+        label=f"bilingual {pair.name}",
+        pairs=[pair],
+        vocab=tier.vocab,
+        batch=tier.batch,
+        model=tier.model,
+        train=tier.train,
+        runtime=replace(runtime, processes=1, ep=1, mp=1, launcher="local", decode_experts="replicated"),
+        layout={},
+    )
+
+
+def vocabulary_sizes(vocabulary: Artifact) -> dict[str, Any]:
+    """Return the sizes of a vocabulary as it was trained: `source_size`, `target_size`, `shared`."""
+    sizes: dict[str, Any] = json.loads((vocabulary.path / "vocab.json").read_text(encoding="utf-8"))
+    return sizes

@@ -1,0 +1,65 @@
+"""From the cleaned rows of its pairs to the translations of one system: vocab -> encode -> train -> translate."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from pipeline.config import RunConfig
+from pipeline.corpus.languages import LangPair
+from pipeline.dag import stages
+from pipeline.dag.artifact import Artifact
+from pipeline.dag.store import Store
+from pipeline.dag.system import System, Trained, vocabulary_sizes
+from pipeline.parallel.layout import layout_of
+from pipeline.parallel.legality import check_vocabulary
+from pipeline.tasks import side_by_side
+
+
+def prepare(
+    store: Store, cleaned: Mapping[LangPair, Artifact], system: System
+) -> tuple[Artifact, dict[LangPair, Artifact]]:
+    """Make the vocabulary of a system and the encoded rows of its pairs.
+
+    Raises ValueError where the batches cannot have the mixture of sources that is configured, and where the layout
+    cannot cut the vocabulary.
+    """
+    vocabulary = store.get(stages.vocab(system, cleaned))
+    sizes = vocabulary_sizes(vocabulary)
+    check_vocabulary(
+        layout_of(system.layout, system.runtime),
+        system.vocab,
+        source_size=sizes["source_size"],
+        target_size=sizes["target_size"],
+    )
+    encodings = [stages.encode(system, pair, vocabulary, cleaned[pair]) for pair in system.pairs]
+    data = system.runtime.data
+    artifacts = side_by_side([partial(store.get, stage) for stage in encodings], at_once=data.stages_at_once)
+    encoded = dict(zip(system.pairs, artifacts, strict=True))
+    if system.batch.mixture.has_rules:
+        from pipeline.batch.lengths import sources_of
+        from pipeline.batch.proportions import check_mixture
+
+        check_mixture(system.batch.mixture, {pair.name: sources_of(encoded[pair].path) for pair in system.pairs})
+    return vocabulary, encoded
+
+
+def train(store: Store, cleaned: Mapping[LangPair, Artifact], system: System) -> tuple[Artifact, Artifact]:
+    """Train a system; the vocabulary and the model."""
+    vocabulary, encoded = prepare(store, cleaned, system)
+    return vocabulary, store.get(stages.train(system, vocabulary, encoded))
+
+
+def train_and_translate(
+    config: RunConfig, store: Store, cleaned: Mapping[LangPair, Artifact], system: System
+) -> Trained:
+    """Train a system and translate the test sets of its pairs."""
+    vocabulary, model = train(store, cleaned, system)
+    translation = stages.translate(
+        {pair: cleaned[pair] for pair in system.pairs},
+        vocabulary,
+        model,
+        decode=config.decode,
+        runtime=system.runtime,
+        label=system.label,
+        slot=system.slot,
+    )
+    return Trained(system=system, model=model, translations=store.get(translation))
