@@ -6,11 +6,12 @@ from typing import Any
 
 from bench.moe.size import Size
 from bench.moe.targets import OURS_ON_CUDA, OURS_WITHOUT_EXPERTS
+from pipeline.model.moe.gates.config import GATES as RECORDS
 
 PARTS = ("router", "gate", "dispatch", "combine")  # parts of our layer that are measured alone
 MATMUL = "matmul"
 PEERS = ("deepspeed", "lucidrains", "nllb")
-GATES = ("top1", "dropless", "noisy_topk", "hierarchical", "balanced", "expert_choice")
+GATES = tuple(kind for kind in RECORDS if kind != "top2")
 DTYPES = ("fp32", "bf16", "bf16-weights")
 SECTIONS = ("layer", "gates", "growth")
 LARGEST = {"lucidrains": 128, "nllb": 32}  # most experts of a peer, which is too slow with more

@@ -13,30 +13,15 @@ from torch import Tensor, nn
 from bench.moe.case import Case, Place
 from bench.moe.size import Size
 from pipeline.model.config import MoEConfig
-from pipeline.model.dispatch import combine, dispatch
-from pipeline.model.gate_config import (
-    BalancedConfig,
-    DroplessConfig,
-    ExpertChoiceConfig,
-    GateConfig,
-    HierarchicalConfig,
-    NoisyTopKConfig,
-    Top1Config,
-    Top2Config,
-)
-from pipeline.model.gating import top2_gating
-from pipeline.model.moe import MoE
-from pipeline.model.tokens import Tokens
+from pipeline.model.moe.dispatch import combine, dispatch
+from pipeline.model.moe.gates.config import GATES as RECORDS
+from pipeline.model.moe.gates.config import GateConfig, Top2Config
+from pipeline.model.moe.gates.token_choice import top2_gating
+from pipeline.model.moe.layer import MoE
+from pipeline.model.moe.tokens import Tokens
 
-TOP2 = Top2Config(second="all")  # every second choice is kept, as by the peers
-GATES: dict[str, GateConfig] = {
-    "top1": Top1Config(),
-    "dropless": DroplessConfig(),
-    "noisy_topk": NoisyTopKConfig(),
-    "hierarchical": HierarchicalConfig(),
-    "balanced": BalancedConfig(),
-    "expert_choice": ExpertChoiceConfig(),
-}
+TOP2 = Top2Config(second="all")  # every second choice, as the peers keep it
+GATES = {kind: gate() for kind, gate in RECORDS.items() if kind != "top2"}
 
 
 class NoExperts(nn.Module):

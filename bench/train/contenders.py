@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pipeline.batch.config import BatchConfig, GroupShape
 from pipeline.batch.mixture_config import MixtureConfig
 from pipeline.model.config import ModelConfig, MoEConfig
-from pipeline.model.gate_config import Top2Config
+from pipeline.model.moe.gates.config import Top2Config
 
 SECTIONS = ("scaling", "overhead", "mfu", "peers")
 OURS = "ours"

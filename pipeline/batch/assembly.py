@@ -1,4 +1,4 @@
-"""From named sentences to tensors."""
+"""Assembly of named sentences into tensors."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Sentences(Protocol):
-    """Encoded sentence pairs of one language pair."""
+    """Encoded sentence pairs of one language pair. `source` and `target` return the tokens of a sentence."""
 
     def source(self, index: int) -> npt.NDArray[Any]: ...
 
@@ -24,8 +24,11 @@ class Sentences(Protocol):
 
 
 def assemble(group: Sequence[Sequence[tuple[int, int]]], shape: GroupShape, data: Sequence[Sentences]) -> Batch:
-    """One group as tensors. group: rows of (pair, index); fewer rows than the shape's leave padding, none is an empty
-    group."""
+    """Return one group as tensors.
+
+    group: rows of (pair, index). Missing rows are padding. A group without rows is an empty group.
+    data: sentences of each pair.
+    """
     sizes = np.array([len(row) for row in group], dtype=np.int64)
     names = [name for row in group for name in row]
     pairs = np.array([pair for pair, _ in names], dtype=np.int64)
@@ -48,9 +51,11 @@ def assemble(group: Sequence[Sequence[tuple[int, int]]], shape: GroupShape, data
 
 
 class _Side:
-    """One side of a group's sentences, one after the other, and where each token goes; rows fill from the left.
+    """One side of a group's sentences, one after the other, and the place of each token. Rows fill from the left.
 
-    tokens, segments (1, 2, … in the row), positions (0, 1, … in the sentence): by token.
+    tokens: tokens of all sentences.
+    segments: for each token the number of its sentence in the row: 1, 2, …
+    positions: for each token its position in the sentence: 0, 1, …
     """
 
     def __init__(self, sentences: Sequence[npt.NDArray[Any]], row_sizes: Ints, rows: int, length: int) -> None:
@@ -60,16 +65,16 @@ class _Side:
         self.tokens = np.concatenate([np.zeros(0, np.int64), *sentences])
         self.positions = np.arange(len(self.tokens)) - self.of_tokens(starts)
         row = np.repeat(np.arange(len(row_sizes)), row_sizes)
-        first = np.repeat(np.cumsum(row_sizes) - row_sizes, row_sizes)  # sentence of its row
+        first = np.repeat(np.cumsum(row_sizes) - row_sizes, row_sizes)  # first sentence of the row
         self.segments = self.of_tokens(np.arange(len(sentences)) - first + 1)
         self._places = self.of_tokens(row * length + starts - starts[first]) + self.positions
 
     def of_tokens(self, of_sentences: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A value of each sentence, for each of its tokens."""
+        """Repeat the value of each sentence for all its tokens."""
         return np.repeat(of_sentences, self._lengths)
 
     def laid_out(self, values: npt.NDArray[Any], padding: int = 0) -> Tensor:
-        """[rows, length], int64."""
+        """Put the values of tokens into their places, int64 [rows, length]."""
         flat = np.full(self._shape[0] * self._shape[1], padding, dtype=np.int64)
         flat[self._places] = values
         return torch.from_numpy(flat.reshape(self._shape))

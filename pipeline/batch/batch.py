@@ -12,12 +12,14 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Several sentence pairs to a row; all tensors int64.
+    """Packed rows, each with several sentence pairs. All tensors are int64.
 
-    encoder_tokens_BL: `tag pieces </s>` of each sentence. decoder_input_tokens_BT: `</s>` and the target shifted right.
-    decoder_target_tokens_BT: `pieces </s>`. *_segments: 1, 2, … by sentence in the row, 0 for padding.
-    *_positions: 0, 1, … from each sentence's start. pair_BL, pair_BT: index of each token's language pair, below
-    num_pairs; 0 on padding.
+    encoder_tokens_BL: `tag pieces </s>` of each sentence.
+    decoder_input_tokens_BT: `</s>` and the target shifted right.
+    decoder_target_tokens_BT: `pieces </s>` of each sentence.
+    *_segments: 1, 2, … for the sentences of a row, 0 for padding.
+    *_positions: 0, 1, … from the start of each sentence.
+    pair_BL, pair_BT: index of the language pair of each token, less than num_pairs; 0 for padding.
     """
 
     encoder_tokens_BL: Tensor
@@ -33,10 +35,10 @@ class Batch:
     num_groups: int = 1
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on another device."""
-        moved: dict[str, Any] = {
+        """Return the same batch on another device."""
+        tensors: dict[str, Any] = {
             field.name: value.to(device)
             for field in fields(self)
             if isinstance(value := getattr(self, field.name), Tensor)
         }
-        return replace(self, **moved)
+        return replace(self, **tensors)

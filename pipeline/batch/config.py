@@ -1,4 +1,4 @@
-"""Configuration of batches; free of numpy and torch so that it loads fast."""
+"""Configuration of batches. Free of numpy and torch, so that it loads fast."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,12 @@ from pipeline.batch.mixture_config import MixtureConfig
 
 @dataclass(frozen=True, kw_only=True)
 class GroupShape:
-    """One group: `rows` packed rows of `source` and `target` tokens; target 0 is fitted to the data's own ratio."""
+    """The shape of one group.
+
+    rows: packed rows of a group.
+    source: source tokens of a row.
+    target: target tokens of a row; 0 is fitted to the ratio of the data.
+    """
 
     rows: int
     source: int
@@ -20,11 +25,13 @@ class GroupShape:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchConfig:
-    """How sentence pairs become training steps.
+    """Settings that turn sentence pairs into training steps.
 
-    shapes: few fixed group shapes, from short rows to long; a sentence pair goes to the first that holds both its
-    sides, and the last bounds the length of a sentence. groups_per_step: G, part of the recipe whatever the number of
-    processes. mixture: what is drawn. window_steps: steps packed together.
+    shapes: a few fixed group shapes, from short rows to long ones. A sentence pair needs the first shape that holds its
+        two sides. The last shape bounds the length of a sentence.
+    groups_per_step: groups of a step, G. They are part of the recipe and do not depend on the number of processes.
+    mixture: the pairs and sources from which sentences are drawn.
+    window_steps: number of steps that are packed together.
     """
 
     shapes: list[GroupShape]
@@ -40,7 +47,7 @@ class BatchConfig:
                 "batch.shapes: the last shape bounds the length of a sentence and needs a target of its own"
             )
         order = [(shape.source, shape.target) for shape in self.shapes if shape.target]
-        if any(a[0] > b[0] or a[1] > b[1] for a, b in zip(order, order[1:], strict=False)):
+        if any(small[0] > large[0] or small[1] > large[1] for small, large in zip(order, order[1:], strict=False)):
             raise ValueError(f"batch.shapes must grow on both sides from first to last, got {order} (source, target)")
         if self.groups_per_step < 1:
             raise ValueError(f"batch.groups_per_step={self.groups_per_step} must be at least 1")

@@ -1,8 +1,8 @@
 """The endless stream of training steps: sentences drawn from pairs and sources, packed window by window.
 
-A window draws about as many sentence pairs as its steps hold, adds what the last window left over, and packs them into
-steps. It is a function of (seed, position), and the position is a small record, independent of the number of processes;
-resuming repacks one window. A window ends where a phase of the curriculum does.
+A window draws about as many sentence pairs as its steps hold, adds the leftover of the last window, and packs them into
+steps. It is a function of the seed and a position. The position is a small record that does not depend on the number of
+processes. To resume, one window is packed again. A window ends at the end of a phase of the curriculum.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,13 +19,18 @@ from pipeline.batch.packing import Ints, Step, pack_steps
 from pipeline.batch.proportions import NEVER, Phase, phases
 from pipeline.batch.shuffle import shuffled
 
-STREAM = 2  # of positions: another version would make other steps of the same one
+STREAM = 2  # version of positions: another version would make other steps from the same position
 
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """Where a window begins. step: its first, counted from 1. cursors: sentences drawn of each unit so far. leftover:
-    [n, 2], drawn but in no step yet."""
+    """The beginning of a window.
+
+    step: first step of the window, counted from 1.
+    window: number of the window.
+    cursors: sentences drawn so far from each unit.
+    leftover: sentences that were drawn and are in no step yet, [n, 2].
+    """
 
     step: int
     window: int
@@ -34,14 +39,14 @@ class Position:
 
 
 class Mixture:
-    """Iterate over `Step`s forever; `state()` and `restore()` give and take the position of the next one."""
+    """An endless iterable of steps. `state()` returns the position of the next step, and `restore()` sets it."""
 
     def __init__(self, config: BatchConfig, lengths: Sequence[PairLengths], *, seed: int) -> None:
         self.config, self.lengths, self.seed = config, lengths, seed
         self.units = units_of(lengths)
         self.phases = phases(config.mixture, [pair.name for pair in lengths], self.units)
         self._mean_targets = np.array(
-            [lengths[u.pair].target[u.begin : u.end].sum() / max(u.rows, 1) for u in self.units]
+            [lengths[unit.pair].target[unit.begin : unit.end].sum() / max(unit.rows, 1) for unit in self.units]
         )
         self._offset = 0
         self._position = Position(
@@ -52,7 +57,7 @@ class Mixture:
         )
 
     def state(self) -> dict[str, Any]:
-        """Position of the next step, JSON-serialisable."""
+        """Return the position of the next step, which JSON can store."""
         position = self._position
         return {
             "stream": STREAM,
@@ -64,10 +69,13 @@ class Mixture:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises ValueError if the position is of another stream."""
-        if (found := state.get("stream", 1)) != STREAM:
+        """Continue from the position of `state()`.
+
+        Raises ValueError if another version wrote the position, or if the corpus has other sources.
+        """
+        if (version := state.get("stream", 1)) != STREAM:
             raise ValueError(
-                f"the checkpoint's position in the data is of version {found}, this program reads {STREAM}, which "
+                f"the checkpoint's position in the data is of version {version}, this program reads {STREAM}, which "
                 "packs other steps: go on with the version that wrote it, or start anew from its weights by "
                 "train.initialize_from"
             )
@@ -85,7 +93,7 @@ class Mixture:
         )
 
     def __iter__(self) -> Iterator[Step]:
-        """The next window is packed in a thread while the steps of this one are taken."""
+        """Yield steps. A thread packs the next window in the meantime."""
         with ThreadPoolExecutor(1, thread_name_prefix="packing") as ahead:
             window = ahead.submit(self._window, self._position)
             while True:
@@ -98,23 +106,25 @@ class Mixture:
                 self._position, self._offset = following, 0
 
     def table(self) -> list[dict[str, Any]]:
-        """What is drawn in each phase, for people. repeats: times that each row is drawn while as many sentences are
-        drawn as the phase has rows."""
+        """Return the shares of each phase, to be printed.
+
+        repeats: how often each row is drawn while as many sentences are drawn as the phase has rows.
+        """
         return [{"from_step": phase.from_step, "sources": self._shares(phase)} for phase in self.phases]
 
     def _shares(self, phase: Phase) -> list[dict[str, Any]]:
-        found: dict[tuple[str, str], dict[str, Any]] = {}
+        entries: dict[tuple[str, str], dict[str, Any]] = {}
         for unit, share in zip(self.units, phase.probabilities.tolist(), strict=True):
             if share:
                 pair = self.lengths[unit.pair].name
                 empty = {"pair": pair, "source": unit.source, "rows": 0, "share": 0.0}
-                entry = found.setdefault((pair, unit.source), empty)
+                entry = entries.setdefault((pair, unit.source), empty)
                 entry["rows"], entry["share"] = entry["rows"] + unit.rows, entry["share"] + share
-        rows = sum(entry["rows"] for entry in found.values())
-        return [{**entry, "repeats": entry["share"] * rows / entry["rows"]} for entry in found.values()]
+        rows = sum(entry["rows"] for entry in entries.values())
+        return [{**entry, "repeats": entry["share"] * rows / entry["rows"]} for entry in entries.values()]
 
     def _window(self, position: Position) -> tuple[list[Step], Position]:
-        """Steps of the window that begins here, possibly none, and where the next one begins."""
+        """Return the steps of the window at a position, possibly none, and the position of the next window."""
         rng = np.random.default_rng([self.seed, 0, position.window])
         phase, end = self._phase(position.step)
         counts = rng.multinomial(self._window_sentences(phase, end - position.step), phase.probabilities)
@@ -133,11 +143,11 @@ class Mixture:
             step=step,
             window=position.window + 1,
             cursors=position.cursors + counts,
-            leftover=leftover if step < end else leftover[:0],  # the next phase begins anew
+            leftover=leftover if step < end else leftover[:0],  # the next phase starts without leftover
         )
 
     def _phase(self, step: int) -> tuple[Phase, int]:
-        """The phase of a step, and the first step after it."""
+        """Return the phase of a step, and the first step after that phase."""
         index = sum(1 for phase in self.phases if phase.from_step <= step) - 1
         return self.phases[index], next((phase.from_step for phase in self.phases[index + 1 :]), NEVER)
 
@@ -148,7 +158,7 @@ class Mixture:
         return max(1, int(steps * step_tokens / float(phase.probabilities @ self._mean_targets)))
 
     def _draw(self, cursors: Ints, counts: npt.NDArray[np.int64]) -> Ints:
-        """So many sentences of each unit, which goes through its rows in one shuffled order after the other."""
+        """Draw `counts` sentences from the units. Each unit takes its rows in one shuffled order after another."""
         drawn = [np.zeros((0, 2), dtype=np.int64)]
         for index in np.flatnonzero(counts):
             unit = self.units[index]

@@ -1,4 +1,4 @@
-"""Configuration of the mixture of pairs and sources; free of numpy and torch so that it loads fast."""
+"""Configuration of the mixture of pairs and sources. Free of numpy and torch, so that it loads fast."""
 
 import math
 from dataclasses import dataclass, field
@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class PairGroup:
-    """Language pairs with a rule of their own; a pair belongs to the first group that names it.
+    """Language pairs with a rule of their own. A pair belongs to the first group that names it.
 
-    pairs: names or patterns of them (`de-fr`, `*-en`, `en-*`, `*`). temperature: between the pairs of the group; null
-    is the mixture's. share: of the whole, fixed; null is what its pairs have at the mixture's temperature. cap: rows
-    that a pair counts as at most; 0 is the mixture's. from_step: first step that draws of it. until_step: first step
-    that does so no more; 0 is never.
+    pairs: names of pairs, or patterns (`de-fr`, `*-en`, `en-*`, `*`).
+    temperature: temperature between the pairs of the group; null is the mixture's.
+    share: fixed share of all sentences; null is the share that its pairs have at the mixture's temperature.
+    cap: most rows that count for a pair; 0 is the mixture's.
+    from_step: first step that draws from the group.
+    until_step: first later step that does not draw from it; 0 is never.
     """
 
     pairs: list[str]
@@ -24,11 +26,14 @@ class PairGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRule:
-    """Sources with a rule of their own; rows of a pair belong to the first rule that names their source.
+    """Sources with a rule of their own. Rows of a pair belong to the first rule that names their source.
 
-    sources: names or patterns of them; pairs: of which pairs. share: of the sentences of each pair, fixed; null is by
-    rows. weight: how many rows a row counts as, in its pair and in the size of its pair. from_step, until_step: as of
-    pairs.
+    sources: names of sources, or patterns.
+    pairs: pairs to which the rule applies, names or patterns.
+    share: fixed share of the sentences of each pair; null is by rows.
+    weight: number of rows for which a row counts, in its pair and in the size of its pair.
+    from_step: first step that draws from these sources.
+    until_step: first later step that does not draw from them; 0 is never.
     """
 
     sources: list[str]
@@ -41,11 +46,14 @@ class SourceRule:
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureConfig:
-    """How often each source of each language pair is drawn (docs/mixing.md).
+    """The shares of sources and language pairs in training (docs/mixing.md).
 
-    temperature: T of p ∝ n^(1/T) over pairs of n rows; 1 is proportional. cap: rows that a pair counts as at most; 0 is
-    no cap. max_repeats: most times that any row is drawn while as many sentences are drawn as the mixture has rows;
-    what exceeds it goes to the others; 0 is no bound. groups, sources: rules by a name of the user's choice.
+    temperature: T of p ∝ n^(1/T) over pairs with n rows; 1 is proportional.
+    cap: most rows that count for a pair; 0 is no cap.
+    max_repeats: most times that any row is drawn while as many sentences are drawn as the mixture has rows. The excess
+        goes to other rows. 0 is no bound.
+    groups: rules for groups of pairs, by a name that the user chooses.
+    sources: rules for sources, by a name that the user chooses.
     """
 
     temperature: float = 1.0
@@ -56,7 +64,7 @@ class MixtureConfig:
 
     @property
     def has_rules(self) -> bool:
-        """Whether something names pairs or sources, which there may not be."""
+        """True if rules name pairs or sources, so that they must be checked against the corpus."""
         return bool(self.groups or self.sources)
 
     def __post_init__(self) -> None:

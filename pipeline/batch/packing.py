@@ -1,7 +1,7 @@
 """Packing sentence pairs into rows, rows into groups, groups into steps of one shape.
 
-A sentence is named by (pair index, index within the pair), one row of an int64 array [n, 2]; its lengths on both sides
-are a row of another.
+A sentence is named by (pair index, index within the pair), one row of an int64 array [n, 2]. Its lengths on the two
+sides are a row of another array [n, 2].
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,11 @@ Group = list[list[tuple[int, int]]]  # rows of (pair, index)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rows:
-    """Packed rows. order: positions of sentences in the array that was packed, row after row; ends: where each row ends
-    in it."""
+    """Packed rows.
+
+    order: positions of sentences in the array that was packed, row after row.
+    ends: end of each row in `order`.
+    """
 
     order: Ints
     ends: Ints
@@ -30,7 +33,7 @@ class Rows:
         return len(self.ends)
 
     def take(self, rows: Ints) -> "Rows":
-        """Some of the rows, in the order given."""
+        """Select rows, in the order of the argument."""
         sizes = np.diff(self.ends, prepend=0)[rows]
         ends = np.cumsum(sizes)
         where = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.ends[rows] - ends, sizes)
@@ -39,8 +42,14 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """One training step: `num_groups` groups of one shape. sentences: [n, 2], row after row; lengths: [n, 2], tokens of
-    source and target; ends: where each row ends in them. Rows that are missing are empty, at the end."""
+    """One training step: groups of one shape.
+
+    shape: shape of its groups.
+    num_groups: number of groups. Missing rows are empty ones at the end.
+    sentences: names of sentences, [n, 2], row after row.
+    lengths: tokens of source and target of each sentence, [n, 2].
+    ends: end of each row in these arrays.
+    """
 
     shape: GroupShape
     num_groups: int
@@ -49,7 +58,7 @@ class Step:
     ends: Ints
 
     def group(self, index: int) -> Group:
-        """Rows of a group; fewer than the shape's where the step is short of them."""
+        """Return the rows of a group, fewer than its shape has if the step is short of rows."""
         first = index * self.shape.rows
         ends = self.ends[first : first + self.shape.rows].tolist()
         if not ends:
@@ -73,25 +82,25 @@ class Step:
 
 
 def pack_rows(lengths: Ints, shapes: Sequence[GroupShape]) -> list[Rows]:
-    """Two-dimensional bin packing of sentences with these lengths, [n, 2], into rows of each shape.
+    """Pack sentences with these lengths, [n, 2], into rows of each shape (two-dimensional bin packing).
 
-    Which sentences share a row is a matter of their lengths; of sentences of equal lengths the first come first.
-    Raises ValueError if one is longer than the last shape.
+    Lengths alone decide which sentences share a row. Sentences of equal lengths are taken in their order.
+    Raises ValueError if a sentence is longer than the last shape.
     """
     if not (lengths <= (shapes[-1].source, shapes[-1].target)).all():
         raise ValueError("a sentence pair is longer than the last of batch.shapes; encode drops such pairs")
     kinds = lengths[:, 0] << BITS | lengths[:, 1]
-    found, counts = np.unique(kinds, return_counts=True)
-    patterns = row_patterns(found.tolist(), counts.tolist(), shapes)
-    flat = [kind for of_shape in patterns for row, times in of_shape for kind in row * times]
+    distinct, counts = np.unique(kinds, return_counts=True)
+    patterns = row_patterns(distinct.tolist(), counts.tolist(), shapes)
+    flat = [kind for shape_patterns in patterns for row, times in shape_patterns for kind in row * times]
     order = np.empty(len(kinds), dtype=np.int64)
     order[np.argsort(np.asarray(flat, dtype=np.int64), kind="stable")] = np.argsort(kinds, kind="stable")
-    packed, start = [], 0
-    for of_shape in patterns:
-        sizes = [size for row, times in of_shape for size in [len(row)] * times]
-        packed.append(Rows(order=order[start : start + sum(sizes)], ends=np.cumsum(sizes, dtype=np.int64)))
+    rows_of_shapes, start = [], 0
+    for shape_patterns in patterns:
+        sizes = [size for row, times in shape_patterns for size in [len(row)] * times]
+        rows_of_shapes.append(Rows(order=order[start : start + sum(sizes)], ends=np.cumsum(sizes, dtype=np.int64)))
         start += sum(sizes)
-    return packed
+    return rows_of_shapes
 
 
 def pack_steps(
@@ -102,10 +111,10 @@ def pack_steps(
     groups_per_step: int,
     rng: np.random.Generator | None,
 ) -> tuple[list[Step], Ints]:
-    """Full steps in random order, and the sentences left over.
+    """Pack sentences into full steps in random order. Returns the steps and the sentences left over.
 
-    rng None keeps the order of packing and pads: the last steps may be short of groups and nothing is left over
-    (validation).
+    rng: None is for validation. Steps then keep the order of packing, the last ones may be short of groups, and no
+        sentence is left over.
     """
     steps: list[Step] = []
     left: list[Ints] = [np.zeros(0, dtype=np.int64)]
@@ -117,13 +126,13 @@ def pack_steps(
         for first in range(0, num_full, per_step):
             ends = rows.ends[first : first + per_step]
             start = int(rows.ends[first - 1]) if first else 0
-            chosen = rows.order[start : ends[-1]]
+            places = rows.order[start : ends[-1]]
             steps.append(
                 Step(
                     shape=shape,
                     num_groups=groups_per_step,
-                    sentences=sentences[chosen],
-                    lengths=lengths[chosen],
+                    sentences=sentences[places],
+                    lengths=lengths[places],
                     ends=ends - start,
                 )
             )

@@ -1,8 +1,9 @@
-"""Which lengths share a row: two-dimensional best fit over kinds of sentences.
+"""Choice of the lengths that share a row: two-dimensional best fit over kinds of sentences.
 
-Sentences of equal lengths on both sides are of one kind, `source << BITS | target`, and interchangeable, so a row that
-has been found serves as often as its kinds last. What is left is kept as bits of integers: bit t of `targets[s]` is set
-while a sentence of s source and t target tokens is left, bit s of `sources` while `targets[s]` is not 0.
+Sentences with equal lengths on both sides are of one kind, `source << BITS | target`, and interchangeable. So a row
+that was composed once is repeated until one of its kinds is used up. The sentences that are left are stored as bits of
+integers. Bit t of `targets[s]` is set while a sentence of s source and t target tokens is left, bit s of `sources`
+while `targets[s]` is not 0.
 """
 
 from collections import Counter
@@ -12,16 +13,18 @@ from pipeline.batch.config import GroupShape
 
 BITS = 20
 TARGET = (1 << BITS) - 1
-Pattern = tuple[list[int], int]  # kinds of a row, and how many such rows
+Pattern = tuple[list[int], int]  # kinds of the sentences in a row, and the number of such rows
 
 
 def row_patterns(kinds: Sequence[int], counts: Sequence[int], shapes: Sequence[GroupShape]) -> list[list[Pattern]]:
-    """Rows of each shape for `counts` sentences of each kind, every one of which fits the last shape.
+    """Compose the rows of each shape for `counts` sentences of each kind. Every kind must fit the last shape.
 
-    From the last shape to the first, as many rows as it takes to hold the sentences that need it. One row at a time: it
-    starts with the longest of these and takes, again and again, of all sentences left the one that leaves the least
-    room and the most even room on both sides. Rows end 98 to 99 % full where a best fit by decreasing length reaches
-    93 %, and long rows too, which long sentences alone fill by 70 %.
+    1. Shapes are taken from the last to the first, each for the sentences that fit no smaller shape.
+    2. A row starts with the longest of these sentences.
+    3. It then takes one sentence after another from all that are left: the one that leaves the least room, and the most
+       even room on the two sides.
+    Rows are 98 to 99 % full, where a best fit by decreasing length reaches 93 %. Long sentences alone would fill long
+    rows by 70 %.
     """
     stock = _Stock(kinds, counts)
     patterns: list[list[Pattern]] = [[] for _ in shapes]
@@ -36,7 +39,7 @@ def row_patterns(kinds: Sequence[int], counts: Sequence[int], shapes: Sequence[G
 
 
 def _rows_from(stock: "_Stock", seed: int, size: GroupShape) -> Pattern:
-    """The row that starts with a sentence of kind `seed`, as often as there are sentences for it."""
+    """Compose the row that starts with a sentence of kind `seed`, and repeat it as long as its sentences last."""
     row, kind = [], seed
     source, target = size.source, size.target
     while kind >= 0:
@@ -45,11 +48,11 @@ def _rows_from(stock: "_Stock", seed: int, size: GroupShape) -> Pattern:
         source, target = source - (kind >> BITS), target - (kind & TARGET)
         kind = stock.best(source, target, size)
     uses = Counter(row)
-    again = min(stock.left[kind] // used for kind, used in uses.items())
-    if again:
-        for kind, used in uses.items():
-            stock.take(kind, used * again)
-    return row, 1 + again
+    repeats = min(stock.left[kind] // count for kind, count in uses.items())
+    if repeats:
+        for kind, count in uses.items():
+            stock.take(kind, count * repeats)
+    return row, 1 + repeats
 
 
 def _fits(kind: int, shape: GroupShape) -> bool:
@@ -57,7 +60,7 @@ def _fits(kind: int, shape: GroupShape) -> bool:
 
 
 class _Stock:
-    """Sentences that no row has yet. left: how many of each kind."""
+    """The sentences that are in no row yet. left: number of sentences of each kind."""
 
     def __init__(self, kinds: Sequence[int], counts: Sequence[int]) -> None:
         self.left = dict(zip(kinds, counts, strict=True))
@@ -75,12 +78,12 @@ class _Stock:
                 self._sources ^= 1 << source
 
     def best(self, source_room: int, target_room: int, size: GroupShape) -> int:
-        """The kind that fits with the least a + b + 2 |a - b|, where a and b are the rooms it leaves on both sides as
-        shares of a row; -1 if none fits.
+        """Return the kind that fits at the least cost a + b + 2 |a - b|, or -1 if none fits.
 
-        Costs are integers, in 1 / (size of source x size of target). For one source length the cost falls and then
-        rises with the target length, so the best is one of the two nearest to the turn; as a grows no cost is below
-        2 a, which ends the search.
+        a and b are the rooms that it leaves on the two sides, as shares of a row. Costs are integers, in units of
+        1 / (size of source x size of target). For one source length, the cost falls and then rises with the target
+        length, so the best target is one of the two nearest to the turn. No cost is below 2 a, and a grows, which ends
+        the search.
         """
         size_s, size_t = size.source, size.target
         fitting, target_mask = self._sources & ((2 << source_room) - 1), (2 << target_room) - 1

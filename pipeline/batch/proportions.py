@@ -1,4 +1,4 @@
-"""How often each source of each pair is drawn, phase by phase of the curriculum (docs/mixing.md)."""
+"""Probabilities of drawing from each source of each pair, for each phase of the curriculum (docs/mixing.md)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,18 @@ from pipeline.batch.mixture_config import MixtureConfig, PairGroup, SourceRule
 from pipeline.spelling import suggestion
 
 Floats = npt.NDArray[np.float64]
-Sources = Sequence[tuple[str, int]]  # names and rows, one after the other; a name may come again
+Sources = Sequence[tuple[str, int]]  # names and rows, in the order of the rows; a name may come twice
 FULL = 1 - 1e-9  # shares that sum to 1 up to rounding
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """What is mixed: the rows begin to end - 1 of a pair, which are of one source. pair: its index."""
+    """A part of the mixture: rows of one source in one pair.
+
+    pair: index of the pair.
+    source: name of the source.
+    begin, end: the rows are begin to end - 1 of the pair.
+    """
 
     pair: int
     source: str
@@ -31,56 +36,66 @@ class Unit:
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """Steps with one mixture, from `from_step` (the first is 1) to the next phase. probabilities: of each unit."""
+    """A period of training with one mixture. It lasts until the next phase.
+
+    from_step: first step, counted from 1.
+    probabilities: probability of each unit.
+    """
 
     from_step: int
     probabilities: Floats
 
 
 def units(pairs: Sequence[Sources]) -> list[Unit]:
-    """Of the sources of each pair, in order."""
-    found = []
+    """List the units of all pairs: one for each source of a pair, in order."""
+    units_of_pairs = []
     for index, sources in enumerate(pairs):
         end = 0
         for source, rows in sources:
-            found.append(Unit(pair=index, source=source, begin=end, end=end + rows))
+            units_of_pairs.append(Unit(pair=index, source=source, begin=end, end=end + rows))
             end += rows
-    return found
+    return units_of_pairs
 
 
 def check_mixture(config: MixtureConfig, pairs: Mapping[str, Sources]) -> None:
-    """Raise ValueError where a mixture cannot be drawn from pairs with these sources."""
+    """Raise ValueError if a mixture cannot be drawn from pairs with these sources."""
     phases(config, list(pairs), units(list(pairs.values())))
 
 
 def groups_of(config: MixtureConfig, pairs: Sequence[str]) -> list[str]:
-    """Name of the group of each pair, "" outside all. Raises ValueError on patterns and shares that cannot be meant."""
-    found = [next((name for name, group in config.groups.items() if _matches(pair, group.pairs)), "") for pair in pairs]
+    """Return the name of the group of each pair, "" for a pair in no group.
+
+    Raises ValueError if a pattern matches no pair, or a group gets none.
+    """
+    names = [next((name for name, group in config.groups.items() if _matches(pair, group.pairs)), "") for pair in pairs]
     for name, group in config.groups.items():
         path = f"batch.mixture.groups.{name}"
         _check_patterns(f"{path}.pairs", group.pairs, pairs, "pairs")
-        if name not in found:
+        if name not in names:
             raise ValueError(f"{path} gets no pair: groups before it take all that it names; put it before them")
-    return found
+    return names
 
 
 def phases(config: MixtureConfig, pairs: Sequence[str], units: Sequence[Unit]) -> list[Phase]:
-    """The mixtures of a run, in order; the last has no end. Raises ValueError on whatever cannot be meant."""
+    """Return the mixtures of a run, in order. The last one has no end.
+
+    Raises ValueError if a rule has no effect, shares sum to more than 1, or a source is never drawn.
+    """
     plan = _Plan(config, pairs, units)
     steps = sorted({1, *(step for begin, end in plan.periods if begin < end for step in (begin, end) if step < NEVER)})
-    found = [Phase(from_step=step, probabilities=plan.probabilities(step)) for step in steps]
+    mixtures = [Phase(from_step=step, probabilities=plan.probabilities(step)) for step in steps]
     for index, unit in enumerate(units):
-        if unit.rows and not any(phase.probabilities[index] > 0 for phase in found):
+        if unit.rows and not any(phase.probabilities[index] > 0 for phase in mixtures):
             where = f"source {unit.source!r} of {pairs[unit.pair]}"
             raise ValueError(f"batch.mixture: {where} is never drawn; its group and its source have no step in common")
-    return found
+    return mixtures
 
 
 NEVER = 1 << 62
 
 
 class _Plan:
-    """The rules of each unit. periods: its first step, and the first step without it."""
+    """The rules of each unit. periods: for each unit its first step, and the first later step without it."""
 
     def __init__(self, config: MixtureConfig, pairs: Sequence[str], units: Sequence[Unit]) -> None:
         self.config, self.pairs, self.units = config, pairs, units
@@ -94,7 +109,7 @@ class _Plan:
         self.periods = [self._period(unit, rule) for unit, rule in zip(units, self.rules, strict=True)]
 
     def probabilities(self, step: int) -> Floats:
-        """Of each unit at a step."""
+        """Return the probability of each unit at a step."""
         active = np.array([begin <= step < end for begin, end in self.periods]) & (self.rows > 0)
         if not active.any():
             raise ValueError(
@@ -105,18 +120,18 @@ class _Plan:
         of_pair = self._pairs(sizes, step)
         inside = np.zeros(len(self.units))
         for pair in np.flatnonzero(sizes).tolist():
-            mine = np.flatnonzero(active & (self.pair_of == pair))
+            places = np.flatnonzero(active & (self.pair_of == pair))
+            rules, rows = [self.rules[place] for place in places], counted[places]
             shares = {name: rule.share for name, rule in self.config.sources.items()}
-            what = f"the sources of {self.pairs[pair]}"
-            inside[mine] = _shared([self.rules[u] for u in mine], counted[mine], counted[mine], shares, what, step)
+            inside[places] = _shared(rules, rows, rows, shares, f"the sources of {self.pairs[pair]}", step)
         return _bounded(of_pair[self.pair_of] * inside, np.where(active, self.rows, 0.0), self.config.max_repeats)
 
     def _pairs(self, sizes: Floats, step: int) -> Floats:
-        """Of each pair, of which `sizes` rows count."""
+        """Return the probability of each pair. sizes: rows that count for each pair."""
         config = self.config
-        named = [config.groups[name] if name else PairGroup(pairs=["*"]) for name in self.groups]
-        sizes = np.array([min(n, group.cap or config.cap or n) for n, group in zip(sizes, named, strict=True)])
-        inner = np.array([group.temperature or config.temperature for group in named])
+        groups = [config.groups[name] if name else PairGroup(pairs=["*"]) for name in self.groups]
+        sizes = np.array([min(n, group.cap or config.cap or n) for n, group in zip(sizes, groups, strict=True)])
+        inner = np.array([group.temperature or config.temperature for group in groups])
         active = np.flatnonzero(sizes)
         outer_mass, inner_mass = sizes[active] ** (1 / config.temperature), sizes[active] ** (1 / inner[active])
         shares = {name: group.share for name, group in config.groups.items()}
@@ -126,7 +141,7 @@ class _Plan:
         return probabilities
 
     def _rule(self, unit: Unit) -> str:
-        """Name of the first rule that names a unit, "" for none."""
+        """Return the name of the first rule that names a unit, "" if there is none."""
         return next((name for name, rule in self.config.sources.items() if self._names(rule, unit)), "")
 
     def _names(self, rule: SourceRule, unit: Unit) -> bool:
@@ -146,49 +161,53 @@ class _Plan:
     def _inventory(self) -> str:
         return ", ".join(f"{self.pairs[unit.pair]}/{unit.source} ({unit.rows})" for unit in self.units[:20])
 
-    def _period(self, unit: Unit, rule: str) -> tuple[int, int]:
+    def _period(self, unit: Unit, rule_name: str) -> tuple[int, int]:
         rules: list[PairGroup | SourceRule] = []
         if self.groups[unit.pair]:
             rules.append(self.config.groups[self.groups[unit.pair]])
-        if rule:
-            rules.append(self.config.sources[rule])
-        begin = max((r.from_step for r in rules), default=1)
-        return begin, min((r.until_step or NEVER for r in rules), default=NEVER)
+        if rule_name:
+            rules.append(self.config.sources[rule_name])
+        begin = max((rule.from_step for rule in rules), default=1)
+        return begin, min((rule.until_step or NEVER for rule in rules), default=NEVER)
 
 
 def _shared(
     keys: Sequence[str], outer: Floats, inner: Floats, shares: dict[str, float | None], what: str, step: int
 ) -> Floats:
-    """Probabilities of items, each under a key: a key with a share has that, the others divide the rest as their sums
-    of `outer`; inside a key, items go by `inner`. Without others, shares are relative to each other."""
+    """Return the probabilities of items, each of which has a key.
+
+    A key with a share has that share. The other keys divide the remainder in proportion to their sums of `outer`. If
+    there are no other keys, shares are relative to each other. Items of one key are in proportion to `inner`.
+    what: words for the keys in an error.
+    """
     fixed = {key: share for key in dict.fromkeys(keys) if (share := shares.get(key)) is not None}
-    total, open_mass = sum(fixed.values()), sum(m for key, m in zip(keys, outer, strict=True) if key not in fixed)
+    total, open_mass = sum(fixed.values()), sum(mass for key, mass in zip(keys, outer, strict=True) if key not in fixed)
     if total > 2 - FULL or (total >= FULL and open_mass > 0):
-        others = " and leave nothing for the others" if total <= 2 - FULL else ""
-        named = ", ".join(f"{key} {share}" for key, share in fixed.items())
+        effect = " and leave nothing for the others" if total <= 2 - FULL else ""
+        listing = ", ".join(f"{key} {share}" for key, share in fixed.items())
         raise ValueError(
-            f"batch.mixture: shares of {what} sum to {total:g}{others} at step {step} ({named}); lower them below 1"
+            f"batch.mixture: shares of {what} sum to {total:g}{effect} at step {step} ({listing}); lower them below 1"
         )
     probabilities = np.zeros(len(keys))
     for key in dict.fromkeys(keys):
-        mine = np.array([other == key for other in keys])
-        rest = (1 - total) * outer[mine].sum() / open_mass if key not in fixed else 0.0
-        mass = fixed.get(key, rest) / (1.0 if open_mass > 0 else total)
-        probabilities[mine] = mass * inner[mine] / inner[mine].sum()
+        has_key = np.array([item == key for item in keys])
+        open_share = (1 - total) * outer[has_key].sum() / open_mass if key not in fixed else 0.0
+        mass = fixed.get(key, open_share) / (1.0 if open_mass > 0 else total)
+        probabilities[has_key] = mass * inner[has_key] / inner[has_key].sum()
     return probabilities
 
 
 def _bounded(probabilities: Floats, rows: Floats, max_repeats: float) -> Floats:
-    """No more than max_repeats times the share of rows; the excess goes to the others, in proportion."""
+    """Bound probabilities by max_repeats times the share of rows. The excess goes to the other units, in proportion."""
     if not max_repeats:
         return probabilities
     limits = max_repeats * rows / rows.sum()
-    result, held = probabilities.copy(), np.zeros(len(rows), dtype=bool)
-    while (over := ~held & (result > limits * (1 + 1e-12))).any():
-        held |= over
-        result[held] = limits[held]
-        if others := result[~held].sum():
-            result[~held] *= (1 - limits[held].sum()) / others
+    result, at_limit = probabilities.copy(), np.zeros(len(rows), dtype=bool)
+    while (over := ~at_limit & (result > limits * (1 + 1e-12))).any():
+        at_limit |= over
+        result[at_limit] = limits[at_limit]
+        if free_mass := result[~at_limit].sum():
+            result[~at_limit] *= (1 - limits[at_limit].sum()) / free_mass
     bounded: Floats = result / result.sum()
     return bounded
 

@@ -1,4 +1,4 @@
-"""Shapes whose target length is left open, fitted to what is drawn."""
+"""Fitting the open target lengths of shapes to the data."""
 
 import math
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from pipeline.batch.proportions import phases
 
 
 def fit_targets(config: BatchConfig, lengths: Sequence[PairLengths]) -> BatchConfig:
-    """The same shapes, with every target of 0 set to the ratio of target to source tokens in what is drawn in the last
-    phase of the mixture, so that rows fill on both sides at once.
+    """Replace every target length of 0, so that rows become full on both sides at the same time.
 
-    Rounded up to a multiple of 4 and no longer than the last shape's.
+    The new length follows the ratio of target to source tokens in the last phase of the mixture. It is rounded up to a
+    multiple of 4, and at most the target length of the last shape.
     """
     units = units_of(lengths)
     probabilities = phases(config.mixture, [pair.name for pair in lengths], units)[-1].probabilities

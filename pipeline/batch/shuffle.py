@@ -1,4 +1,4 @@
-"""A shuffled order of n rows of which any part can be had without the rest."""
+"""A shuffled order of n rows, any part of which can be computed alone."""
 
 import math
 from collections.abc import Sequence
@@ -12,11 +12,13 @@ Words = npt.NDArray[np.uint64]
 
 
 def shuffled(positions: npt.NDArray[np.int64], size: int, key: Sequence[int]) -> npt.NDArray[np.int64]:
-    """What stands at `positions` (all below `size`) of a permutation of range(size) that `key` chooses.
+    """Return the values at some positions of a permutation of range(size).
 
-    Time and memory depend on the number of positions alone. A Feistel network over Z_a x Z_b with a·b just above size
-    (Black and Rogaway, Ciphers with Arbitrary Finite Domains, 2002): each round adds a hash of one half to the other,
-    which can be undone, so that no two positions meet; a result beyond size goes round again until it is not.
+    positions: indices, all below `size`. Time and memory depend on their number alone.
+    key: numbers that choose the permutation.
+    It is a Feistel network over Z_a x Z_b, with a·b at least size (Black and Rogaway, Ciphers with Arbitrary Finite
+    Domains, 2002). Each round adds a hash of one half to the other half. This can be undone, so two positions never
+    have the same value. A value of size or more goes through the network again.
     """
     rows = math.isqrt(size - 1) + 1
     columns = -(-size // rows)
@@ -39,7 +41,7 @@ def _network(values: Words, rows: int, columns: int, keys: Words) -> Words:
 
 
 def _hash(values: Words, key: np.uint64) -> Words:
-    """32 bits of each value and the key (the first round of splitmix64's finalizer)."""
+    """Return a 32-bit hash of each value and the key (the first round of splitmix64's finalizer)."""
     mixed = values ^ key
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

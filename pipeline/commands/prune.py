@@ -27,6 +27,7 @@ from pipeline.jobs.hosts import check_launcher
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.model.config import ModelConfig
 from pipeline.model.flops import count_parameters
+from pipeline.model.moe.gates.capacity import router_outputs
 from pipeline.schema import build
 
 logger = logging.getLogger(__name__)
@@ -198,7 +199,8 @@ def _cost(run: FinishedRun, model: ModelConfig, pruning: Pruning) -> dict[str, i
     kept = removed = 0
     expert_size: defaultdict[bool, int] = defaultdict(int)
     for decoder in (False, True):
-        expert_size[decoder] = model.dim * (2 * model.moe.expert_dim + model.moe.gate_of(decoder=decoder).router_width)
+        columns = router_outputs(model.moe.gate_of(decoder=decoder), 1)
+        expert_size[decoder] = model.dim * (2 * model.moe.expert_dim + columns)
     for name, experts in pruning.experts.items():
         kept += len(experts)
         removed += (pruning.num_experts - len(experts)) * expert_size[name.startswith("decoder")]

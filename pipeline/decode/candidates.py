@@ -6,7 +6,7 @@ n sentences, K beam, B = n·K, V vocabulary, C chunks of a hypothesis' tokens, X
 import torch
 from torch import Tensor
 
-from pipeline.model.choices import at_least_float32
+from pipeline.model.precision import at_least_float32
 
 CHUNK = 64  # tokens of which the largest logit is looked at first
 BLOCK = 1 << 17  # logits at a time on a CPU: few enough to stay in its cache

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.files import write_atomically
-from pipeline.model.drops import DropCount
+from pipeline.model.moe.drops import DropCount
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from pipeline.decode.memory import MEMORIES, BeamMemory, Shape, by_hypothesis, b
 from pipeline.model.attention import MASKED
 from pipeline.model.fused_attention import attend_few, attention_weights
 from pipeline.model.inference import feed_forward
-from pipeline.model.tokens import Tokens
+from pipeline.model.moe.tokens import Tokens
 from pipeline.model.transformer import FIRST_POSITION, Layer, Transformer
 from pipeline.vocab.symbols import PAD
 

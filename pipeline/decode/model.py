@@ -12,9 +12,9 @@ from pipeline.decode.pruned import cut
 from pipeline.decode.pruning import Pruning
 from pipeline.decode.search import max_length
 from pipeline.engine.checkpoint.weights import load_weights, read_state, shapes_of
-from pipeline.model.conditional import Conditional
 from pipeline.model.config import ModelConfig
-from pipeline.model.routers import Router
+from pipeline.model.moe.conditional import Conditional
+from pipeline.model.moe.routers import Router
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.build import materialize
 from pipeline.parallel.mesh import Mesh

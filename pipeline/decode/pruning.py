@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.model.config import MoEConfig
-from pipeline.model.gate_config import DroplessConfig, NoisyTopKConfig, Top1Config, Top2Config
+from pipeline.model.moe.gates.config import GATES
 from pipeline.schema import build
 
-PRUNABLE = (Top1Config, Top2Config, DroplessConfig, NoisyTopKConfig)
 SMALLEST = 2  # experts that a gate needs to choose from
 
 
@@ -49,26 +48,17 @@ def check_gates(moe: MoEConfig) -> None:
         raise ValueError("the run is a dense model, which has no experts to prune")
     for decoder in (False, True):
         gate = moe.gate_of(decoder=decoder)
-        if not isinstance(gate, PRUNABLE):
-            kinds = ", ".join(kind.kind for kind in PRUNABLE)
+        if gate.unprunable:
+            kinds = ", ".join(kind for kind, config in GATES.items() if not config.unprunable)
             raise ValueError(
-                f"the gate {gate.kind} cannot go without some of its experts, because {_REASONS[gate.kind]}; "
+                f"the gate {gate.kind} cannot go without some of its experts, because {gate.unprunable}; "
                 f"those that can are {kinds}"
             )
 
 
-_REASONS = {
-    "hierarchical": "it chooses among groups of one size",
-    "balanced": "its thresholds were learned for gates over all of them",
-    "expert_choice": "there each expert takes its share of the tokens, and none is idle",
-}
-
-
 def smallest(moe: MoEConfig, *, decoder: bool) -> int:
     """Experts that a layer cannot go below: what its gate gives a token, and at least two to choose from."""
-    gate = moe.gate_of(decoder=decoder)
-    assert isinstance(gate, PRUNABLE)
-    return max(gate.k, SMALLEST)
+    return max(int(moe.gate_of(decoder=decoder).experts_per_token), SMALLEST)
 
 
 def check_experts(moe: MoEConfig, layers: Sequence[str], experts: Mapping[str, Sequence[int]]) -> None:

@@ -21,10 +21,10 @@ from pipeline.decode.placement import join_peers
 from pipeline.files import write_atomically
 from pipeline.jobs.device import Place
 from pipeline.jobs.process import StopRequest, run_process
-from pipeline.model.gating import Gating
-from pipeline.model.routers import Routing
-from pipeline.model.selection import Selection
-from pipeline.model.tokens import Tokens
+from pipeline.model.moe.gates.expert_choice import Selection
+from pipeline.model.moe.gates.token_choice import Gating
+from pipeline.model.moe.routers import Routing
+from pipeline.model.moe.tokens import Tokens
 from pipeline.model.transformer import Transformer
 from pipeline.schema import build
 from pipeline.stopping import Stopped

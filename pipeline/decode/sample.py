@@ -11,7 +11,7 @@ from torch import Tensor
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.hypothesis import Request
 from pipeline.decode.rows import Rows
-from pipeline.model.choices import at_least_float32
+from pipeline.model.precision import at_least_float32
 from pipeline.model.transformer import Transformer
 from pipeline.vocab.symbols import EOS
 

@@ -10,8 +10,8 @@ from pipeline.decode.beam import BeamSearch
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.hypothesis import Hypothesis, Request, check, length_penalty, max_length
 from pipeline.decode.sample import Sampling
-from pipeline.model.capacity import evaluation_capacity
-from pipeline.model.drops import DropCount
+from pipeline.model.moe.drops import DropCount
+from pipeline.model.moe.evaluation_capacity import evaluation_capacity
 from pipeline.model.transformer import Transformer
 
 __all__ = ["NEVER", "Alone", "DropCount", "Hypothesis", "Peers", "Request", "length_penalty", "max_length", "search"]

@@ -17,7 +17,7 @@ from pipeline.decode.config import DecodeConfig
 from pipeline.decode.text import Line, Long, Translated
 from pipeline.jobs.launch import common_environment
 from pipeline.jobs.runtime import RuntimeConfig
-from pipeline.model.drops import DropCount
+from pipeline.model.moe.drops import DropCount
 from pipeline.tasks.call import TaskFailed, pack
 from pipeline.tasks.pool import Worker, WorkerDied
 

@@ -1,7 +1,7 @@
 """The check that another program can represent a model exactly."""
 
 from pipeline.model.config import ModelConfig
-from pipeline.model.gate_config import DroplessConfig, GateConfig, NoisyTopKConfig, Top2Config
+from pipeline.model.moe.gates.config import GATES, GateConfig
 
 
 def check_huggingface(config: ModelConfig, *, shared: bool) -> None:
@@ -43,10 +43,10 @@ def _check_gate(gate: GateConfig, name: str) -> None:
     Noise, jitter, priorities and the draw of a second choice are of training alone; without noise noisy top-k is the
     same function, as a softmax over the two best logits is the softmax over all, normalised over the two.
     """
-    if isinstance(gate, Top2Config) or (isinstance(gate, DroplessConfig | NoisyTopKConfig) and gate.k == 2):
-        return
-    what = f"kind={gate.kind}" + (f", k={gate.k}" if isinstance(gate, DroplessConfig | NoisyTopKConfig) else "")
-    raise ValueError(
-        f"model.moe.{name} ({what}): NLLB-MoE gives every token its two best experts, weighted by softmax over the "
-        "two; only gates top2, dropless and noisy_topk with k=2 translate like that"
-    )
+    if gate.unexportable:
+        kinds = [kind for kind, config in GATES.items() if not config().unexportable]
+        raise ValueError(
+            f"model.moe.{name} (kind={gate.kind}): {gate.unexportable}, while NLLB-MoE gives every token its two best "
+            f"experts, weighted by softmax over the two; only gates {', '.join(kinds[:-1])} and {kinds[-1]} with k=2 "
+            "translate like that"
+        )

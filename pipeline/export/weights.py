@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pipeline.model.attention import Attention
 from pipeline.model.feed_forward import FeedForward
-from pipeline.model.moe import MoE
+from pipeline.model.moe.layer import MoE
 from pipeline.model.transformer import Layer, Transformer
 
 Named = Iterator[tuple[str, Tensor]]

@@ -1,7 +1,7 @@
-"""torch.compile for the parts of the model that are plain tensor code: fused elementwise operations, same results.
+"""torch.compile for the parts of the model that are plain tensor code. It fuses elementwise operations.
 
-Routing, dispatch, experts and their collectives stay as they are: the autograd functions there are written by hand, and
-their shapes follow the data where nothing is dropped.
+Routing, dispatch, experts and their collectives are not compiled. Their autograd functions are written by hand, and
+without a capacity their shapes depend on the data.
 """
 
 import os
@@ -15,15 +15,15 @@ from pipeline.files import private_directory
 from pipeline.model import fused_attention
 from pipeline.model.transformer import Layer, Transformer
 
-VARIANTS = 64  # of one piece of code: sides, shapes of batches, training and evaluation, kinds of layers
+VARIANTS = 64  # compiled forms of one function: sides, shapes of batches, training and evaluation, kinds of layers
 
 
 def compile_layers(model: Transformer) -> None:
-    """Compile attention and dense feed-forward networks, at their first call, once for each shape of a batch.
+    """Compile attention and dense feed-forward networks at their first call, once for each shape of a batch.
 
-    Layers of a side share their code. Draws are eager's (`fallback_random`), so that dropout drops the same; results
-    agree up to the rounding of fused operations. Raises ValueError where there is no C++ compiler, or where somebody
-    else owns the directory in which torch keeps compiled code.
+    Layers of a side share their code. Random draws are those of eager mode (`fallback_random`), so that dropout drops
+    the same elements. Results agree up to the rounding of fused operations.
+    Raises ValueError if no C++ compiler is installed, or if another user owns the directory of compiled code.
     """
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
@@ -33,7 +33,7 @@ def compile_layers(model: Transformer) -> None:
         )
     from torch._inductor.runtime.cache_dir_utils import cache_dir, default_cache_dir
 
-    if cache_dir() == default_cache_dir():  # below /tmp, by a name that anybody may be the first to use
+    if cache_dir() == default_cache_dir():  # a name below /tmp that any user may take first
         private_directory(Path(cache_dir()), "TORCHINDUCTOR_CACHE_DIR")
     torch._dynamo.config.recompile_limit = VARIANTS
     eager: Any = torch.compiler.disable(fused_attention.attend_on_cpu)  # type: ignore[no-untyped-call]

@@ -1,20 +1,21 @@
-"""Configuration of the Transformer; free of torch so that it loads fast."""
+"""Configuration of the Transformer. Free of torch, so that it loads fast."""
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pipeline.model.gate_config import GateConfig, Top2Config
+from pipeline.model.moe.gates.config import GateConfig, Top2Config
 
-# What backward computes again instead of the forward pass keeping it: see `Transformer.recompute`.
+# The activations that backward computes again instead of keeping them: see `Transformer.recompute`.
 Recompute = Literal["none", "selective", "layers", "all"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalConfig:
-    """Conditional MoE routing (arXiv:2212.07571): a gate between the experts and a shared dense network.
+    """Conditional MoE routing (arXiv:2212.07571): a gate for each token between the experts and a shared dense network.
 
-    budget: share p of the experts that the loss asks for. weight: of that loss. drop: probability with which a token's
-    gate is zeroed in training, which leaves it to the shared network.
+    budget: share p of the output that the loss gives to the experts.
+    weight: weight of that loss.
+    drop: probability of setting a token's gate to zero in training, so that only the shared network serves it.
     """
 
     budget: float = 0.8
@@ -31,13 +32,19 @@ class ConditionalConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MoEConfig:
-    """Mixture-of-Experts layers (GShard, arXiv:2006.16668). num_experts = 0 makes every layer dense.
+    """Mixture-of-Experts layers (GShard, arXiv:2006.16668).
 
-    every: each `every`-th layer is a MoE layer, the first layers dense (2: layers 2, 4, 6 … counted from 1).
-    gate: of every MoE layer; encoder_gate: another one for the encoder's. dispatch: `gather` over indices, or the
-    `einsum` of Algorithm 2, whose cost grows with E · C (a reference for small E; the same result).
-    z_weight: of the router z-loss (ST-MoE, arXiv:2202.08906; 0.001 there). output_masking: probability with which an
-    expert's output for a token is masked in training (EOM, arXiv:2212.07571; 0.2 in NLLB). conditional: see there.
+    num_experts: E, experts of each MoE layer; 0 makes every layer dense.
+    expert_dim: hidden size of an expert.
+    every: each `every`-th layer is a MoE layer; with 2, these are layers 2, 4, 6 … counted from 1.
+    gate: gate of every MoE layer.
+    encoder_gate: another gate for the encoder's MoE layers; None means the same gate.
+    dispatch: `gather` moves rows by index. `einsum` is Algorithm 2 as printed, a reference for small E with the same
+        result, whose cost grows with E · C.
+    z_weight: weight of the router z-loss (ST-MoE, arXiv:2202.08906, which has 0.001).
+    output_masking: probability of masking an expert's output for a token in training (EOM, arXiv:2212.07571; 0.2 in
+        NLLB).
+    conditional: a gate between the experts and a shared network, or None.
     """
 
     num_experts: int = 0
@@ -68,24 +75,21 @@ class MoEConfig:
         self.gate.check(self.num_experts, "model.moe.gate")
         if self.encoder_gate is not None:
             self.encoder_gate.check(self.num_experts, "model.moe.encoder_gate")
-        if self.gate.sees_later_tokens:
-            what = "expert_choice" if self.gate.kind == "expert_choice" else "prioritized"
+        if self.gate.encoder_only:
             raise ValueError(
-                f"model.moe.gate: {what} decides about a token by looking at later ones, which a decoder does not have "
-                "when it translates; set it as model.moe.encoder_gate and keep another gate for the decoder"
+                f"model.moe.gate: {self.gate.encoder_only} decides about a token by looking at later ones, which a "
+                "decoder does not have when it translates; set it as model.moe.encoder_gate and keep another gate for "
+                "the decoder"
             )
 
     def cautions(self) -> list[str]:
-        """What is legal and may surprise, for people to read before a run."""
-        if self.num_experts and self.gate.kind == "balanced":
-            return [
-                "model.moe.gate: in the decoder the balanced gate's training mask looks at later tokens, which its "
-                "thresholds cannot when it translates; as model.moe.encoder_gate it would not"
-            ]
-        return []
+        """Return warnings about settings that are legal and may surprise, for people to read before a run."""
+        return (
+            [f"model.moe.gate: {self.gate.decoder_caution}"] if self.num_experts and self.gate.decoder_caution else []
+        )
 
     def check_evaluation_capacity(self, factor: float) -> None:
-        """Raise ValueError where decoding asks for a capacity that a gate does not have."""
+        """Raise ValueError if decoding is to have a capacity and a gate has none."""
         for path, gate in (("gate", self.gate), ("encoder_gate", self.encoder_gate)):
             if factor and self.num_experts and gate is not None and not gate.queues:
                 raise ValueError(
@@ -94,13 +98,23 @@ class MoEConfig:
                 )
 
     def gate_of(self, *, decoder: bool) -> GateConfig:
-        """The gate of the encoder's or the decoder's MoE layers."""
+        """Return the gate of the decoder's or the encoder's MoE layers."""
         return self.gate if decoder or self.encoder_gate is None else self.encoder_gate
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Encoder-decoder Transformer, pre-norm. dim: M. ffn_dim: H. heads: N. head_dim: D, 0 means dim / heads."""
+    """A pre-norm encoder-decoder Transformer.
+
+    dim: M, size of the model.
+    ffn_dim: H, hidden size of dense feed-forward networks.
+    heads: N, attention heads.
+    head_dim: D, size of a head; 0 means dim / heads.
+    encoder_layers: layers of the encoder.
+    decoder_layers: layers of the decoder.
+    dropout: probability of dropping an activation in training, 0 to 1.
+    moe: the Mixture-of-Experts layers.
+    """
 
     dim: int
     ffn_dim: int
@@ -126,17 +140,17 @@ class ModelConfig:
 
     @property
     def key_dim(self) -> int:
-        """D, the size of one head."""
+        """Size of one head, D."""
         return self.head_dim or self.dim // self.heads
 
     def is_moe(self, layer: int) -> bool:
-        """Whether layer `layer`, counted from 1, has a MoE feed-forward."""
+        """Return True if this layer, counted from 1, is a MoE layer."""
         return self.moe.num_experts > 0 and layer % self.moe.every == 0
 
     def num_moe_layers(self, num_layers: int) -> int:
         return sum(self.is_moe(layer) for layer in range(1, num_layers + 1))
 
     def moe_layers(self) -> list[str]:
-        """Names of the MoE layers, encoder first, layers counted from 1: `encoder.2`."""
+        """Name the MoE layers, encoder first, layers counted from 1: `encoder.2`."""
         sides = (("encoder", self.encoder_layers), ("decoder", self.decoder_layers))
         return [f"{side}.{layer}" for side, layers in sides for layer in range(1, layers + 1) if self.is_moe(layer)]

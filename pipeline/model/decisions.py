@@ -1,8 +1,8 @@
-"""What routers decide: noted, and given back.
+"""Recording the decisions of routers, and replaying them.
 
-N numbers. A gate is differentiable but for its decisions: which score is the largest, whether a draw lies below a
-threshold, who comes first in a queue. They are the only results of a router's operations on real numbers that are not
-real numbers themselves, so whatever the gate, they can be noted, and replaced by noted ones.
+N decisions. A gate is differentiable except for its decisions: which score is the largest, whether a draw lies below a
+threshold, which token comes first in a queue. A decision is an operation that takes real numbers and gives integers or
+booleans. No other operation of a router does so. Therefore decisions can be recorded and replayed for every gate.
 """
 
 from typing import Any
@@ -11,32 +11,32 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-OBSERVING = {torch.Tensor.isfinite}  # decides nothing, and is as large as the logits
+NO_DECISIONS = {torch.Tensor.isfinite}  # only counted in the statistics, and as large as the logits
 
 
 class Decisions(TorchFunctionMode):
-    """Notes the decisions of the operations under it, or gives noted ones back in their order."""
+    """A context that records the decisions of the operations in it, or replays `recorded_N` in the same order."""
 
-    def __init__(self, given_N: Tensor | None = None) -> None:
+    def __init__(self, recorded_N: Tensor | None = None) -> None:
         super().__init__()
-        self._noted: list[Tensor] = []
-        self._given_N, self._next = given_N, 0
+        self._recorded: list[Tensor] = []
+        self._replayed_N, self._next = recorded_N, 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if not isinstance(result, Tensor) or result.is_floating_point() or func in OBSERVING:
+        if not isinstance(result, Tensor) or result.is_floating_point() or func in NO_DECISIONS:
             return result
         if not any(isinstance(a, Tensor) and a.is_floating_point() for a in args):
             return result
-        if self._given_N is None:
-            self._noted.append(result.flatten().to(torch.int32))
+        if self._replayed_N is None:
+            self._recorded.append(result.flatten().to(torch.int32))
             return result
         end = self._next + result.numel()
-        given = self._given_N[self._next : end].to(result.dtype).view(result.shape)
+        replayed = self._replayed_N[self._next : end].to(result.dtype).view(result.shape)
         self._next = end
-        return given
+        return replayed
 
     @property
-    def noted_N(self) -> Tensor:
-        """int32, in a form to be given."""
-        return torch.cat(self._noted)
+    def recorded_N(self) -> Tensor:
+        """The recorded decisions as int32, ready to be replayed."""
+        return torch.cat(self._recorded)

@@ -1,21 +1,21 @@
 """Dropout that costs little on a CPU.
 
-torch draws each of its zeros there from a Mersenne twister of its own (5 % of a step); one 64-bit draw
-is enough for four.
+torch draws every zero by itself from a Mersenne twister, which takes 5 % of a step. Here one 64-bit draw serves four
+elements.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-LANES = 4  # draws of 16 bits in one of 64
+LANES = 4  # 16-bit draws in a 64-bit draw
 LEVELS = 1 << 16
 
 
 def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
-    """Zeros with the given probability, rounded to 1/65536 on a CPU, and the rest scaled so that the mean stays.
+    """Set elements to zero with the given probability, and scale the others so that the mean stays.
 
-    Draws come from torch's default generator.
+    On a CPU the probability is rounded to 1/65536. Draws come from torch's default generator.
     """
     if not (training and probability and x.is_cpu):
         return F.dropout(x, probability, training)

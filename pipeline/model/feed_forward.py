@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 
 class FeedForward(nn.Module):
-    """relu(x · wi) · wo, of any tensor whose last dimension is M."""
+    """Two projections around a ReLU, relu(x · wi) · wo, for any tensor whose last dimension is M."""
 
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()

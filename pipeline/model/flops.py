@@ -1,29 +1,30 @@
 """Matmul FLOPs of the model: nominal, useful and executed.
 
-- nominal: real tokens, each with as many experts as its gate asks for. It depends on the text and the model alone, so
-  systems of equal nominal FLOPs are compared with each other.
+- nominal: real tokens, each with the number of experts that its gate gives a token. They depend on the text and the
+  model alone, so systems with equal nominal FLOPs may be compared.
 - useful: real tokens with the expert choices that were served. A choice that capacity or a random draw dropped did no
   work, so it is not useful.
-- executed: everything that is multiplied: padding, and rows of experts that no token fills.
+- executed: all products, with those of padding and of expert rows that no token fills.
 
-A multiply-add counts two. Attention counts every query against every key of its own sentence (nominal and useful) or
-row (executed). Embedding look-ups, norms, softmax and the optimizer count nothing; the router counts. A training step
-is three forward passes: forward, gradient to inputs, gradient to weights.
+A multiply-add counts two. Attention counts every query with every key of its own sentence (nominal and useful) or row
+(executed). Embedding look-ups, norms, softmax and the optimizer are not counted; the router is. A training step counts
+as three forward passes: forward, gradient to inputs, gradient to weights.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from pipeline.batch.config import GroupShape
 from pipeline.model.config import ModelConfig
-from pipeline.model.gate_config import BalancedConfig, GateConfig, HierarchicalConfig
+from pipeline.model.moe.gates.capacity import router_outputs
 
-if TYPE_CHECKING:  # numpy takes its time to load, and the command line needs none of it
+if TYPE_CHECKING:  # numpy loads slowly, and the command line does not need it
     from numpy.typing import NDArray
 
 TRAINING_FACTOR = 3
-EXPERTS = "experts"  # the part of the FLOPs that routing decides
+EXPERTS = "experts"  # the part of the FLOPs that depends on routing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Forward:
     cross_attention: float = 0
 
     def of_sentences(self, source_lengths: "NDArray[Any]", target_lengths: "NDArray[Any]") -> float:
-        """Useful FLOPs of sentence pairs with these lengths in tokens, int arrays [n]."""
+        """Return the useful FLOPs of sentence pairs with these lengths in tokens, int arrays [n]."""
         source, target = source_lengths.astype("f8"), target_lengths.astype("f8")
         return float(
             self.source_token * source.sum()
@@ -48,7 +49,7 @@ class Forward:
         )
 
     def of_rows(self, rows: int, source: int, target: int) -> float:
-        """FLOPs of `rows` rows of `source` and `target` tokens."""
+        """Return the FLOPs of `rows` rows, each with `source` and `target` tokens."""
         return rows * (
             self.source_token * source
             + self.target_token * target
@@ -58,23 +59,23 @@ class Forward:
         )
 
     def of_shape(self, shape: GroupShape) -> float:
-        """FLOPs of one group with all its padding, at the gate's experts a token."""
+        """Return the FLOPs of one group with all its padding, and the nominal number of experts for each token."""
         return self.of_rows(shape.rows, shape.source, shape.target)
 
 
 def forward_flops(config: ModelConfig, target_vocabulary: int) -> Forward:
-    """Nominal forward FLOPs; a MoE layer counts its router, its shared network and the experts its gate asks for."""
+    """Return nominal forward FLOPs. A MoE layer counts router, shared network and `experts_per_token` experts."""
     return _sum(forward_parts(config, target_vocabulary))
 
 
 def forward_flops_without_experts(config: ModelConfig, target_vocabulary: int) -> Forward:
-    """The same without experts, whose FLOPs depend on how tokens were routed."""
+    """Return `forward_flops` without the experts, whose FLOPs depend on the routing."""
     parts = forward_parts(config, target_vocabulary)
     return _sum({name: part for name, part in parts.items() if name != EXPERTS})
 
 
 def expert_row_flops(config: ModelConfig) -> float:
-    """Forward FLOPs of one row of an expert, that is of one served choice or of one empty slot."""
+    """Return the forward FLOPs of one row of an expert: of one served choice or one empty slot."""
     return 2 * 2 * config.dim * config.moe.expert_dim
 
 
@@ -84,12 +85,12 @@ def _sum(parts: Mapping[str, Forward]) -> Forward:
 
 
 def forward_parts(config: ModelConfig, target_vocabulary: int) -> dict[str, Forward]:
-    """The same by kind of work."""
+    """Return `forward_flops` by kind of work."""
     M, ND = config.dim, config.heads * config.key_dim
     projections, keys_values = 2 * 4 * M * ND, 2 * 2 * M * ND
-    pair = 2 * 2 * ND  # scores and weighted sum
+    pair = 2 * 2 * ND  # score and weighted sum of a query and a key
     attention = Forward(
-        # keys and values of cross-attention are made from source tokens
+        # cross-attention makes its keys and values from source tokens
         source_token=config.encoder_layers * projections + config.decoder_layers * keys_values,
         target_token=config.decoder_layers * (projections + keys_values),
         encoder_attention=config.encoder_layers * pair,
@@ -105,7 +106,7 @@ def forward_parts(config: ModelConfig, target_vocabulary: int) -> dict[str, Forw
 
 
 def _feed_forward(config: ModelConfig, *, decoder: bool) -> dict[str, float]:
-    """Of a token of one side, by kind of work."""
+    """Return the FLOPs of the feed-forward parts of one side for one token, by kind of work."""
     num_layers = config.decoder_layers if decoder else config.encoder_layers
     num_moe, M, moe = config.num_moe_layers(num_layers), config.dim, config.moe
     num_shared = num_moe if moe.conditional else 0
@@ -113,20 +114,18 @@ def _feed_forward(config: ModelConfig, *, decoder: bool) -> dict[str, float]:
     gate = moe.gate_of(decoder=decoder)
     return {
         "dense": (num_layers - num_moe + num_shared) * dense,
-        "router": num_moe * 2 * M * _router_width(config, gate) + num_shared * 2 * M,
+        "router": num_moe * 2 * M * router_outputs(gate, moe.num_experts) + num_shared * 2 * M,
         EXPERTS: num_moe * gate.experts_per_token * expert_row_flops(config),
     }
 
 
-def _router_width(config: ModelConfig, gate: GateConfig) -> int:
-    """Numbers that a router computes for a token."""
-    groups = gate.groups if isinstance(gate, HierarchicalConfig) else 0
-    return gate.router_width * (config.moe.num_experts + groups)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ParameterCount:
-    """total: all parameters. active: without the experts that a token does not visit."""
+    """Numbers of parameters.
+
+    total: all parameters.
+    active: all parameters but those of the experts that a token does not visit.
+    """
 
     total: int
     active: int
@@ -135,7 +134,7 @@ class ParameterCount:
 def count_parameters(
     config: ModelConfig, *, source_vocabulary: int, target_vocabulary: int, shared: bool
 ) -> ParameterCount:
-    """By hand formula; equal to the built model's (tested)."""
+    """Count the parameters by formula. A test compares them with those of the built model."""
     M, ND, E = config.dim, config.heads * config.key_dim, config.moe.num_experts
     embeddings = M * (target_vocabulary + (0 if shared else source_vocabulary))
     norms = 2 * M
@@ -149,7 +148,7 @@ def count_parameters(
         total, active = total + common, active + common
         if num_moe:
             gate = config.moe.gate_of(decoder=decoder)
-            routed = M * _router_width(config, gate) + (E if isinstance(gate, BalancedConfig) else 0)
+            routed = sum(map(math.prod, gate.router_shapes(E, M).values()))
             routed += 2 * M * config.ffn_dim + M if config.moe.conditional else 0
             expert = 2 * M * config.moe.expert_dim
             total += num_moe * (routed + E * expert)

@@ -1,9 +1,9 @@
-"""Fused attention beside oneDNN's float32 matmuls.
+"""Fused attention on a CPU, computed by MKL in float32 even if the process uses oneDNN for large products.
 
-torch's fused attention on a CPU multiplies small blocks, which MKL does four to six times faster than oneDNN in
-float32, and in float32 more than twice as fast as in bfloat16. Where the process has chosen oneDNN for its large
-products (`pipeline.jobs.matmul`), attention takes MKL and float32, backward too.
-B rows, N heads, L queries, D head dim.
+torch's fused attention multiplies small blocks. In float32, MKL does that four to six times faster than oneDNN, and
+float32 is more than twice as fast as bfloat16. `pipeline.jobs.matmul` may choose oneDNN for the large products of a
+process. Attention then still uses MKL and float32, in forward and backward.
+B rows, N heads, L queries, L2 keys, D head dim.
 """
 
 from collections.abc import Iterator
@@ -15,19 +15,19 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pipeline.model.experts import compute_dtype
+from pipeline.model.precision import compute_dtype
 
-# oneDNN's own switch, which torch's annotations do not know; setting it away from "ieee" also turns oneDNN on
+# oneDNN's switch, which torch's annotations lack; any value other than "ieee" also turns oneDNN on
 SWITCH: Any = cast(Any, torch.backends.mkldnn).matmul
 
-# what F.scaled_dot_product_attention takes on a CPU; called directly, so that what backward needs is saved tensors,
-# which checkpointing can drop and make again
+# F.scaled_dot_product_attention calls these operators on a CPU. They are called directly, so that backward reads saved
+# tensors, which recomputation can drop and compute again.
 flash: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 flash_backward: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def attend(query_BNLD: Tensor, key_BNLD: Tensor, value_BNLD: Tensor, mask: Tensor | None) -> Tensor:
-    """Scaled dot-product attention [B, N, L, D]; mask: additive, without gradient."""
+    """Return scaled dot-product attention [B, N, L, D]. mask: additive, without gradient."""
     if query_BNLD.is_cpu:
         heads_BNLD: Tensor = attend_on_cpu(query_BNLD, key_BNLD, value_BNLD, mask)
         return heads_BNLD
@@ -35,10 +35,10 @@ def attend(query_BNLD: Tensor, key_BNLD: Tensor, value_BNLD: Tensor, mask: Tenso
 
 
 def attend_on_cpu(query_BNLD: Tensor, key_BNLD: Tensor, value_BNLD: Tensor, mask: Tensor | None) -> Tensor:
-    """By MKL, whatever the process has chosen for large products.
+    """Return `attend` on a CPU, computed by MKL even if the process uses oneDNN for large products.
 
-    It reads a switch of the process, so `pipeline.model.compilation` keeps it out of what is compiled; not by a
-    decorator here, which would cost every process two seconds of importing a compiler.
+    It reads a switch of the process, so `pipeline.model.compilation` excludes it from compiled code. A decorator here
+    would do the same, but would cost every process two seconds to import a compiler.
     """
     if SWITCH.fp32_precision != "bf16":
         return F.scaled_dot_product_attention(query_BNLD, key_BNLD, value_BNLD, attn_mask=mask)
@@ -50,7 +50,7 @@ def attend_on_cpu(query_BNLD: Tensor, key_BNLD: Tensor, value_BNLD: Tensor, mask
 
 
 def attend_few(query_BNLD: Tensor, key_BNLD: Tensor, value_BNLD: Tensor, mask: Tensor | None) -> Tensor:
-    """`attend` of a few queries without gradient: a CPU is faster at plain products then."""
+    """Return `attend` for a few queries, without gradient. A CPU computes plain products faster for them."""
     if not query_BNLD.is_cpu:
         return F.scaled_dot_product_attention(query_BNLD, key_BNLD, value_BNLD, attn_mask=mask)
     with mkl():
@@ -60,7 +60,7 @@ def attend_few(query_BNLD: Tensor, key_BNLD: Tensor, value_BNLD: Tensor, mask: T
 
 
 def attention_weights(query_BNLD: Tensor, key_BNLD: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax [B, N, L, L2] of queries times keys."""
+    """Return the softmax [B, N, L, L2] of queries times keys."""
     with mkl():
         score = torch.bmm(query_BNLD.flatten(0, 1) * query_BNLD.shape[-1] ** -0.5, key_BNLD.flatten(0, 1).mT)
     score = score.view(*query_BNLD.shape[:3], -1)
@@ -68,7 +68,7 @@ def attention_weights(query_BNLD: Tensor, key_BNLD: Tensor, mask: Tensor | None)
 
 
 class MklAttention(torch.autograd.Function):
-    """torch's fused operation and its gradient, both under MKL."""
+    """torch's fused attention and its gradient, both computed by MKL."""
 
     @staticmethod
     def forward(ctx: Any, query_BNLD: Tensor, key_BNLD: Tensor, value_BNLD: Tensor, mask: Tensor | None) -> Tensor:
@@ -85,13 +85,13 @@ class MklAttention(torch.autograd.Function):
         query_BNLD, key_BNLD, value_BNLD, mask, heads_BNLD, log_sum_BNL = ctx.saved_tensors
         inputs = query_BNLD, key_BNLD, value_BNLD
         with mkl():
-            found = flash_backward(grads[0], *inputs, heads_BNLD, log_sum_BNL, 0.0, False, attn_mask=mask)
-        return *(g if needed else None for g, needed in zip(found, ctx.needs_input_grad, strict=False)), None
+            gradients = flash_backward(grads[0], *inputs, heads_BNLD, log_sum_BNL, 0.0, False, attn_mask=mask)
+        return *(g if needed else None for g, needed in zip(gradients, ctx.needs_input_grad, strict=False)), None
 
 
 @contextmanager
 def mkl() -> Iterator[None]:
-    """float32 products by MKL inside."""
+    """Compute float32 products by MKL in this context."""
     before = SWITCH.fp32_precision
     SWITCH.fp32_precision = "ieee"
     try:

@@ -1,32 +1,33 @@
-"""A layer's feed-forward part at one decoding step: few tokens, no gradient, and nobody reads statistics.
+"""The feed-forward part of a layer at one decoding step: few tokens, no gradient, no statistics.
 
-Routing is evaluation's. T tokens, M model, E experts, K choices of a token.
+Routing is that of evaluation. T tokens, M model, E experts, K choices of a token.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.model.choices import at_least_float32, outside_autocast, top_k
-from pipeline.model.dispatch import combine, dispatch
 from pipeline.model.feed_forward import FeedForward
-from pipeline.model.gating import shares
-from pipeline.model.moe import MoE
-from pipeline.model.route import Route, ragged_route
-from pipeline.model.routers import DroplessRouter, Routing, Top1Router, Top2Router
-from pipeline.model.tokens import Tokens
+from pipeline.model.moe.dispatch import combine, dispatch
+from pipeline.model.moe.gates.choices import top_k
+from pipeline.model.moe.gates.token_choice import shares
+from pipeline.model.moe.layer import MoE
+from pipeline.model.moe.route import Route, ragged_route
+from pipeline.model.moe.routers import DroplessRouter, Routing, Top1Router, Top2Router
+from pipeline.model.moe.tokens import Tokens
+from pipeline.model.precision import at_least_float32, outside_autocast
 from pipeline.model.transformer import Layer
 
 
 def feed_forward(layer: Layer, y_TM: Tensor, live_T: Tensor | None) -> Tensor:
-    """`Layer.transform` without statistics. live_T: False for tokens that no expert gets; None is none of them."""
+    """Return `Layer.transform` without statistics. live_T: False for tokens that get no expert; None is all True."""
     network = layer.feed_forward
     if isinstance(network, FeedForward):
         dense_TM: Tensor = network(y_TM)
         return dense_TM
     if live_T is None:
         live_T = torch.ones(len(y_TM), dtype=torch.bool, device=y_TM.device)
-    if network.drops is not None:  # a capacity, and what it drops is counted
+    if network.drops is not None:  # experts have a capacity, and its drops are counted
         limited_TM, _ = layer.transform(y_TM, Tokens.of_mask(live_T.unsqueeze(1)))
         return limited_TM
     route = choose_route(network, y_TM, live_T)
@@ -40,7 +41,7 @@ def feed_forward(layer: Layer, y_TM: Tensor, live_T: Tensor | None) -> Tensor:
 
 
 def choose_route(network: MoE, y_TM: Tensor, live_T: Tensor) -> Route:
-    """Where the router sends the tokens; for gates that have only to compare scores, without their bookkeeping."""
+    """Return the route of the tokens. Gates that only compare scores take a short way without statistics."""
     router, y_TM = network.router, at_least_float32(y_TM)
     with outside_autocast(y_TM):
         if not isinstance(router, Top1Router | Top2Router | DroplessRouter):

@@ -1,6 +1,6 @@
-"""Initial weights, each parameter (and each expert of a stack) from its own named generator.
+"""Initial weights. Each parameter, and each expert of a stack, is drawn from its own named generator.
 
-So they do not depend on the order of construction, on the number of processes, or on how experts are cut.
+Therefore weights do not depend on the order of construction, the number of processes, or the way experts are cut.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,28 +13,33 @@ from torch import Tensor, nn
 
 from pipeline.model.noise import generator
 
-ROUTER_SCALE = 0.1  # small router logits at first: near-uniform gates
+ROUTER_SCALE = 0.1  # router logits start small, so that gates start nearly uniform
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Of a parameter that is cut: the shape of the whole, and where this part of it begins."""
+    """A process's part of a parameter that is cut.
+
+    shape: shape of the whole parameter.
+    starts: index in each dimension at which the part begins.
+    """
 
     shape: tuple[int, ...]
     starts: tuple[int, ...]
 
     def of_expert(self) -> "Part":
-        """Of one expert of a stack."""
+        """Return the part of one expert of a stack."""
         return Part(shape=self.shape[1:], starts=self.starts[1:])
 
 
 @torch.no_grad()
 def initialize(model: nn.Module, seed: int, parts: Mapping[str, Part] | None = None) -> None:
-    """Glorot-uniform projections, embeddings with standard deviation M^-0.5, norms at 1 and 0, biases none; zero for
-    what a module lists as `zero_initialized`.
+    """Set the initial value of every parameter.
 
-    parts: of parameters that the model has a part of, by name; it gets what the whole would have there. Of experts
-    no others are drawn, other parameters whole, one at a time.
+    Projections are Glorot-uniform, embeddings have standard deviation M^-0.5, norms start at 1 and 0. Parameters that a
+    module lists as `zero_initialized` start at zero.
+    parts: by name, for parameters that are cut. A part gets the values that the whole would have there. Only the
+        experts of this process are drawn. Other parameters are drawn whole, one at a time.
     """
     parts = parts or {}
     for name, parameter in model.named_parameters():

@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy without the intermediate [T, V] copies of a composed one.
+"""Label-smoothed cross-entropy, which makes fewer [T, V] tensors than one composed of torch's functions.
 
 T target tokens, M model, V vocabulary.
 """
@@ -8,15 +8,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from pipeline.model.choices import at_least_float32
-from pipeline.model.recompute import again
+from pipeline.model.precision import at_least_float32
+from pipeline.model.recompute import recomputed
 
-CHUNK = 1 << 23  # logits at a time
-CHUNK_TOKENS = 1024  # at least, so that the matmul stays large
+CHUNK = 1 << 23  # logits of a chunk of tokens
+CHUNK_TOKENS = 1024  # tokens of a chunk at least, so that the matmul stays large
 
 
 class SmoothedCrossEntropy(torch.autograd.Function):
-    """(nll_T, smooth_T) of logits: -log p(y), and the mean of -log p over the vocabulary; float32."""
+    """Computes nll_T = -log p(target), and smooth_T, the mean of -log p over the vocabulary, in float32."""
 
     @staticmethod
     def forward(ctx: Any, logits_TV: Tensor, target_T: Tensor) -> tuple[Tensor, Tensor]:
@@ -38,14 +38,17 @@ class SmoothedCrossEntropy(torch.autograd.Function):
 
 
 class TokenLosses(Protocol):
-    """Per-token (nll_T, smooth_T) of hidden states x_TM against a table of the vocabulary: the cross-entropy, and the
-    mean of -log p over the vocabulary; float32 at least."""
+    """A function that returns (nll_T, smooth_T) for hidden states x_TM and the table of a vocabulary.
+
+    nll_T: cross-entropy of the target, in float32 at least.
+    smooth_T: mean of -log p over the vocabulary.
+    """
 
     def __call__(self, x_TM: Tensor, table_VM: Tensor, target_T: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
 def token_losses(x_TM: Tensor, table_VM: Tensor, target_T: Tensor) -> tuple[Tensor, Tensor]:
-    """`TokenLosses` of the whole vocabulary."""
+    """Return nll_T and smooth_T of `TokenLosses`, where the whole vocabulary is on this process."""
     nll_T, smooth_T = SmoothedCrossEntropy.apply(x_TM @ table_VM.T, target_T)  # type: ignore[no-untyped-call]
     return nll_T, smooth_T
 
@@ -59,11 +62,12 @@ def vocabulary_loss(
     recompute: bool,
     losses: TokenLosses = token_losses,
 ) -> tuple[Tensor, Tensor]:
-    """Per-token (loss_T, nll_T) of the logits x · embedding, a chunk of tokens at a time: the loss is
-    (1 - smoothing) · nll + smoothing · mean over V of -log p; nll is the cross-entropy proper, in nats, detached.
+    """Return (loss_T, nll_T) of the logits x · embedding, computed for a chunk of tokens at a time.
 
-    recompute: keep the logits of no chunk, and compute each again in backward. Chunks are the same without, so that the
-    gradient of the embedding adds up in the same order.
+    loss_T: (1 - smoothing) · nll + smoothing · (mean over V of -log p).
+    nll_T: the cross-entropy in nats, detached.
+    recompute: keep no logits, and compute the logits of each chunk again in backward. Chunks do not depend on it, so
+        that the gradient of the embedding is summed in the same order.
     """
 
     def part(x_TM: Tensor, target_T: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,8 +77,8 @@ def vocabulary_loss(
     size = max(CHUNK_TOKENS, CHUNK // len(embedding_VM))
     if len(x_TM) <= size:
         return part(x_TM, target_T)
-    size = -(-len(x_TM) // -(-len(x_TM) // size))  # as even as can be
+    size = -(-len(x_TM) // -(-len(x_TM) // size))  # chunks of nearly equal size
     pairs = zip(torch.split(x_TM, size), torch.split(target_T, size), strict=True)
-    results = [again(part, *pair, router=None) if recompute else part(*pair) for pair in pairs]
+    results = [recomputed(part, *pair, router=None) if recompute else part(*pair) for pair in pairs]
     loss, nll = zip(*results, strict=True)
     return torch.cat(loss), torch.cat(nll)

@@ -1,9 +1,11 @@
-"""Activation checkpointing: what a forward pass does not keep, backward computes again.
+"""Activation checkpointing: backward computes again the activations that a forward pass did not keep.
 
-The second computation is the first one over again. Its random draws are, since the generator is put back; its routing
-is, since what the router decided is noted and given back, so that a logit which comes out different in its last bit (on
-a GPU it may) cannot send a token elsewhere. Statistics are those of the first pass. The all-to-alls of a MoE layer run
-twice, in the same order on every process, since all run the same graph.
+The second computation repeats the first one exactly:
+- Random draws are the same, because the generator's state is restored.
+- Routing is the same, because the router's decisions are recorded and replayed. Without that, a logit that differs in
+  its last bit, as it may on a GPU, could send a token to another expert.
+Statistics are those of the first pass. The all-to-alls of a MoE layer run twice, in the same order on every process,
+because all processes run the same graph.
 """
 
 from collections.abc import Callable
@@ -19,41 +21,44 @@ Result = TypeVar("Result")
 
 
 class Deciding(Protocol):
-    """Something with a router, which decides under `decisions`."""
+    """A module with a router that makes its decisions in the context `decisions`."""
 
     decisions: AbstractContextManager[Any]
 
 
-def again(function: Callable[..., Result], *args: Any, router: Deciding | None) -> Result:
-    """function(*args), of which only `args` are kept for backward; router: whose decisions it contains."""
+def recomputed(function: Callable[..., Result], *args: Any, router: Deciding | None) -> Result:
+    """Return function(*args), keeping only `args` for backward. router: the module that decides inside `function`."""
     if not torch.is_grad_enabled():
         return function(*args)
-    noted = Decisions()
+    decisions = Decisions()
 
     def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
         if router is None:
             return nullcontext(), nullcontext()
-        return _Under(router, lambda: noted), _Under(router, lambda: Decisions(noted.noted_N))
+        return _Deciding(router, lambda: decisions), _Deciding(router, lambda: Decisions(decisions.recorded_N))
 
     result: Result = checkpoint(function, *args, use_reentrant=False, context_fn=contexts)
     return result
 
 
-def decided_again(function: Callable[..., Result], *args: Any) -> Result:
-    """As `again`, of a part of a router that draws nothing."""
-    noted = Decisions()
+def recomputed_choice(function: Callable[..., Result], *args: Any) -> Result:
+    """Return function(*args) as `recomputed` does, for a part of a router that draws nothing at random."""
+    decisions = Decisions()
     result: Result = checkpoint(
         function,
         *args,
         use_reentrant=False,
         preserve_rng_state=False,
-        context_fn=lambda: (noted, _Replay(noted)),
+        context_fn=lambda: (decisions, _Replay(decisions)),
     )
     return result
 
 
-class _Under:
-    """A router under decisions that are made on entry: a backward pass may enter more than once."""
+class _Deciding:
+    """A context in which a router records or replays decisions. Each entry makes a new `Decisions`.
+
+    A backward pass may enter more than once.
+    """
 
     def __init__(self, router: Deciding, decisions: Callable[[], Decisions]) -> None:
         self._router, self._decisions = router, decisions
@@ -66,14 +71,14 @@ class _Under:
 
 
 class _Replay:
-    """Noted decisions, from the first one on at every entry."""
+    """A context that replays recorded decisions. Each entry starts at the first decision."""
 
-    def __init__(self, noted: Decisions) -> None:
-        self._noted = noted
+    def __init__(self, recording: Decisions) -> None:
+        self._recording = recording
 
     def __enter__(self) -> None:
         self._entered = ExitStack()
-        self._entered.enter_context(Decisions(self._noted.noted_N))
+        self._entered.enter_context(Decisions(self._recording.recorded_N))
 
     def __exit__(self, *_: Any) -> None:
         self._entered.close()

@@ -1,9 +1,11 @@
 """Encoder-decoder Transformer with Mixture-of-Experts layers, written for one device.
 
-B rows, L length of a source row, T of a target row, G groups, S tokens of a group (rows of the group times length),
-M model, H hidden, V vocabulary. Pre-norm with final norms, sinusoidal positions, embeddings times sqrt(M), ReLU, no
-biases in projections. Every random draw of a forward pass comes from torch's default generator, which the caller
-seeds for each group: see `pipeline.model.noise`.
+B rows, L length of a source row, T length of a target row, G groups, S tokens of a group (rows of the group times
+length), M model, H hidden, V vocabulary.
+
+Pre-norm with final norms, sinusoidal positions, embeddings times sqrt(M), ReLU, no biases in projections. Every random
+draw of a forward pass comes from torch's default generator, which the caller seeds for each group
+(`pipeline.model.noise`).
 """
 
 import math
@@ -21,33 +23,37 @@ from pipeline.model.config import ModelConfig, Recompute
 from pipeline.model.dropout import dropout
 from pipeline.model.feed_forward import FeedForward
 from pipeline.model.loss import TokenLosses, token_losses, vocabulary_loss
-from pipeline.model.moe import MoE, MoEStatistics
-from pipeline.model.recompute import again
-from pipeline.model.tokens import Tokens
+from pipeline.model.moe.layer import MoE, MoEStatistics
+from pipeline.model.moe.tokens import Tokens
+from pipeline.model.recompute import recomputed
 
-LookUp = Callable[[Tensor, Tensor], Tensor]  # rows of a table [V, M] for tokens
-FIRST_POSITION = 2  # as M2M100 and NLLB: positions start behind the padding id
+LookUp = Callable[[Tensor, Tensor], Tensor]  # takes tokens and a table [V, M], gives the rows of these tokens
+FIRST_POSITION = 2  # M2M100 and NLLB count positions from the padding id, which is 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """Sums over one batch. loss: smoothed cross-entropy, carries the gradient. nll_BT: cross-entropy of each token in
-    nats, 0 on padding. statistics: one entry per MoE layer, in the order of `Transformer.moe_layers`."""
+    """Sums over one batch.
+
+    loss: smoothed cross-entropy, with gradient.
+    nll_BT: cross-entropy of each token in nats, 0 on padding.
+    statistics: one entry per MoE layer, in the order of `Transformer.moe_layers`.
+    """
 
     loss: Tensor
     nll_BT: Tensor
     statistics: list[MoEStatistics]
 
     def share(self, *, target_tokens: int, nonempty_groups: int) -> Tensor:
-        """This micro-batch's share of the loss of a whole step with so many target tokens and non-empty groups."""
+        """Return what this micro-batch adds to the loss of a step with so many target tokens and non-empty groups."""
         loss = self.loss / target_tokens
         if not self.statistics:
             return loss
-        return loss + torch.stack([s.loss for s in self.statistics]).sum() / nonempty_groups
+        return loss + torch.stack([layer.loss for layer in self.statistics]).sum() / nonempty_groups
 
 
 def sinusoids(num_positions: int, dim: int) -> Tensor:
-    """Table [num_positions, M]: sines in the first half, cosines in the second, divisor half - 1 (as M2M100)."""
+    """Return the table [num_positions, M]: sines, then cosines, with the divisor half - 1 of M2M100."""
     half = dim // 2
     rate = torch.exp(torch.arange(half, dtype=torch.float32) * -(math.log(10000.0) / max(half - 1, 1)))
     angle = torch.arange(num_positions, dtype=torch.float32).unsqueeze(1) * rate.unsqueeze(0)
@@ -55,9 +61,9 @@ def sinusoids(num_positions: int, dim: int) -> Tensor:
 
 
 class Layer(nn.Module):
-    """Self-attention, in a decoder cross-attention, and a feed-forward network or MoE, each behind its own norm.
+    """Self-attention, cross-attention in a decoder, and a feed-forward network or MoE. A norm precedes each of them.
 
-    recompute: which of its activations backward computes again.
+    recompute: the activations that backward computes again.
     """
 
     def __init__(self, config: ModelConfig, index: int, *, decoder: bool) -> None:
@@ -87,14 +93,16 @@ class Layer(nn.Module):
     ) -> tuple[Tensor, MoEStatistics | None]:
         args = x_BLM, self_mask, tokens, memory_BLM, cross_mask
         if self.recompute == "everything":
-            return again(self._compute, *args, router=self.feed_forward if isinstance(self.feed_forward, MoE) else None)
+            return recomputed(
+                self._compute, *args, router=self.feed_forward if isinstance(self.feed_forward, MoE) else None
+            )
         return self._compute(*args)
 
     def _compute(
         self, x_BLM: Tensor, self_mask: Tensor, tokens: Tokens, memory_BLM: Tensor | None, cross_mask: Tensor | None
     ) -> tuple[Tensor, MoEStatistics | None]:
         if self.recompute == "attention":
-            x_BLM = again(self._attend, x_BLM, self_mask, memory_BLM, cross_mask, router=None)
+            x_BLM = recomputed(self._attend, x_BLM, self_mask, memory_BLM, cross_mask, router=None)
         else:
             x_BLM = self._attend(x_BLM, self_mask, memory_BLM, cross_mask)
         if isinstance(self.feed_forward, FeedForward):
@@ -114,12 +122,12 @@ class Layer(nn.Module):
         return x_BLM
 
     def compile_parts(self, **options: Any) -> None:
-        """By torch.compile what has no routing: attention, and a dense feed-forward network."""
+        """Compile the parts without routing by torch.compile: attention, and a dense feed-forward network."""
         self._attend = torch.compile(self._attend, **options)  # type: ignore[method-assign]
         self._feed_forward = torch.compile(self._feed_forward, **options)  # type: ignore[method-assign]
 
     def transform(self, y_BLM: Tensor, tokens: Tokens) -> tuple[Tensor, MoEStatistics | None]:
-        """The feed-forward part alone, with what a MoE layer reports of itself."""
+        """Return the output of the feed-forward part alone, and the statistics of a MoE layer."""
         if isinstance(self.feed_forward, FeedForward):
             return self.feed_forward(y_BLM), None
         y_GSM, statistics = self.feed_forward(y_BLM.reshape(*tokens.valid_GS.shape, -1), tokens)
@@ -146,18 +154,20 @@ class Stack(nn.Module):
         memory_BLM: Tensor | None = None,
         cross_mask: Tensor | None = None,
     ) -> tuple[Tensor, list[MoEStatistics]]:
-        collected = []
+        statistics_of_layers = []
         for layer in self.layers:
             x_BLM, statistics = layer(x_BLM, self_mask, tokens, memory_BLM, cross_mask)
             if statistics is not None:
-                collected.append(statistics)
-        return self.norm(x_BLM), collected
+                statistics_of_layers.append(statistics)
+        return self.norm(x_BLM), statistics_of_layers
 
 
 class Transformer(nn.Module):
-    """The whole model. source_vocabulary, target_vocabulary: V of each side; shared: one table for both sides.
+    """The whole model. Its target embedding is also the output projection.
 
-    The target embedding is also the output projection. max_positions: longest sentence, in tokens.
+    source_vocabulary, target_vocabulary: V of each side.
+    shared: both sides have one embedding table.
+    max_positions: longest sentence, in tokens.
     """
 
     positions: Tensor
@@ -184,11 +194,12 @@ class Transformer(nn.Module):
         table = sinusoids(max_positions + FIRST_POSITION, config.dim)
         self.register_buffer("positions", table, persistent=False)
         self.recompute_logits = False
-        self.look_up: LookUp = F.embedding  # these two are exchanged where the vocabulary is cut over processes
+        # the partitioner replaces these two when it cuts the vocabulary over processes
+        self.look_up: LookUp = F.embedding
         self.token_losses: TokenLosses = token_losses
 
     def forward(self, batch: Batch, *, label_smoothing: float) -> Losses:
-        """Losses of a batch, summed over its real target tokens."""
+        """Return the losses of a batch, summed over its real target tokens."""
         memory_BLM, encoder_statistics = self.encode(batch)
         x_BTM, decoder_statistics = self.decode(batch, memory_BLM)
         target_T = batch.decoder_target_tokens_BT.flatten()
@@ -208,7 +219,7 @@ class Transformer(nn.Module):
         )
 
     def encode(self, batch: Batch) -> tuple[Tensor, list[MoEStatistics]]:
-        """Encoder output [B, L, M] of packed rows."""
+        """Return the encoder output [B, L, M] of packed rows, and the statistics of its MoE layers."""
         segments = batch.encoder_segments_BL
         x_BLM = self.embed(self.source_embedding_VM, batch.encoder_tokens_BL, batch.encoder_positions_BL)
         mask = segment_mask(segments, segments, causal=False, dtype=x_BLM.dtype)
@@ -217,7 +228,7 @@ class Transformer(nn.Module):
         return memory_BLM, statistics
 
     def decode(self, batch: Batch, memory_BLM: Tensor) -> tuple[Tensor, list[MoEStatistics]]:
-        """Decoder output [B, T, M] of packed rows, every target given."""
+        """Return the decoder output [B, T, M] of packed rows with known targets, and its MoE layers' statistics."""
         segments = batch.decoder_segments_BT
         x_BTM = self.embed(self.target_embedding_VM, batch.decoder_input_tokens_BT, batch.decoder_positions_BT)
         self_mask = segment_mask(segments, segments, causal=True, dtype=x_BTM.dtype)
@@ -227,31 +238,35 @@ class Transformer(nn.Module):
         return x_BTM, statistics
 
     def embed(self, table_VM: Tensor, tokens_BL: Tensor, positions_BL: Tensor) -> Tensor:
-        """Scaled embeddings plus positions, with dropout."""
+        """Return scaled embeddings plus positions, with dropout."""
         x_BLM = self.look_up(tokens_BL, table_VM).to(self.positions.dtype) * math.sqrt(self.config.dim)
         x_BLM = x_BLM + self.positions[positions_BL + FIRST_POSITION]
         return dropout(x_BLM, self.config.dropout, self.training)
 
     def reach(self, max_positions: int) -> None:
-        """Take longer sentences than were foreseen."""
+        """Extend the table of positions, so that the model takes sentences up to this length."""
         if max_positions + FIRST_POSITION > len(self.positions):
             self.positions = sinusoids(max_positions + FIRST_POSITION, self.config.dim).to(self.positions)
 
-    def recompute(self, what: Recompute) -> None:
-        """Which activations a forward pass does not keep, because backward computes them again; changes no result.
+    def recompute(self, mode: Recompute) -> None:
+        """Choose the activations that a forward pass drops and backward computes again. The result is the same.
 
-        selective: those of attention, many and cheap; no routing and no all-to-all runs twice. layers: of every second
-        layer, from the first on, but for its input; where every second layer is a MoE layer, those are the dense ones.
-        all: of every layer, but for its input. With any of these, logits are kept for a chunk of tokens at a time.
+        none: drops nothing.
+        selective: drops those of attention, which are large and cheap. No routing and no all-to-all runs twice.
+        layers: drops all but the input of every second layer, from the first on. If every second layer is a MoE layer,
+            these are the dense ones.
+        all: drops all but the input of every layer.
+        With any mode but none, logits exist for one chunk of tokens at a time.
         """
         for stack in (self.encoder, self.decoder):
             for index, layer in enumerate(stack.layers):
                 assert isinstance(layer, Layer)
-                whole = what == "all" or (what == "layers" and index % 2 == 0)
-                layer.recompute = "everything" if whole else "attention" if what == "selective" else "nothing"
-        self.recompute_logits = what != "none"
+                whole = mode == "all" or (mode == "layers" and index % 2 == 0)
+                layer.recompute = "everything" if whole else "attention" if mode == "selective" else "nothing"
+        self.recompute_logits = mode != "none"
 
     def moe_layers(self) -> dict[str, MoE]:
-        """By name, in the order of `ModelConfig.moe_layers`."""
-        layers = [layer.feed_forward for stack in (self.encoder, self.decoder) for layer in stack.layers]
-        return dict(zip(self.config.moe_layers(), (each for each in layers if isinstance(each, MoE)), strict=True))
+        """Return the MoE layers by name, in the order of `ModelConfig.moe_layers`."""
+        networks = [layer.feed_forward for stack in (self.encoder, self.decoder) for layer in stack.layers]
+        moe_layers = [network for network in networks if isinstance(network, MoE)]
+        return dict(zip(self.config.moe_layers(), moe_layers, strict=True))

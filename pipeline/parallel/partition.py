@@ -12,9 +12,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from pipeline.model.attention import Attention
-from pipeline.model.experts import Experts, compute_dtype
 from pipeline.model.feed_forward import FeedForward
-from pipeline.model.moe import MoE
+from pipeline.model.moe.experts import Experts
+from pipeline.model.moe.layer import MoE
+from pipeline.model.precision import compute_dtype
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.annotations import split
 from pipeline.parallel.conversions import enter, leave

@@ -1,6 +1,6 @@
 """The names and shapes of a model's parameters, computed without the model. A test compares them with a real one.
 
-V vocabulary, M model, N heads, D head dim, H hidden, E experts, A groups of experts, B experts of such a group.
+V vocabulary, M model, N heads, D head dim, H hidden, E experts.
 """
 
 import math
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pipeline.model.config import ModelConfig
-from pipeline.model.gate_config import BalancedConfig, GateConfig, HierarchicalConfig
+from pipeline.model.moe.gates.config import GateConfig
 from pipeline.parallel.layout import Layout
 
 FLOAT = 4  # bytes
@@ -103,22 +103,13 @@ def _layer(config: ModelConfig, prefix: str, number: int, *, decoder: bool) -> I
 def _moe(config: ModelConfig, prefix: str, gate: GateConfig) -> Iterator[Shape]:
     moe, M = config.moe, config.dim
     E, H = moe.num_experts, moe.expert_dim
-    for name, sizes in _router(gate, E, M).items():
+    for name, sizes in gate.router_shapes(E, M).items():
         yield Shape(name=f"{prefix}.router.{name}", sizes=sizes)
     yield Shape(name=f"{prefix}.experts.wi_EMH", sizes=(E, M, H), letters="EMH", expert=True)
     yield Shape(name=f"{prefix}.experts.wo_EHM", sizes=(E, H, M), letters="EHM", expert=True)
     if moe.conditional is not None:
         yield Shape(name=f"{prefix}.conditional.wc_M", sizes=(M,))
         yield from _feed_forward(f"{prefix}.conditional.shared", M, config.ffn_dim)
-
-
-def _router(gate: GateConfig, num_experts: int, dim: int) -> dict[str, tuple[int, ...]]:
-    if isinstance(gate, HierarchicalConfig):
-        A, B = gate.groups, num_experts // gate.groups
-        return {"wg_AM": (A, dim), "wn_AM": (A, dim), "wg_ABM": (A, B, dim), "wn_ABM": (A, B, dim)}
-    if isinstance(gate, BalancedConfig):
-        return {"wg_EM": (num_experts, dim), "threshold_E": (num_experts,)}
-    return dict.fromkeys(("wg_EM", "wn_EM")[: gate.router_width], (num_experts, dim))
 
 
 def _feed_forward(prefix: str, dim: int, hidden: int) -> Iterator[Shape]:

@@ -10,8 +10,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.model.choices import at_least_float32
-from pipeline.model.experts import compute_dtype
+from pipeline.model.precision import at_least_float32, compute_dtype
 from pipeline.parallel.conversions import enter, leave
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from pipeline.model.moe.gates.capacity import router_outputs
 from pipeline.plan import products
 from pipeline.plan.layers import ROUTER_CHUNK, LayerKind, layer_kinds, logit_chunks, recomputes_logits
 from pipeline.plan.parts import FLOAT
@@ -163,7 +164,7 @@ class _Process:
         chosen = T * math.ceil(gate.experts_per_token)
         kept: float = FLOAT * T * sizes.M  # the router is float32
         if T * moe.num_experts <= ROUTER_CHUNK:
-            kept += FLOAT * T * moe.num_experts * gate.router_width
+            kept += FLOAT * T * router_outputs(gate, moe.num_experts)
         kept += chosen * (3 * FLOAT + 2 * INDEX) + T * INDEX + rows * (INDEX + FLOAT)
         axis = layout.axis("E")
         own_rows = rows if axis is None or layout.handed_over else rows / layout.sizes[axis]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pipeline.engine import BUCKET
 from pipeline.model.config import MoEConfig
-from pipeline.model.gate_config import training_capacity
+from pipeline.model.moe.gates.capacity import training_capacity
 from pipeline.parallel.layout import AXES, Layout
 from pipeline.parallel.shapes import Shape
 from pipeline.plan.layers import LayerKind, layer_kinds, logit_chunks, recomputes_logits
@@ -237,7 +237,7 @@ class _Model:
 def _weights(moe: MoEConfig, decoder: bool, tokens: int, capacity: int | None) -> int:
     """Return the number of combine weights of a group: one for each choice, or for each row if experts choose."""
     gate = moe.gate_of(decoder=decoder)
-    if gate.kind in ("balanced", "expert_choice"):
+    if gate.experts_choose:
         assert capacity is not None
         return moe.num_experts * capacity
     return round(gate.experts_per_token * tokens)

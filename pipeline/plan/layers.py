@@ -12,7 +12,7 @@ from pipeline.plan.workload import Setup, Workload
 
 Again = Literal["nothing", "attention", "everything"]
 
-# Constants of `pipeline.model.loss` and `pipeline.model.router_chunks`
+# Constants of `pipeline.model.loss` and `pipeline.model.moe.router_chunks`
 LOGITS_CHUNK, LOGITS_TOKENS, ROUTER_CHUNK = 1 << 23, 1024, 1 << 20
 
 

@@ -8,7 +8,8 @@ from memory and writes its output there.
 from collections import Counter
 from collections.abc import Iterator
 
-from pipeline.model.gate_config import GateConfig, training_capacity
+from pipeline.model.moe.gates.capacity import training_capacity
+from pipeline.model.moe.gates.config import GateConfig
 from pipeline.plan import products
 from pipeline.plan.layers import ROUTER_CHUNK, LayerKind, layer_kinds, recomputes_logits
 from pipeline.plan.products import Product, Sizes

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipeline.model.config import ModelConfig
-from pipeline.model.gate_config import GateConfig, HierarchicalConfig, training_capacity
+from pipeline.model.moe.gates.capacity import router_outputs, training_capacity
+from pipeline.model.moe.gates.config import GateConfig
 from pipeline.parallel.layout import Layout
 from pipeline.plan.workload import Workload
 
@@ -103,9 +104,8 @@ def feed_forward(sizes: Sizes, tokens: int) -> Iterator[Product]:
 
 def router(model: ModelConfig, gate: GateConfig, tokens: int) -> Product:
     """Return the product that gives the router's logits. No layout cuts it, and it is computed in float32."""
-    groups = gate.groups if isinstance(gate, HierarchicalConfig) else 0
-    width = gate.router_width * (model.moe.num_experts + groups)
-    return Product(part="gate", rows=tokens, inner=model.dim, columns=width)
+    columns = router_outputs(gate, model.moe.num_experts)
+    return Product(part="gate", rows=tokens, inner=model.dim, columns=columns)
 
 
 def experts(sizes: Sizes, model: ModelConfig, gate: GateConfig, tokens: int) -> Iterator[Product]:

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from pipeline.model.moe import MoE, MoEStatistics
+from pipeline.model.moe.layer import MoE, MoEStatistics
 
 SHARED_GATE = "budget"  # the only loss of the gate to the shared network; all others are of the router
 

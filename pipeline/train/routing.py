@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.model.moe import MoE, MoEStatistics
+from pipeline.model.moe.layer import MoE, MoEStatistics
 from pipeline.parallel.mesh import Mesh
 from pipeline.train.measure import counted_once
 
-COUNTS = ("tokens", "asked", "kept", "unserved", "rows", "entropy", "sampled", "not_finite")
+COUNTS = ("tokens", "choices", "kept", "unserved", "rows", "entropy", "sampled", "not_finite")
 
 
 class RoutingSums:
@@ -101,13 +101,13 @@ class RoutingSums:
             share_E = load_E / load_E.mean().clamp(min=1e-9)
             layers[name] = {
                 **losses,
-                "drop_rate": 1 - counts["kept"] / max(counts["asked"], 1.0),
+                "drop_rate": 1 - counts["kept"] / max(counts["choices"], 1.0),
                 "unserved": counts["unserved"] / max(counts["tokens"], 1.0),
                 "entropy": counts["entropy"] / max(counts["sampled"], 1.0),
                 "load_max": float(share_E.max()),
                 "load_min": float(share_E.min()),
             }
-        tokens, choices, served = (self.total(name) for name in ("tokens", "asked", "kept"))
+        tokens, choices, served = (self.total(name) for name in ("tokens", "choices", "kept"))
         return {
             "aux_loss": aux,
             "drop_rate": 1 - served / max(choices, 1.0),

@@ -8,6 +8,7 @@ from typing import Literal
 import yaml
 
 from pipeline.model.config import ModelConfig, MoEConfig
+from pipeline.model.moe.gates.config import GATES as GATES_BY_KIND
 from pipeline.parallel.layout import Layout
 from pipeline.schema import build
 
@@ -259,7 +260,7 @@ def model_of(gate: str) -> ModelConfig:
     """
     values = yaml.safe_load((GATE_FILES / f"{gate}.yaml").read_text(encoding="utf-8"))
     for settings in (values["gate"], values["encoder_gate"] or {}):
-        if settings.get("kind") in ("top1", "top2"):
+        if settings and GATES_BY_KIND[settings["kind"]].queues:
             settings["capacity_factor"] *= FULL
     extra = {"num_experts": NUM_EXPERTS, "expert_dim": 32, "z_weight": 0.001, "output_masking": 0.1}
     moe = build(MoEConfig, {**extra, "conditional": {"drop": 0.1}, **values})

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from pipeline.model.decisions import Decisions
-from pipeline.model.gating import Gating
-from pipeline.model.routers import Routing
-from pipeline.model.selection import Selection
+from pipeline.model.moe.gates.expert_choice import Selection
+from pipeline.model.moe.gates.token_choice import Gating
+from pipeline.model.moe.routers import Routing
 from pipeline.model.transformer import Transformer
 
 

@@ -1,5 +1,8 @@
-"""What transformers' Adafactor (4.57.1) makes of small problems: `python tests/golden/adafactor.py` writes
-adafactor.json beside this file, in an environment that has it (bench/setup.sh)."""
+"""Results of transformers' Adafactor (4.57.1) on small problems.
+
+`python tests/golden/adafactor.py` writes adafactor.json next to this file, in an environment with transformers
+(bench/setup.sh).
+"""
 
 import json
 from pathlib import Path
@@ -19,8 +22,11 @@ PROBLEMS: dict[str, tuple[tuple[int, ...], float]] = {  # shape, and size of the
 
 
 def problem(name: str) -> tuple[Tensor, Tensor]:
-    """Weights, and a gradient for each step: the third is thirty times the others, so that clipping bites, and those of
-    experts differ in size, so that one clip and one scale for all of them would show."""
+    """Return weights, and a gradient for each step.
+
+    The third gradient is thirty times as large, so that it is clipped. Those of experts differ in size, so that a
+    common clip or scale would be noticed.
+    """
     shape, size = PROBLEMS[name]
     numel = torch.Size(shape).numel()
     numbers = torch.sin(torch.arange(1, numel * (STEPS + 1) + 1, dtype=torch.float64) ** 2)

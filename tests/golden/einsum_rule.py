@@ -1,7 +1,7 @@
-"""Mesh-TensorFlow's cost rule on letters (arXiv:1811.02084, sections 5, 6 and 8): what einsums cost one processor.
+"""Mesh-TensorFlow's cost rule for letters (arXiv:1811.02084, sections 5, 6 and 8): the cost of einsums on a processor.
 
-The general rule, in which any letter may be cut; what our partitioner cuts is `pipeline.parallel.layout`'s business.
-A program is a list of einsums over named tensors, as "x_BD,w_DH->h_BH".
+This is the general rule, in which any letter may be cut. Our partitioner cuts those of `pipeline.parallel.layout`.
+A program is a list of einsums over named tensors, such as "x_BD,w_DH->h_BH".
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Of one processor: multiply-adds, elements that it all-reduces, elements of the tensors that it holds."""
+    """The cost on one processor: multiply-adds, elements that it all-reduces, elements of its tensors."""
 
     multiply_adds: int
     all_reduced: int
@@ -24,10 +24,10 @@ class _Einsum:
     output: str
 
     def gradients(self) -> "Iterator[_Einsum]":
-        """To each input: an einsum of the output's gradient and the other inputs."""
+        """Yield the gradient to each input: an einsum of the output's gradient and the other inputs."""
         for index, tensor in enumerate(self.inputs):
-            others = self.inputs[:index] + self.inputs[index + 1 :]
-            yield _Einsum(inputs=(f"d{self.output}", *others), output=f"d{tensor}")
+            other_inputs = self.inputs[:index] + self.inputs[index + 1 :]
+            yield _Einsum(inputs=(f"d{self.output}", *other_inputs), output=f"d{tensor}")
 
     @property
     def loop(self) -> set[str]:
@@ -42,11 +42,14 @@ def cost(
     layout: Mapping[str, str],
     gradients: bool = True,
 ) -> Cost:
-    """Every einsum runs on the processors' slices, and is all-reduced over the axes that cut a letter it sums over.
+    """Return the cost of a program.
 
-    sizes: of letters. mesh: sizes of axes. layout: the axis that cuts a letter, for those that are cut. gradients: the
-    backward pass too, to every input. Memory counts the program's tensors once and no gradient. Raises ValueError on an
-    axis that does not exist, a size that does not divide, and two letters of one tensor on one axis.
+    Every einsum runs on slices. Its output is all-reduced over the axes that cut a letter over which it sums.
+    sizes: size of each letter.
+    mesh: size of each axis.
+    layout: the axis that cuts a letter, for letters that are cut.
+    gradients: count also the backward pass to every input. Memory counts each tensor once, and no gradients.
+    Raises ValueError if an axis does not exist, a size does not divide, or one axis cuts two letters of a tensor.
     """
     einsums = [_parse(line) for line in program]
     tensors = {tensor for einsum in einsums for tensor in (*einsum.inputs, einsum.output)}
@@ -55,7 +58,7 @@ def cost(
     def elements(letters: Sequence[str] | set[str]) -> int:
         return math.prod(sizes[letter] // (mesh[layout[letter]] if letter in layout else 1) for letter in letters)
 
-    passes = [*einsums, *(each for einsum in einsums for each in einsum.gradients())] if gradients else einsums
+    passes = [*einsums, *(gradient for einsum in einsums for gradient in einsum.gradients())] if gradients else einsums
     summed = [einsum for einsum in passes if any(mesh[layout[letter]] > 1 for letter in _contracted(einsum, layout))]
     return Cost(
         multiply_adds=sum(elements(einsum.loop) for einsum in passes),
@@ -65,7 +68,7 @@ def cost(
 
 
 def _contracted(einsum: _Einsum, layout: Mapping[str, str]) -> set[str]:
-    """Letters that are cut and summed over."""
+    """Return the letters that are cut and over which the einsum sums."""
     return (einsum.loop - set(_letters(einsum.output))) & set(layout)
 
 

@@ -1,7 +1,7 @@
-"""GShard's models as Tables 1 and 3 (arXiv:2006.16668) give them: recipes/gshard/expected.csv. For several tests.
+"""GShard's models of Tables 1 and 3 (arXiv:2006.16668), as recipes/gshard/expected.csv has them, for several tests.
 
-One recipe is read, and the others are made from it, which is faster; that the recipes are these is
-test_published_recipes.py's to check.
+One recipe is read, and the others are made from it, which is faster. test_published_recipes.py checks that the recipes
+are the same.
 """
 
 import csv
@@ -14,13 +14,17 @@ from numpy.typing import NDArray
 from pipeline.config import ROOT, RunConfig, load_config
 from pipeline.model.config import ModelConfig
 
-TOKENS = 1e12  # of the source, to which every model is trained
+TOKENS = 1e12  # source tokens of the training of every model
 YEAR = 365 * 24 * 3600
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A row. batch: source tokens of a step. seconds: of a step; 0 as batch where the paper gives none."""
+    """A row of the tables.
+
+    batch: source tokens of a step, 0 if the paper does not give them.
+    seconds: seconds of a step, 0 if the paper does not give them.
+    """
 
     recipe: str
     experts: int
@@ -42,7 +46,7 @@ class Published:
 
     @property
     def budget(self) -> float:
-        """Source tokens of the whole training. The dense model's are in footnote 10: 300k steps, more than 1T."""
+        """Source tokens of the whole training. Footnote 10 has those of the dense model: 300k steps, more than 1T."""
         return TOKENS if self.experts else 300_000 * self.batch
 
     @property
@@ -52,7 +56,7 @@ class Published:
 
 
 def published() -> list[Published]:
-    """All rows, with T(96L)."""
+    """Return all rows, with T(96L)."""
 
     def number(text: str) -> float:
         return float(text or 0)
@@ -83,7 +87,7 @@ def config() -> RunConfig:
 
 
 def model(experts: int, layers: int) -> ModelConfig:
-    """MoE(experts, layers); T(layers) with no experts, which has keys of 64."""
+    """Return MoE(experts, layers), or without experts T(layers), whose keys have size 64."""
     base = config().model
     half = layers // 2
     return replace(
@@ -96,15 +100,15 @@ def model(experts: int, layers: int) -> ModelConfig:
 
 
 def fitted(features: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.float64]:
-    """One constant for each column of features, by least squares of relative errors."""
+    """Fit one constant for each column of features, by least squares of relative errors."""
     constants: NDArray[np.float64] = np.linalg.lstsq(features / truth[:, None], np.ones(len(truth)), rcond=None)[0]
     return constants
 
 
 def left_out(features: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Relative error of each row when it is predicted from the others."""
+    """Return the relative error of each row when it is predicted from the other rows."""
     errors = []
     for row in range(len(truth)):
-        others = np.arange(len(truth)) != row
-        errors.append(features[row] @ fitted(features[others], truth[others]) / truth[row] - 1)
+        other_rows = np.arange(len(truth)) != row
+        errors.append(features[row] @ fitted(features[other_rows], truth[other_rows]) / truth[row] - 1)
     return np.array(errors)

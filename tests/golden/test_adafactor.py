@@ -1,4 +1,4 @@
-"""Adafactor against transformers' (numbers in adafactor.json, made by adafactor.py), whole and in pieces."""
+"""Adafactor equals that of transformers (adafactor.py wrote its numbers to adafactor.json), whole and in pieces."""
 
 import itertools
 import json
@@ -21,18 +21,18 @@ def train(optimizer, tensor, gradients):
 
 @pytest.mark.parametrize("name", PROBLEMS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-6)])
-def test_it_is_that_of_transformers(name, dtype, tolerance):
-    """Tolerances: some ten roundings of 1e-16 and 6e-8."""
+def test_results_are_those_of_transformers(name, dtype, tolerance):
+    """Tolerances allow some ten roundings of 1e-16 and 6e-8."""
     weights, gradients = (x.to(dtype) for x in problem(name))
     parameter = torch.nn.Parameter(weights)
-    mine = train(Adafactor([parameter], lr=LEARNING_RATE), parameter, gradients)
+    result = train(Adafactor([parameter], lr=LEARNING_RATE), parameter, gradients)
     expected = torch.tensor(GOLDEN[name], dtype=dtype)
-    assert not torch.allclose(expected, problem(name)[0].to(dtype), rtol=1e-3, atol=0)  # it moved
-    torch.testing.assert_close(mine, expected, rtol=tolerance, atol=tolerance * float(expected.abs().max()))
+    assert not torch.allclose(expected, problem(name)[0].to(dtype), rtol=1e-3, atol=0)  # weights have changed
+    torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance * float(expected.abs().max()))
 
 
 def test_all_of_them_in_one_flat_tensor():
-    """As ZeRO hands them over, padding at the end included."""
+    """Tensors are laid out as ZeRO does it, with padding at the end."""
     cases = {name: problem(name) for name in PROBLEMS}
     fragments, place = [], 0
     for name, (weights, _) in cases.items():
@@ -44,15 +44,15 @@ def test_all_of_them_in_one_flat_tensor():
     gradients = [torch.cat([*(g[step].flatten() for _, g in cases.values()), padding]) for step in range(5)]
     optimizer = Adafactor([flat], lr=LEARNING_RATE)
     optimizer.lay_out(flat, Contents(fragments=fragments))
-    mine = train(optimizer, flat, gradients)
+    result = train(optimizer, flat, gradients)
     for f in fragments:
         expected = torch.tensor(GOLDEN[f.name], dtype=torch.float64).flatten()
-        torch.testing.assert_close(mine[f.place : f.place + f.size], expected, rtol=1e-12, atol=1e-12)
-    assert not mine[place:].any()
+        torch.testing.assert_close(result[f.place : f.place + f.size], expected, rtol=1e-12, atol=1e-12)
+    assert not result[place:].any()
 
 
 def test_state_is_small_and_by_matrix():
-    """Of a matrix [R, C], R + C numbers; of a vector all."""
+    """The state has R + C numbers for a matrix [R, C], and all numbers for a vector."""
     for name, (shape, _) in PROBLEMS.items():
         weights, gradients = problem(name)
         parameter = torch.nn.Parameter(weights)
@@ -70,7 +70,7 @@ def test_state_is_small_and_by_matrix():
 
 
 def test_weight_decay_is_decoupled_as_in_adamw():
-    """It takes lr · weight_decay of the weights, and changes neither update nor scale."""
+    """Decay subtracts lr · weight_decay times the weights, and changes neither update nor scale."""
     weights, gradients = problem("matrix")
     plain, decayed = torch.nn.Parameter(weights.clone()), torch.nn.Parameter(weights.clone())
     train(Adafactor([plain], lr=LEARNING_RATE), plain, gradients[:1])
@@ -86,13 +86,13 @@ def test_boxes_cover_every_run_once_and_lie_where_they_say(matrices):
         fragment = Fragment(name="", matrices=matrices, start=start, size=end - start, place=7)
         flat = torch.full((7 + end - start + 2,), -1)
         flat[7 : 7 + end - start] = numbers[start:end]
-        seen = []
+        numbers_of_boxes = []
         boxes = list(fragment.boxes())
         for box in boxes:
             part = box.of(flat)
             assert torch.equal(part, whole[box.matrices, box.rows, box.columns])
-            seen += part.flatten().tolist()
-        assert seen == list(range(start, end))
+            numbers_of_boxes += part.flatten().tolist()
+        assert numbers_of_boxes == list(range(start, end))
         assert len(boxes) <= 5
 
 
@@ -104,8 +104,8 @@ def test_boxes_of_a_block_say_where_it_lies_in_the_whole(block):
     numbers = whole[:, rows, columns].flatten()
     for start, end in itertools.combinations(range(len(numbers) + 1), 2):
         fragment = Fragment(name="", matrices=Matrices(3, 4, 5), start=start, size=end - start, place=0, block=block)
-        flat, seen = numbers[start:end], []
+        flat, numbers_of_boxes = numbers[start:end], []
         for box in fragment.boxes():
             assert torch.equal(box.of(flat), whole[box.matrices, box.rows, box.columns])
-            seen += box.of(flat).flatten().tolist()
-        assert seen == flat.tolist()
+            numbers_of_boxes += box.of(flat).flatten().tolist()
+        assert numbers_of_boxes == flat.tolist()

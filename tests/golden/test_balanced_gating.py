@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from pipeline.model.selection import balanced_gating
+from pipeline.model.moe.gates.expert_choice import balanced_gating
 
 
 def normalised(gates, mask):
@@ -26,14 +26,14 @@ def batchwise(gates, k, real):
 
 
 def by_threshold(gates, thresholds, real):
-    """M_threshold."""
+    """Return M_threshold."""
     return [[s in real and g > t for g, t in zip(gates[s], thresholds, strict=True)] for s in range(len(gates))]
 
 
 def l_batchwise(gates, thresholds, k, real):
-    """Equation 20, over |X|."""
-    ours, theirs = by_threshold(gates, thresholds, real), batchwise(gates, k, real)
-    total = sum((ours[s][e] - theirs[s][e]) * (gates[s][e] - thresholds[e]) for s in real for e in range(len(gates[0])))
+    """Return equation 20 divided by |X|."""
+    above, best = by_threshold(gates, thresholds, real), batchwise(gates, k, real)
+    total = sum((above[s][e] - best[s][e]) * (gates[s][e] - thresholds[e]) for s in real for e in range(len(gates[0])))
     return total / max(len(real), 1)
 
 
@@ -85,7 +85,9 @@ def test_by_hand():
     assert training.weight_X.tolist() == pytest.approx([1, 1, 1, 1])  # normalised over the one expert of each
     assert training.losses["threshold"].item() == pytest.approx(0.1 / 4)
     (gradient,) = torch.autograd.grad(training.losses["threshold"].sum(), thresholds)
-    assert gradient.tolist() == pytest.approx([0, 1 / 4])  # it must fall, for e1 took one more than its threshold says
+    assert gradient.tolist() == pytest.approx(
+        [0, 1 / 4]
+    )  # the threshold must fall, because e1 took one token more than are above it
     inference = balanced_gating(logits, thresholds, 1, valid_GS=valid, training=False)
     assert inference.token_X.tolist() == [0, 1, 3]
     assert inference.route().counts_E.tolist() == [2, 1]
@@ -93,7 +95,7 @@ def test_by_hand():
 
 
 def test_a_token_of_several_experts_is_normalised_over_them_by_hand():
-    """Gates 0.5, 0.3, 0.2; experts 0 and 2 are above their thresholds."""
+    """With gates 0.5, 0.3, 0.2, experts 0 and 2 are above their thresholds."""
     logits = torch.tensor([[[0.5, 0.3, 0.2]]], dtype=torch.float64).log()
     thresholds = torch.tensor([0.4, 0.35, 0.1], dtype=torch.float64)
     selection = balanced_gating(logits, thresholds, 2, valid_GS=torch.ones(1, 1, dtype=torch.bool), training=False)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pipeline.model.gating import dropless_gating, top2_gating
+from pipeline.model.moe.gates.token_choice import dropless_gating, top2_gating
 
 
 def best_of_each_token(gates, k, valid):
@@ -31,7 +31,7 @@ def test_equals_the_loop_and_drops_nothing(G, S, E, k):
 
 
 def test_rows_of_each_expert_by_hand():
-    """Three tokens all want e2 first: it gets three rows, the others what is left."""
+    """Three tokens choose e2 first, so it gets three rows. The other experts get the second choices."""
     logits = torch.tensor([[[0.3, 0.1, 0.6], [0.1, 0.2, 0.7], [0.4, 0.1, 0.5]]], dtype=torch.float64).log()
     route = dropless_gating(logits, 2, valid_GS=torch.ones(1, 3, dtype=torch.bool)).route()
     assert route.counts_E.tolist() == [2, 1, 3]
@@ -43,9 +43,9 @@ def test_rows_of_each_expert_by_hand():
 def test_two_choices_are_top_2_without_a_capacity_and_all_choices_are_the_softmax():
     logits = torch.randn(2, 30, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     valid = torch.ones(2, 30, dtype=torch.bool)
-    mine, top2 = dropless_gating(logits, 2, valid_GS=valid), top2_gating(logits, None, valid_GS=valid)
-    torch.testing.assert_close(mine.dense(), top2.dense())
-    torch.testing.assert_close(mine.losses["balance"], top2.losses["balance"])
+    gating, top2 = dropless_gating(logits, 2, valid_GS=valid), top2_gating(logits, None, valid_GS=valid)
+    torch.testing.assert_close(gating.dense(), top2.dense())
+    torch.testing.assert_close(gating.losses["balance"], top2.losses["balance"])
     torch.testing.assert_close(dropless_gating(logits, 4, valid_GS=valid).dense().sum(-1), logits.softmax(-1))
 
 

@@ -5,23 +5,23 @@ import math
 import pytest
 import torch
 
-from pipeline.model.selection import expert_choice_gating
+from pipeline.model.moe.gates.expert_choice import expert_choice_gating
 
 
 def expert_choice(scores, pool, capacity_factor):
-    """Who takes whom of the tokens in `pool`, {(token, expert): weight}: S = softmax(X·Wg), G, I = TopK(S^T, k)."""
+    """Return {(token, expert): weight} of the tokens in `pool`: S = softmax(X·Wg), G, I = TopK(S^T, k)."""
     E = len(scores[0])
     k = math.ceil(len(pool) * capacity_factor / E)
-    taken = {}
+    weights = {}
     for e in range(E):
         for s in sorted(pool, key=lambda s: (-scores[s][e], s))[:k]:
-            taken[s, e] = scores[s][e]
-    return taken
+            weights[s, e] = scores[s][e]
+    return weights
 
 
-def dense_of(taken, S, E):
+def dense_of(weights, S, E):
     dense = torch.zeros(S, E, dtype=torch.float64)
-    for (s, e), weight in taken.items():
+    for (s, e), weight in weights.items():
         dense[s, e] = weight
     return dense
 
@@ -42,23 +42,23 @@ def test_training_equals_the_loop_of_the_paper(G, S, E, capacity_factor):
     assert selection.losses == {}
     for g in range(G):
         pool = [s for s in range(S) if valid[g, s]]
-        taken = expert_choice(logits[g].softmax(-1).tolist(), pool, capacity_factor)
-        torch.testing.assert_close(selection.dense()[g].sum(-1), dense_of(taken, S, E))
+        weights = expert_choice(logits[g].softmax(-1).tolist(), pool, capacity_factor)
+        torch.testing.assert_close(selection.dense()[g].sum(-1), dense_of(weights, S, E))
 
 
 @pytest.mark.parametrize("capacity_factor", [0.5, 1.25, 2.0])
 @pytest.mark.parametrize(("G", "S", "E"), [(1, 1, 2), (3, 40, 4), (2, 50, 7)])
 def test_evaluation_equals_the_loop_over_sentences(G, S, E, capacity_factor):
-    """Sentences are numbered alike in every group, lie anywhere in it, and padding claims to belong to them."""
+    """Every group has the same numbers of sentences, at any place, and padding has numbers of sentences, too."""
     logits, valid, sentence = sample(G, S, E, seed=S * E)
     selection = expert_choice_gating(logits, capacity_factor, valid_GS=valid, sentence_GS=sentence)
     assert selection.capacity is None
     for g in range(G):
-        taken = {}
+        weights = {}
         for number in range(4):
             pool = [s for s in range(S) if valid[g, s] and sentence[g, s] == number]
-            taken |= expert_choice(logits[g].softmax(-1).tolist(), pool, capacity_factor)
-        torch.testing.assert_close(selection.dense()[g].sum(-1), dense_of(taken, S, E))
+            weights |= expert_choice(logits[g].softmax(-1).tolist(), pool, capacity_factor)
+        torch.testing.assert_close(selection.dense()[g].sum(-1), dense_of(weights, S, E))
 
 
 def test_by_hand():
@@ -89,7 +89,7 @@ def test_padding_lowers_the_number_that_is_taken_but_not_the_capacity():
 
 
 def test_a_sentence_gets_the_same_alone_packed_and_batched():
-    """Three sentences of 5, 1 and 12 tokens: each alone, as rows of a padded batch, and packed into one group."""
+    """Sentences of 5, 1 and 12 tokens get the same alone, as rows of a padded batch, and packed into one group."""
     lengths, E = [5, 1, 12], 4
     source = torch.Generator().manual_seed(1)
     sentences = [torch.randn(n, E, generator=source, dtype=torch.float64) for n in lengths]
@@ -125,8 +125,8 @@ def test_weights_reach_the_router(by_sentence):
     logits = logits * torch.tensor([1.0, 1.1, 0.9], dtype=torch.float64)
 
     def weights(logits):
-        given = sentence if by_sentence else None
-        return expert_choice_gating(logits, 1.0, valid_GS=valid, sentence_GS=given).weight_X
+        sentences = sentence if by_sentence else None
+        return expert_choice_gating(logits, 1.0, valid_GS=valid, sentence_GS=sentences).weight_X
 
     assert torch.autograd.gradcheck(weights, logits.requires_grad_())
     (gradient,) = torch.autograd.grad(weights(logits).sum(), logits)

@@ -18,7 +18,7 @@ from pipeline.decode.search import Request, search
 from pipeline.export.command import export_run
 from pipeline.export.config import load_export
 from pipeline.model.config import MoEConfig
-from pipeline.model.gate_config import NoisyTopKConfig, Top2Config
+from pipeline.model.moe.gates.config import NoisyTopKConfig, Top2Config
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.symbols import EOS
 from pipeline.vocab.tokenizer import Vocabulary, train_vocabulary
@@ -34,7 +34,7 @@ NARROW = MoEConfig(
 MODELS = {"dense": config_of(), "wide": config_of(moe=WIDE), "narrow": config_of(moe=NARROW)}
 FAMILY = {"dense": "M2M100ForConditionalGeneration"}
 V4, V5 = ".venv-bench", ".venv-transformers5"
-# a text may say anything: symbols, spaces and ▁ at the ends, bytes as pieces are called, scripts without a piece
+# texts with symbols, spaces and ▁ at the ends, names of byte pieces, and scripts that have no piece
 NASTY = [
     *("", "   ", " two  spaces ", "\ta\u00a0b\u3000c ", "line\nbreak", "▁▁x ▁ ▁y ▁", "x▁ ▁ "),
     *("<2en>", "a<2tr>b</s>", "<s><pad> <unk>", "<0x41>", "x<0x0A><0xFF>", "<<2en>>", "<2en", "< 2en>"),
@@ -61,16 +61,16 @@ NASTY = [
 
 @pytest.fixture(scope="module")
 def vocabularies(tmp_path_factory):
-    """A shared vocabulary and separate ones, of the same two pairs."""
+    """Train a shared vocabulary and separate ones, for the same two pairs."""
     root = tmp_path_factory.mktemp("export")
     bitexts = {pair: clean_pair(SAMPLE, pair.name, root / "store").path for pair in PAIRS}
-    found = {}
+    directories = {}
     for name, sizes in (("shared", (2500, 2500)), ("separate", (2000, 1500))):
         (root / name).mkdir()
         config = VocabConfig(shared=name == "shared", source_size=sizes[0], target_size=sizes[1])
         train_vocabulary(config, bitexts, root / name)
-        found[name] = root / name
-    return found
+        directories[name] = root / name
+    return directories
 
 
 @pytest.fixture(scope="module")
@@ -107,22 +107,22 @@ def exports(runs):
 
 @pytest.fixture(scope="module")
 def texts():
-    """Short sentences of every language of the sample."""
+    """Return short sentences of every language of the sample."""
     rows = (SAMPLE / "test.tsv").read_text(encoding="utf-8").splitlines()[1:]
     columns = zip(*(row.split("\t") for row in rows), strict=True)
     return [text for column in columns for text in [text for text in column if 10 < len(text) < 60][:6]]
 
 
 @pytest.fixture(scope="module")
-def ours(models, vocabulary, texts):
-    """By model: sources, translations with scores, and the logits of each of these."""
+def expected(models, vocabulary, texts):
+    """For each model: sources, translations with scores, and the logits of translations."""
     sources = [ids for language in ("en", "tr") for ids in vocabulary.encode_source(texts[::4], language)]
-    found = {}
+    results = {}
     for name, model in models.items():
-        best = [each[0] for each in search(model, [Request(source=ids) for ids in sources], DECODE)]
+        best = [hypotheses[0] for hypotheses in search(model, [Request(source=ids) for ids in sources], DECODE)]
         targets = [[*hypothesis.tokens, EOS] for hypothesis in best[:10]]
-        found[name] = sources, best, targets, logits_of(model, sources, targets)
-    return found
+        results[name] = sources, best, targets, logits_of(model, sources, targets)
+    return results
 
 
 @torch.inference_mode()
@@ -135,25 +135,25 @@ def logits_of(model, sources, targets):
 
 
 @pytest.fixture(scope="module")
-def theirs(exports, runs, ours, texts, vocabulary, separate):
-    """By environment and what is asked: the answers of tests.transformers_worker."""
+def exported(exports, runs, expected, texts, vocabulary, separate):
+    """For each environment and question, the answers of tests.transformers_worker."""
     install_or_skip(ROOT)
-    cases = {name: asked(exports / name, ours[name], texts, remote=True) for name in MODELS}
-    cases["stock"] = asked(exports / "wide", ours["wide"], texts, remote=False)
-    dense = [pieces(vocabulary, ids) for ids in ours["dense"][0]]
+    cases = {name: question(exports / name, expected[name], texts, remote=True) for name in MODELS}
+    cases["stock"] = question(exports / "wide", expected["wide"], texts, remote=False)
+    dense = [pieces(vocabulary, ids) for ids in expected["dense"][0]]
     other = [pieces(separate[0], ids) for ids in separate[0].encode_source(texts[::4], "en")]
     ct2 = {
         "ct2": converted(runs, "dense", dense),
         "ct2 stock": {**converted(runs, "stock", dense), "convert": str(exports / "dense")},
         "ct2 separate": converted(runs, "separate", other),
     }
-    asked_of = {V4: {**cases, **ct2}, V5: cases}
+    cases_of = {V4: {**cases, **ct2}, V5: cases}
     with ThreadPoolExecutor(2) as threads:
-        return dict(zip(asked_of, threads.map(answers, asked_of, asked_of.values()), strict=True))
+        return dict(zip(cases_of, threads.map(answers, cases_of, cases_of.values()), strict=True))
 
 
-def asked(directory, ours, texts, *, remote):
-    sources, _, targets, _ = ours
+def question(directory, results, texts, *, remote):
+    sources, _, targets, _ = results
     return {
         "directory": str(directory),
         "remote": remote,
@@ -171,7 +171,7 @@ def converted(runs, name, sources):
         "beam_size": DECODE.beam,
         "length_penalty": 1.0,
         "max_decoding_length": DECODE.max_length_extra,
-        "min_decoding_length": 0,  # it is 1 by default
+        "min_decoding_length": 0,  # the default is 1
         "suppress_sequences": [["<s>"], ["<pad>"]],
     }
     return {"directory": directory, "command": command, "convert": "", "sources": sources, "arguments": arguments}
@@ -189,7 +189,7 @@ def answers(environment, cases):
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    done = subprocess.run(
+    process = subprocess.run(
         command,
         input=json.dumps(list(cases.values())),
         env={**os.environ, **options},
@@ -197,8 +197,8 @@ def answers(environment, cases):
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return dict(zip(cases, json.loads(done.stdout.splitlines()[-1])["answers"], strict=True))
+    assert process.returncode == 0, process.stderr[-3000:]
+    return dict(zip(cases, json.loads(process.stdout.splitlines()[-1])["answers"], strict=True))
 
 
 @pytest.fixture(scope="module", params=[V4, V5], ids=["transformers4", "transformers5"])
@@ -207,7 +207,7 @@ def version(request):
 
 
 def test_without_a_package_index_these_tests_are_skipped(tmp_path):
-    """Nothing listens where pip looks for one, and the checkout has no environment yet."""
+    """The address of the package index is closed, and the checkout has no environment yet."""
     shutil.copytree(ROOT / "bench", tmp_path / "bench", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
     index = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_EXTRA_INDEX_URL": "", "PIP_FIND_LINKS": ""}
@@ -217,73 +217,74 @@ def test_without_a_package_index_these_tests_are_skipped(tmp_path):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_parameter_and_setting_has_its_place_in_transformers_own_model(theirs, version, name):
-    found = theirs[version][name]
-    assert FAMILY.get(name, "NllbMoeForConditionalGeneration") in found["class"]
-    assert found["loading"] == {"missing_keys": [], "unexpected_keys": [], "mismatched_keys": []}
-    assert set(found["unknown"]) <= {"auto_map", "torch_dtype"}
+def test_every_parameter_and_setting_has_its_place_in_transformers_own_model(exported, version, name):
+    answer = exported[version][name]
+    assert FAMILY.get(name, "NllbMoeForConditionalGeneration") in answer["class"]
+    assert answer["loading"] == {"missing_keys": [], "unexpected_keys": [], "mismatched_keys": []}
+    assert set(answer["unknown"]) <= {"auto_map", "torch_dtype"}
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_are_ours(theirs, ours, version, name):
-    for mine, theirs_TV in zip(ours[name][3], theirs[version][name]["logits"], strict=True):
-        torch.testing.assert_close(torch.tensor(theirs_TV), mine, atol=1e-4, rtol=0)
+def test_logits_are_ours(exported, expected, version, name):
+    for expected_TV, logits_TV in zip(expected[name][3], exported[version][name]["logits"], strict=True):
+        torch.testing.assert_close(torch.tensor(logits_TV), expected_TV, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_beam_search_of_generate_finds_our_translations(theirs, ours, version, name):
-    found, best = theirs[version][name], ours[name][1]
+def test_beam_search_of_generate_finds_our_translations(exported, expected, version, name):
+    answer, best = exported[version][name], expected[name][1]
     assert len({tuple(hypothesis.tokens) for hypothesis in best}) > len(best) / 3, "the test would see little"
-    same = [mine.tokens == ids for mine, ids in zip(best, found["generated"], strict=True)]
+    same = [hypothesis.tokens == ids for hypothesis, ids in zip(best, answer["generated"], strict=True)]
     assert sum(same) >= 0.998 * len(same)
-    for mine, score in zip(best, found["scores"], strict=True):
-        assert mine.score == pytest.approx(score, abs=1e-4)
+    for hypothesis, score in zip(best, answer["scores"], strict=True):
+        assert hypothesis.score == pytest.approx(score, abs=1e-4)
 
 
-def test_without_the_code_beside_the_weights_transformers_5_is_wrong_as_the_card_says(theirs, ours):
+def test_without_the_code_beside_the_weights_transformers_5_is_wrong_as_the_card_says(exported, expected):
     def error(version):
-        rows = zip(ours["wide"][3], theirs[version]["stock"]["logits"], strict=True)
-        return max((mine - torch.tensor(found)).abs().max() for mine, found in rows)
+        rows = zip(expected["wide"][3], exported[version]["stock"]["logits"], strict=True)
+        return max((expected_TV - torch.tensor(logits_TV)).abs().max() for expected_TV, logits_TV in rows)
 
     assert error(V4) < 1e-4
     assert error(V5) > 0.1  # a version that repairs it should take the warning out of the card
 
 
-@pytest.mark.parametrize("asked_as", ["dense", "stock"])
-def test_tokens_of_any_text_are_ours(theirs, version, vocabulary, texts, asked_as):
-    """Also without the code beside the weights, always for the first language."""
-    ids = theirs[version][asked_as]["ids"]
+@pytest.mark.parametrize("case", ["dense", "stock"])
+def test_tokens_of_any_text_are_ours(exported, version, vocabulary, texts, case):
+    """Tokens are equal also without the code next to the weights, but then always for the first language."""
+    ids = exported[version][case]["ids"]
     assert ids["en"] == vocabulary.encode_source([*texts, *NASTY], "en")
-    if asked_as == "dense":
+    if case == "dense":
         assert ids["tr"] == vocabulary.encode_source(NASTY, "tr")
     tags = set(vocabulary.tags.values())
     assert all(not tags.intersection(row[1:]) for row in ids["en"])
 
 
-def test_translations_are_decoded_as_ours(theirs, version, vocabulary):
+def test_translations_are_decoded_as_ours(exported, version, vocabulary):
     for name in MODELS:
-        found = theirs[version][name]
-        assert found["decoded"] == vocabulary.decode_target(found["generated"])
+        answer = exported[version][name]
+        assert answer["decoded"] == vocabulary.decode_target(answer["generated"])
 
 
 @pytest.mark.parametrize("name", ["ct2", "ct2 stock"])
-def test_ctranslate2_finds_our_translations(theirs, ours, vocabulary, name):
-    check_ctranslate2(theirs[V4][name], ours["dense"][1], vocabulary)
+def test_ctranslate2_finds_our_translations(exported, expected, vocabulary, name):
+    check_ctranslate2(exported[V4][name], expected["dense"][1], vocabulary)
 
 
-def test_ctranslate2_takes_separate_vocabularies(theirs, separate, texts):
+def test_ctranslate2_takes_separate_vocabularies(exported, separate, texts):
     vocabulary, model = separate
     requests = [Request(source=ids) for ids in vocabulary.encode_source(texts[::4], "en")]
-    check_ctranslate2(theirs[V4]["ct2 separate"], [each[0] for each in search(model, requests, DECODE)], vocabulary)
+    best = [hypotheses[0] for hypotheses in search(model, requests, DECODE)]
+    check_ctranslate2(exported[V4]["ct2 separate"], best, vocabulary)
 
 
-def check_ctranslate2(found, best, vocabulary):
+def check_ctranslate2(answer, best, vocabulary):
     name = vocabulary.target_model.id_to_piece
-    rows = zip(best, found["hypotheses"], found["scores"], strict=True)
-    others = [(mine, row, score) for mine, row, score in rows if [name(i) for i in mine.tokens] != row]
-    assert not others
-    for mine, score in zip(best, found["scores"], strict=True):
-        assert mine.score == pytest.approx(score, abs=1e-3)  # its own sums are that far off
+    rows = zip(best, answer["hypotheses"], answer["scores"], strict=True)
+    differing = [row for hypothesis, row, _ in rows if [name(i) for i in hypothesis.tokens] != row]
+    assert not differing
+    for hypothesis, score in zip(best, answer["scores"], strict=True):
+        assert hypothesis.score == pytest.approx(score, abs=1e-3)  # CTranslate2 sums in another order
 
 
 def test_a_card_says_what_the_run_said(exports):

@@ -1,5 +1,7 @@
-"""What GShard's Table 3 (arXiv:2006.16668) says about its devices, by FLOPs alone: docs/scaling.md, "What can no
-roofline predict?". Batches are source tokens, with as many target tokens."""
+"""Conclusions from GShard's Table 3 (arXiv:2006.16668) about its devices, by FLOPs alone.
+
+docs/scaling.md has them under "What can no roofline predict?". Batches are source tokens, with as many target tokens.
+"""
 
 import numpy as np
 import pytest
@@ -12,21 +14,23 @@ PEAK = 61.5e12  # FLOP/s of a core of TPU v3 in bfloat16
 
 
 def at_peak(row: Published) -> float:
-    """Seconds of a step if there were nothing but its matmul FLOPs, at peak. Attention between tokens, at most 4 % more
-    in rows of 256, is left out."""
+    """Return the seconds that the matmul FLOPs of a step take at peak.
+
+    Attention between tokens is left out, which is at most 4 % more in rows of 256.
+    """
     forward = forward_flops(model(row.experts, row.layers), config().vocab.target_size)
     return TRAINING_FACTOR * (forward.source_token + forward.target_token) * row.tokens / PEAK
 
 
 def beyond(experts: int, layers: int) -> float:
-    """Milliseconds of a step and layer that are not FLOPs at peak."""
+    """Return the milliseconds of a step and layer that are not FLOPs at peak."""
     row = MEASURED[experts, layers]
     return 1000 * (row.seconds - at_peak(row)) / layers
 
 
 @pytest.mark.parametrize("row", MEASURED.values(), ids=lambda row: row.recipe)
 def test_table_3_agrees_with_itself(row: Published) -> None:
-    """Steps a second, batch and core years of one row give each other, as printed: to two digits."""
+    """Steps a second, batch and core years of a row agree to the two digits that are printed."""
     assert row.seconds * row.core_years_a_second == pytest.approx(row.core_years, rel=0.025)
 
 
@@ -40,7 +44,7 @@ def test_implied_utilisation(experts: int, layers: int, percent: int) -> None:
 
 
 def test_the_dense_model_used_4_percent_of_its_cores() -> None:
-    """T(96L): 300k steps of 4M tokens, 235.5 core years, in a pipeline of its layers. MoE(2048E, 36L): 22.4."""
+    """T(96L) takes 300k steps of 4M tokens, 235.5 core years, as a pipeline of layers. MoE(2048E, 36L) takes 22.4."""
     dense, moe = next(row for row in published() if not row.experts), MEASURED[2048, 36]
     years = [at_peak(row) * row.core_years_a_second for row in (dense, moe)]
     used = [years[0] / dense.core_years, years[1] / moe.core_years]
@@ -50,7 +54,7 @@ def test_the_dense_model_used_4_percent_of_its_cores() -> None:
 
 @pytest.mark.parametrize(("layers", "a", "times"), [(12, 0.252, 1.76), (36, 0.772, 1.48)])
 def test_no_time_a_token_fits_128_and_512_experts(layers: int, a: float, times: float) -> None:
-    """t = a + b · tokens of a core, with one a, needs tokens that cost less than their FLOPs at peak."""
+    """With t = a + b · tokens of a core and one a, tokens would cost less than their FLOPs at peak."""
     few, many = MEASURED[512, layers], MEASURED[128, layers]
     b = (many.seconds - few.seconds) / (many.tokens - few.tokens)
     assert few.seconds - b * few.tokens == pytest.approx(a, abs=0.001)
@@ -59,13 +63,18 @@ def test_no_time_a_token_fits_128_and_512_experts(layers: int, a: float, times: 
 
 @pytest.mark.parametrize(("experts", "milliseconds"), [(128, (7.7, 11.9)), (512, (17.6, 19.0)), (2048, (30.8, 31.0))])
 def test_what_is_not_flops_grows_with_layers_and_experts(experts: int, milliseconds: tuple[float, float]) -> None:
-    """At 512 and 2048 experts, with equal tokens, a layer costs the same in 12 and 36 layers: hardly anything of it is
-    the step's, and 4 times the experts cost 1.7 times as much."""
+    """With 512 and 2048 experts and equal tokens, a layer costs the same in 12 and 36 layers.
+
+    So hardly any of that time belongs to the step as a whole. 4 times the experts cost 1.7 times as much.
+    """
     assert (beyond(experts, 12), beyond(experts, 36)) == pytest.approx(milliseconds, abs=0.05)
 
 
 def test_all_to_all_and_gate_are_most_of_what_grows_from_512_to_2048_experts() -> None:
-    """Section 5.2: 36 % of the time at 2048 experts and O(root of E), 3.75 times from 128; 10 % at most and O(E)."""
+    """Section 5.2 says: all-to-all takes 36 % at 2048 experts and is O(root of E), 3.75 times that of 128 experts.
+
+    The gate takes 10 % at most and is O(E).
+    """
     layer = 1000 * MEASURED[2048, 12].seconds / 12
     grown = 0.36 * layer * (1 - 3.75**-0.5) + 0.1 * layer * (1 - 1 / 4)
     assert grown == pytest.approx(9.7, abs=0.1)
@@ -73,15 +82,14 @@ def test_all_to_all_and_gate_are_most_of_what_grows_from_512_to_2048_experts() -
 
 
 def test_the_shares_that_section_5_gives_do_not_fit_into_the_rows_of_128_experts() -> None:
-    """Dense products at 85 % of peak (at best), 16 % of the time in all-to-all, and of 36 layers 28 % computing again,
-    are more than all of the time."""
+    """Shares sum to more than 1: dense products at 85 % of peak, 16 % all-to-all, 28 % recomputation (36 layers)."""
     for layers, again, share in ((12, 0.0, 1.10), (36, 0.28, 1.28)):
         row = MEASURED[128, layers]
         assert at_peak(row) / row.seconds / 0.85 + 0.16 + again == pytest.approx(share, abs=0.01)
 
 
 def core_years(power: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Features of c1 · FLOPs + c2 · layers · devices^power a step, and what they should give."""
+    """Return the features of c1 · FLOPs + c2 · layers · devices^power for a step, and the published values."""
     rows = list(MEASURED.values())
     features = np.array([[at_peak(row), row.layers * row.cores**power] for row in rows])
     scale = np.array([row.core_years_a_second for row in rows])
@@ -89,8 +97,10 @@ def core_years(power: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def test_core_years_from_two_constants() -> None:
-    """Each row predicted from the other five, by a cost that does not depend on tokens and grows as an all-to-all that
-    waits, with the root of the devices. FLOPs come out at 92 % of peak."""
+    """Each row is predicted from the other five, with a cost that grows with the root of the devices.
+
+    That cost does not depend on tokens, as for an all-to-all that waits. FLOPs come out at 92 % of peak.
+    """
     features, truth = core_years(0.5)
     c1, c2 = fitted(features, truth)
     assert (c1, 1000 * c2) == pytest.approx((1.085, 0.70), abs=0.005)

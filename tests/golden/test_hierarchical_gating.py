@@ -1,44 +1,23 @@
-"""Hierarchical gating and its metrics (Shazeer et al. 2017, arXiv:1701.06538, appendix B), as loops in float64, by
-hand, and against the flat gate."""
+"""Hierarchical gating and its losses (Shazeer et al. 2017, arXiv:1701.06538, appendix B).
+
+They equal loops in float64, figures by hand, and the flat gate.
+"""
 
 import math
-import statistics
 
 import pytest
 import torch
 
-from pipeline.model.noisy_gating import hierarchical_gating, noisy_top_k_gating
-
-
-def softplus(x):
-    return math.log1p(math.exp(x))
-
-
-def normal_cdf(x):
-    return (1 + math.erf(x / math.sqrt(2))) / 2
-
-
-def cv_squared(values):
-    mean = statistics.fmean(values)
-    return statistics.pvariance(values) / mean**2 if mean else 0.0
-
-
-def gate(logits, scale, noise, k):
-    """One noisy top-k gate of one token: G and P."""
-    n = len(logits)
-    h = [logits[e] + noise[e] * softplus(scale[e]) for e in range(n)]
-    kept = sorted(range(n), key=lambda e: (-h[e], e))[:k]
-    total = sum(math.exp(h[e]) for e in kept)
-    gates = [math.exp(h[e]) / total if e in kept else 0.0 for e in range(n)]
-    if k == n:
-        return gates, [1.0] * n
-    others = [sorted((h[j] for j in range(n) if j != e), reverse=True)[k - 1] for e in range(n)]
-    return gates, [normal_cdf((logits[e] - others[e]) / softplus(scale[e])) for e in range(n)]
+from pipeline.model.moe.gates.noisy_top_k import hierarchical_gating, noisy_top_k_gating
+from tests.golden.test_noisy_topk_gating import cv_squared
+from tests.golden.test_noisy_topk_gating import noisy_top_k as gate
 
 
 def appendix_b(tokens, k, A, B):
-    """Tokens of one group, each (primary, secondary) of (logits, scale, noise). Weights [S][A·B], Importance_H and
-    Load_H [A·B]."""
+    """Apply appendix B to the tokens of one group. Returns weights [S][A·B], Importance_H and Load_H [A·B].
+
+    tokens: for each token (primary, secondary), each of them (logits, scale, noise).
+    """
     weights, load_primary = [], [0.0] * A
     within, size = [[0.0] * B for _ in range(A)], [0] * A
     for primary, secondary in tokens:
@@ -99,9 +78,9 @@ def test_equals_the_formulas_of_the_paper(G, S, A, B, k):
 
 
 def test_a_group_that_nobody_chose_has_no_load():
-    """|X_i| = 0 gives Load_H = 0 there, though Load_primary is not 0."""
+    """Load_H is 0 for |X_i| = 0, although Load_primary is not 0."""
     primary, secondary, _ = sample(1, 3, 4, 2, seed=1)
-    primary[0, ..., 3] = -6.0  # never chosen, by little noise
+    primary[0, ..., 3] = -6.0  # never chosen, because the noise is small
     primary[1:, ..., 3] = 0.0
     valid = torch.ones(1, 3, dtype=torch.bool)
     gating = gating_of(primary, secondary, 1, None, valid)
@@ -112,7 +91,7 @@ def test_a_group_that_nobody_chose_has_no_load():
 
 
 def test_order_of_choices_and_weights_by_hand():
-    """Evaluation, A = B = 3, k = 2. Groups 2 (e^2) and 0 (e^1); in group 2 experts 1, 0, in group 0 experts 2, 1."""
+    """With A = B = 3 and k = 2, a token has experts 1, 0 of group 2 (e^2), then experts 2, 1 of group 0 (e^1)."""
     primary = torch.tensor([[[1.0, 0.0, 2.0]]], dtype=torch.float64)
     secondary = torch.tensor([[[[0.0, 1.0, 4.0], [9.0, 9.0, 9.0], [2.0, 2.5, 0.0]]]], dtype=torch.float64)
     valid = torch.ones(1, 1, dtype=torch.bool)
@@ -129,7 +108,7 @@ def test_order_of_choices_and_weights_by_hand():
 
 
 def test_slots_go_to_the_best_group_first():
-    """All of a token's experts in its second group queue behind everybody's experts in their first group."""
+    """Choices of all tokens in their first groups come before any choice in a second group."""
     primary, secondary = torch.zeros(1, 2, 2), torch.zeros(1, 2, 2, 2)
     primary[0, 0, 1] = primary[0, 1, 0] = 1.0  # the first token prefers group 1, the second group 0
     valid = torch.ones(1, 2, dtype=torch.bool)
@@ -139,7 +118,7 @@ def test_slots_go_to_the_best_group_first():
 
 
 def test_with_all_groups_the_loads_are_those_of_the_second_level():
-    """k = A: Load_primary = |X_i| = |X|, so Load_H is Load_i; here that is the flat gate's in each group."""
+    """With k = A, Load_primary = |X_i| = |X|, so Load_H is Load_i, which is that of the flat gate in each group."""
     primary, secondary, valid = sample(1, 20, 2, 4, seed=2)
     gating = gating_of(primary, secondary, 2, None, valid)
     loads = []

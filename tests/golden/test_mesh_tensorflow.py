@@ -1,5 +1,5 @@
-"""Mesh-TensorFlow's table of costs and its rules (arXiv:1811.02084, Table 1, sections 5, 8 and 9), and what
-GShard says of einsums (arXiv:2006.16668, Table 4). Parameters of its models: test_published_recipes.py."""
+"""Mesh-TensorFlow's costs and rules (arXiv:1811.02084, Table 1, sections 5, 8, 9), and GShard's Table 4 of einsums
+(arXiv:2006.16668). test_published_recipes.py has the parameters of the models."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from pipeline.plan.shapes import shapes
 from pipeline.plan.workload import Collective, Setup, Workload
 from tests.golden.einsum_rule import Cost, cost
 
-# y = relu(x w) v. B batch, D io, H hidden. Biases and the relu are of lower order (section 8.6).
+# y = relu(x w) v. B batch, D io, H hidden. Biases and the relu have a lower order (section 8.6).
 TWO_LAYERS = ["x_BD,w_DH->h_BH", "h_BH,v_HD->y_BD"]
 SIZES = [
     {"B": 96, "D": 24, "H": 48},
@@ -28,7 +28,7 @@ SIZES = [
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """r, c, p: into how many parts batch, hidden and io are cut."""
+    """A row of Table 1. r, c, p: numbers of parts into which batch, hidden and io are cut."""
 
     layout: Mapping[str, str]
     mesh: Mapping[str, int]
@@ -49,30 +49,33 @@ TABLE_1 = {
 }
 
 
-def of(row: Row, sizes: Mapping[str, int]) -> Cost:
+def cost_of(row: Row, sizes: Mapping[str, int]) -> Cost:
     return cost(TWO_LAYERS, sizes=sizes, mesh=row.mesh, layout=row.layout)
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("row", TABLE_1.values(), ids=TABLE_1)
 def test_table_1(row: Row, sizes: Mapping[str, int]) -> None:
-    """The paper drops constant factors; they are the same in every row. Six einsums: two forward, two gradients of
-    each. Each of hidden, io and batch is contracted by two of them. Tensors: x, y of bd, h of bh, w, v of dh."""
+    """Costs are those of the table, which drops constant factors. They are the same in every row.
+
+    There are six einsums: two forward, and two gradients of each. Two of them contract hidden, two io, two batch.
+    Tensors x and y have size bd, h has bh, w and v have dh.
+    """
     b, d, h = sizes["B"], sizes["D"], sizes["H"]
-    found = of(row, sizes)
-    assert found.multiply_adds == 6 * b * d * h // (row.r * row.c * row.p)
+    row_cost = cost_of(row, sizes)
+    assert row_cost.multiply_adds == 6 * b * d * h // (row.r * row.c * row.p)
     bd, bh, dh = b * d // (row.r * row.p), b * h // (row.r * row.c), d * h // (row.c * row.p)
-    assert found.all_reduced == 2 * (bd * (row.c > 1) + bh * (row.p > 1) + dh * (row.r > 1))
-    assert found.memory == 2 * bd + 1 * bh + 2 * dh
+    assert row_cost.all_reduced == 2 * (bd * (row.c > 1) + bh * (row.p > 1) + dh * (row.r > 1))
+    assert row_cost.memory == 2 * bd + 1 * bh + 2 * dh
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_communication_over_computation(sizes: Mapping[str, int]) -> None:
-    """Table 1's column, times 2 / 6 in every row: 0, n/b, n/h, c/h + r/b, c/h + p/d + r/b."""
+    """The column of Table 1 is 0, n/b, n/h, c/h + r/b, c/h + p/d + r/b. Ours is 2 / 6 of it in every row."""
     b, d, h = (Fraction(sizes[letter]) for letter in "BDH")
     printed = [Fraction(0), N / b, N / h, C / h + R / b, C / h + P / d + R / b]
-    found = [of(row, sizes) for row in TABLE_1.values()]
-    assert [3 * Fraction(each.all_reduced, each.multiply_adds) for each in found] == printed
+    costs = [cost_of(row, sizes) for row in TABLE_1.values()]
+    assert [3 * Fraction(row.all_reduced, row.multiply_adds) for row in costs] == printed
 
 
 @pytest.mark.parametrize(
@@ -93,7 +96,7 @@ def test_what_is_no_einsum_of_named_tensors() -> None:
         cost(["BD,DH->BH"], sizes={"B": 2, "D": 2, "H": 2}, mesh={}, layout={})
 
 
-# A Transformer layer's expensive einsums (section 9). S and T positions, N heads, K of a head, F hidden, V vocabulary.
+# Expensive einsums of a Transformer layer (section 9). S, T positions, N heads, K of a head, F hidden, V vocabulary.
 TRANSFORMER = [
     "x_BSD,wq_DNK->q_BSNK",
     "x_BSD,wk_DNK->k_BSNK",
@@ -109,7 +112,7 @@ WIDTHS = {"B": 8, "S": 16, "T": 16, "D": 32, "N": 4, "K": 8, "F": 64, "V": 128}
 
 
 def test_the_model_parallel_transformer_replicates_no_einsum() -> None:
-    """Section 9: every expensive operation has exactly one of the dimensions that are cut, no tensor more than one."""
+    """Section 9: every expensive operation has exactly one dimension that is cut, and no tensor has more than one."""
     layout = dict.fromkeys("NFV", "all")
     whole = cost(TRANSFORMER, sizes=WIDTHS, mesh={"all": 1}, layout=layout)
     cut = cost(TRANSFORMER, sizes=WIDTHS, mesh={"all": 4}, layout=layout)
@@ -122,12 +125,12 @@ def test_the_model_parallel_transformer_replicates_no_einsum() -> None:
 @pytest.mark.parametrize("cols", [2, 8])
 @pytest.mark.parametrize("rows", [2, 8])
 def test_cost_of_a_processor_is_constant_where_dimensions_grow_with_the_mesh(rows: int, cols: int) -> None:
-    """Section 9: batch with the rows; heads, hidden units and vocabulary with the columns."""
+    """Section 9: batch grows with the rows, and heads, hidden units and vocabulary with the columns."""
     grown = {**WIDTHS, "B": 8 * rows, **{letter: WIDTHS[letter] * cols for letter in "NFV"}}
     layout = {"B": "rows", "N": "cols", "F": "cols", "V": "cols"}
-    found = cost(TRANSFORMER, sizes=grown, mesh={"rows": rows, "cols": cols}, layout=layout)
+    grown_cost = cost(TRANSFORMER, sizes=grown, mesh={"rows": rows, "cols": cols}, layout=layout)
     smallest = {**WIDTHS, "B": 16, **{letter: WIDTHS[letter] * 2 for letter in "NFV"}}
-    assert found == cost(TRANSFORMER, sizes=smallest, mesh={"rows": 2, "cols": 2}, layout=layout)
+    assert grown_cost == cost(TRANSFORMER, sizes=smallest, mesh={"rows": 2, "cols": 2}, layout=layout)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +143,7 @@ def test_cost_of_a_processor_is_constant_where_dimensions_grow_with_the_mesh(row
     ],
 )
 def test_rows_of_gshards_table_4(einsum: str, layout: str, all_reduced: bool) -> None:
-    """What is cut grows with the D partitions: computation of one stays O(1), and so does the all-reduce."""
+    """The cut dimension grows with the D partitions. Computation of a partition stays O(1), as does the all-reduce."""
     sizes = {"A": 12, "B": 12, "C": 12}
     costs = [
         cost([einsum], sizes={**sizes, layout: 12 * D}, mesh={"all": D}, layout={layout: "all"}, gradients=False)
@@ -152,14 +155,14 @@ def test_rows_of_gshards_table_4(einsum: str, layout: str, all_reduced: bool) ->
 
 @pytest.mark.parametrize("letters", ["AB", "AC"])
 def test_what_gshard_gathers_mesh_tensorflow_refuses(letters: str) -> None:
-    """The two matmuls of Table 4 that cost O(D): both dimensions of one tensor are cut over the same partitions."""
+    """Two matmuls of Table 4 cost O(D), because two dimensions of one tensor are cut over the same partitions."""
     sizes = {"A": 12, "B": 12, "C": 12}
     with pytest.raises(ValueError, match=f"{letters[0]} and {letters[1]} of ._{letters} are both cut"):
         cost(["x_AB,w_BC->y_AC"], sizes=sizes, mesh={"all": 4}, layout=dict.fromkeys(letters, "all"))
 
 
-# Products with weights of our dense model: A of queries, keys and values, C of keys and values alone. What becomes of
-# one tensor is one einsum, as our gradients to it are added up before they travel.
+# Products with weights of our dense model. A counts queries, keys and values, C keys and values only. All products of
+# one tensor are one einsum, because our gradients to it are summed before they are sent.
 FEED_FORWARD = ["x_B{}M,wi_MH->h_B{}H", "h_B{}H,wo_HM->y_B{}M"]
 SELF_ATTENTION = ["x_B{}M,qkv_AMND->heads_AB{}ND", "mixed_B{}ND,wo_NDM->y_B{}M"]
 CROSS_ATTENTION = ["x_BTM,wq_MND->q_BTND", "memory_BSM,kv_CMND->heads_CBSND", "mixed_BTND,wo_NDM->y_BTM"]
@@ -184,8 +187,9 @@ WORKLOAD = Workload(
 )
 
 
-def all_reduced(found: list[Collective], part: str = "") -> int:
-    return sum(each.bytes // 4 for each in found if each.kind == "all_reduce" and each.part.startswith(part))
+def all_reduced(collectives: list[Collective], part: str = "") -> int:
+    sums = [item for item in collectives if item.kind == "all_reduce" and item.part.startswith(part)]
+    return sum(item.bytes // 4 for item in sums)
 
 
 def test_our_model_parallelism_sends_what_the_rule_says() -> None:
@@ -193,23 +197,27 @@ def test_our_model_parallelism_sends_what_the_rule_says() -> None:
         table={"G": ("data",), "N": ("model",), "H": ("model",)}, sizes={"data": 1, "expert": 1, "model": 4}
     )
     one_group = replace(WORKLOAD, groups_per_step=1)
-    found = model_collectives(one_group, Setup(layout=layout, zero_stage=1, recompute="none"))
+    collectives = model_collectives(one_group, Setup(layout=layout, zero_stage=1, recompute="none"))
     rule = cost(OURS, sizes=OUR_SIZES, mesh={"model": 4}, layout={"N": "model", "H": "model"})
-    assert all_reduced(found) == rule.all_reduced > 0
+    assert all_reduced(collectives) == rule.all_reduced > 0
 
 
 def test_our_data_parallelism_sends_what_the_rule_says() -> None:
-    """And gradients of what no einsum has: embeddings, norms."""
+    """Data parallelism sends gradients of weights in einsums, and those of embeddings and norms."""
     setup = Setup(layout=Layout.gshard(4, 1), zero_stage=1, recompute="none")
     rule = cost(OURS, sizes=OUR_SIZES, mesh={"data": 4}, layout={"B": "data"})
-    others = sum(shape.elements for shape in shapes(WORKLOAD) if len(shape.sizes) == 1 or shape.letters == "VM")
-    assert all_reduced(engine_collectives(WORKLOAD, setup), "gradients") == rule.all_reduced + others
+    outside_einsums = sum(
+        shape.elements for shape in shapes(WORKLOAD) if len(shape.sizes) == 1 or shape.letters == "VM"
+    )
+    assert all_reduced(engine_collectives(WORKLOAD, setup), "gradients") == rule.all_reduced + outside_einsums
 
 
 def where_it_pays() -> list[str]:
-    """Rows of the table in docs/scaling.md, in bfloat16: hidden units of a device at which a dense network's
-    all-reduces take as long as its products (rings in a node), and the all-to-all of experts of 8192 over their
-    products."""
+    """Return the rows of the table in docs/scaling.md, in bfloat16.
+
+    The first figure is the hidden units of a device for which the all-reduces of a dense network take as long as its
+    products (rings in a node). The others are the time of the all-to-all of experts of 8192 over that of products.
+    """
     sizes = {"B": 1024, "D": 1024, "H": 8192}
     rule = cost(TWO_LAYERS, sizes=sizes, mesh={"model": 2}, layout={"H": "model"})
     lines = []

@@ -1,4 +1,4 @@
-"""Signatures against what theory says of them."""
+"""Signatures have the properties that theory predicts."""
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ def folded(*texts: str) -> Folded:
 
 
 def pairs_of_similarity(jaccard: float, num: int, seed: int) -> tuple[list[str], list[str]]:
-    """Texts of distinct words, two and two with so many words in common that their sets have this similarity."""
+    """Return pairs of texts of distinct words that share so many words that their sets have this similarity."""
     shared = round(2 * SHINGLES * jaccard / (1 + jaccard))
     assert shared / (2 * SHINGLES - shared) == pytest.approx(jaccard, abs=0.011)
     generator = np.random.Generator(np.random.PCG64(seed))
@@ -61,9 +61,9 @@ def test_rows_share_a_band_as_often_as_the_book_says(jaccard: float, chance: flo
     nothing = folded(*[""] * num)
     keys = []
     for texts in pairs_of_similarity(jaccard, num, seed=2):
-        found, rows = band_keys(signatures(folded(*texts), nothing, rule), rule)
+        row_keys, rows = band_keys(signatures(folded(*texts), nothing, rule), rule)
         order = np.argsort(rows, kind="stable")
-        keys.append(found[order].reshape(num, bands))
+        keys.append(row_keys[order].reshape(num, bands))
     shares = (keys[0] == keys[1]).any(axis=1).mean()
     assert shared_chance(jaccard) == pytest.approx(chance, abs=0.001)
     assert shares == pytest.approx(shared_chance(exact(jaccard)), abs=4 * (0.25 / num) ** 0.5)  # four standard errors

@@ -1,5 +1,7 @@
-"""Noisy top-k gating, importance and load losses (Shazeer et al. 2017, arXiv:1701.06538, sections 2.1 and 4 and
-appendix A) as loops over tokens in float64, by hand, and by drawing again."""
+"""Noisy top-k gating and its losses (Shazeer et al. 2017, arXiv:1701.06538, sections 2.1 and 4, appendix A).
+
+They equal loops over tokens in float64, figures by hand, and shares of repeated draws.
+"""
 
 import math
 import statistics
@@ -7,7 +9,7 @@ import statistics
 import pytest
 import torch
 
-from pipeline.model.noisy_gating import noisy_top_k_gating
+from pipeline.model.moe.gates.noisy_top_k import noisy_top_k_gating
 
 
 def softplus(x):
@@ -28,7 +30,7 @@ def kth_excluding(values, k, i):
 
 
 def noisy_top_k(logits, scale, noise, k):
-    """One token: G(x) and P(x, i), [E] each."""
+    """Return G(x) and P(x, i) of one token, [E] each."""
     E = len(logits)
     h = [logits[e] + noise[e] * softplus(scale[e]) for e in range(E)]
     kept = sorted(range(E), key=lambda e: (-h[e], e))[:k]
@@ -63,12 +65,12 @@ def test_equals_the_formulas_of_the_paper(G, S, E, k):
         torch.testing.assert_close(gating.dense()[g, valid[g]].sum(-1), gates)
         assert gating.losses["importance"][g].item() == pytest.approx(cv_squared(gates.sum(0).tolist()), rel=1e-9)
         expected = cv_squared(probabilities.sum(0).tolist())
-        # CV² is a difference of sums: where the load is even it is rounding
+        # CV² is a difference of sums, so an even load leaves rounding errors
         assert gating.losses["load"][g].item() == pytest.approx(expected, rel=1e-9, abs=1e-15)
 
 
 def test_by_hand():
-    """Two tokens, three experts, k = 2, softplus(raw) = 1 and 2; noise that puts e2 before e1 for the first token.
+    """Two tokens have three experts, k = 2 and softplus(raw) = 1 and 2. Noise puts e2 before e1 for the first token.
 
     First: x·Wg = (2, 1, 0), noise (0, -1, 1), deviation 1: H = (2, 0, 1); kept e0, e2 with e^2 : e^1.
     P_0 = Phi(2 - 0): the second largest of the others (0, 1) is 0. P_1 = Phi(1 - 1), P_2 = Phi(0 - 0).
@@ -96,7 +98,7 @@ def test_by_hand():
 
 
 def test_load_is_what_drawing_one_noise_again_gives():
-    """P(x, i): how often expert i is kept when its noise alone is drawn anew (appendix A); one token a group, E = 5."""
+    """P(x, i) is the share of draws of the noise of expert i alone that keep it (appendix A). One token, E = 5."""
     num, E, k = 20000, 5, 2
     logits, scale, noise, _ = sample(1, 1, E, seed=4)
     source = torch.Generator().manual_seed(5)
@@ -133,7 +135,7 @@ def test_losses_are_differentiable_in_logits_and_noise_scale():
 
 
 def test_zero_initialised_gate_is_almost_balanced():
-    """Wg = Wnoise = 0 "yields no signal and some noise": H = noise · ln 2, each expert with k/E of the load."""
+    """Wg = Wnoise = 0 "yields no signal and some noise": H = noise · ln 2, and each expert has k/E of the load."""
     num, E, k = 20000, 8, 2
     zeros = torch.zeros(1, num, E)
     noise = torch.randn(1, num, E, generator=torch.Generator().manual_seed(7))
@@ -163,7 +165,7 @@ def test_capacity_drops_late_choices_after_the_losses():
 
 
 def test_ties_go_to_the_lower_index_and_have_even_odds():
-    """H all equal: the first k are kept, and P = Phi(0) for every expert, so that the load is even."""
+    """With equal H the first k experts are kept, and P = Phi(0) for every expert, so the load is even."""
     zeros = torch.zeros(1, 3, 4)
     valid = torch.ones(1, 3, dtype=torch.bool)
     gating = noisy_top_k_gating(zeros, zeros, 2, None, valid_GS=valid, noise_GSE=zeros)

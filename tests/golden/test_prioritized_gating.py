@@ -3,12 +3,14 @@
 import pytest
 import torch
 
-from pipeline.model.gating import top1_gating, top2_gating
+from pipeline.model.moe.gates.token_choice import top1_gating, top2_gating
 
 
 def prioritized(gates, k, capacity, valid):
-    """Slot of every kept choice of one group, by (token, expert): all first choices in the order of falling first
-    gates, then all second ones in the same order."""
+    """Return the slot of every kept choice of one group, by (token, expert).
+
+    All first choices come in the order of falling first gates, then all second choices in the same order.
+    """
     E = len(gates[0])
     real = [s for s in range(len(gates)) if valid[s]]
     queue = sorted(real, key=lambda s: (-max(gates[s]), s))
@@ -42,8 +44,10 @@ def test_equals_the_loop_of_the_paper(k, G, S, E, capacity):
 
 
 def test_the_surest_tokens_win_by_hand():
-    """Capacity 2; first gates 0.6, 0.9, 0.7, 0.8 all for e0, so the second and fourth tokens get its slots. Then second
-    choices in the same order, all for e1: the same two."""
+    """With capacity 2 and first gates 0.6, 0.9, 0.7, 0.8 for e0, the second and fourth tokens get its slots.
+
+    Second choices are all for e1, in the same order, so the same two tokens get its slots.
+    """
     logits = torch.tensor([[[0.6, 0.4], [0.9, 0.1], [0.7, 0.3], [0.8, 0.2]]], dtype=torch.float64).log()
     valid = torch.ones(1, 4, dtype=torch.bool)
     gating = top2_gating(logits, 2, valid_GS=valid, prioritized=True)

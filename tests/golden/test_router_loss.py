@@ -1,11 +1,11 @@
-"""Router z-loss (ST-MoE, arXiv:2202.08906, equation 5) and the entropy of a gate, by loops in float64 and by hand."""
+"""Router z-loss (ST-MoE, arXiv:2202.08906, equation 5) and entropy of a gate equal float64 loops and hand figures."""
 
 import math
 
 import pytest
 import torch
 
-from pipeline.model.router_loss import entropy_sum, z_loss
+from pipeline.model.moe.router_loss import entropy_sum, z_loss
 
 
 def sample(seed):
@@ -24,7 +24,7 @@ def test_z_loss_equals_the_loop_of_the_paper():
 
 
 def test_z_loss_by_hand():
-    """logsumexp of (ln 1, ln 3) is ln 4, of (ln 2, ln 6) it is ln 8; the third token is padding."""
+    """The logsumexp of (ln 1, ln 3) is ln 4, that of (ln 2, ln 6) is ln 8. The third token is padding."""
     logits = torch.tensor([[[1.0, 3.0], [2.0, 6.0], [1e6, 1e6]]], dtype=torch.float64).log()
     losses = z_loss(logits, torch.tensor([[True, True, False]]))
     assert losses.tolist() == pytest.approx([(math.log(4) ** 2 + math.log(8) ** 2) / 2])
@@ -46,7 +46,7 @@ def test_entropy_equals_the_loop():
 
 
 def test_entropy_by_hand():
-    """Uniform over 4: ln 4. (1/2, 1/4, 1/4, 0): 1.5 ln 2. Certain, with gates that underflow: 0."""
+    """Entropies are ln 4 for a uniform gate over 4, 1.5 ln 2 for (1/2, 1/4, 1/4, 0), and 0 for gates that underflow."""
     logits = torch.tensor([[[7.0] * 4, [math.log(2), 0, 0, -1e9], [0, 500, 0, 0], [1, 2, 3, 4]]])
     valid = torch.tensor([[True, True, True, False]])
     assert entropy_sum(logits, valid).item() == pytest.approx(math.log(4) + 1.5 * math.log(2), rel=1e-6)
@@ -64,7 +64,7 @@ def test_precision_and_detachment():
 
 
 def test_entropy_leaves_float32_logits_alone():
-    """They are not copied on the way in, so nothing may be computed in place."""
+    """Logits in float32 are not copied, so nothing may be computed in place."""
     logits, valid = sample(5)
     logits = logits.float()
     before = logits.clone()

@@ -1,4 +1,4 @@
-"""Scores against hand computations, sacreBLEU's own command line and its paired test."""
+"""Scores equal hand computations, and those of sacreBLEU's command line and its paired test."""
 
 import math
 import random
@@ -33,8 +33,8 @@ JAPANESE = [
 
 
 def score(hypotheses: list[str], references: list[str], tgt: str, metric: str) -> Resampled:
-    (found,) = resample([hypotheses], references, tgt, metric, n_resamples=1)
-    return found
+    (result,) = resample([hypotheses], references, tgt, metric, n_resamples=1)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ def test_scores_are_those_of_the_command_line(
     command += ["-m", "bleu", "chrf", "--chrf-word-order", "2", "-tok", tokenizer, "-w", "6", "-f", "text"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     for line, metric in zip(printed, ("bleu", "chrf++"), strict=True):
-        ours = score(hypotheses, references, tgt, metric)
+        result = score(hypotheses, references, tgt, metric)
         name, _, value = line.partition(" = ")
-        assert value.split()[0] == f"{ours.score:.6f}"
-        assert name.partition("|")[2] == ours.signature.replace("|bs:1|seed:12345", "")
-        assert 5 < ours.score < 95
+        assert value.split()[0] == f"{result.score:.6f}"
+        assert name.partition("|")[2] == result.signature.replace("|bs:1|seed:12345", "")
+        assert 5 < result.score < 95
 
 
 def test_intervals_and_p_values_are_those_of_sacrebleu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,21 +92,21 @@ def test_intervals_and_p_values_are_those_of_sacrebleu(monkeypatch: pytest.Monke
     system = [_damaged(line, " ", 0.2, seed) for seed, line in enumerate(references)]
     baseline = [_damaged(line, " ", 0.24, seed + 1000) for seed, line in enumerate(references)]
     for name, scorer in (("bleu", BLEU()), ("chrf++", CHRF(word_order=2))):
-        ours, theirs_baseline = resample([system, baseline], references, "en", name)
+        result, baseline_result = resample([system, baseline], references, "en", name)
         signatures, results = PairedTest(
             [("baseline", baseline), ("system", system)], {name: scorer}, [references], "bs", 1000
         )()
         key = next(iter(signatures))
         expected = results[key][1]
-        assert ours.score == pytest.approx(expected.score, abs=1e-9)
-        # sacreBLEU adds up in float32: seven digits.
-        assert np.mean(ours.resampled) == pytest.approx(expected.mean, abs=1e-3)
-        assert (ours.ci_high - ours.ci_low) / 2 == pytest.approx(expected.ci, abs=1e-3)
-        # One resample of 1000 may fall on the other side of the threshold by that rounding.
-        assert compare(ours, theirs_baseline).p_value == pytest.approx(expected.p_value, abs=1.5e-3)
+        assert result.score == pytest.approx(expected.score, abs=1e-9)
+        # sacreBLEU sums in float32, which has seven digits
+        assert np.mean(result.resampled) == pytest.approx(expected.mean, abs=1e-3)
+        assert (result.ci_high - result.ci_low) / 2 == pytest.approx(expected.ci, abs=1e-3)
+        # by that rounding, one resample of 1000 may fall on the other side of the threshold
+        assert compare(result, baseline_result).p_value == pytest.approx(expected.p_value, abs=1.5e-3)
         single = scorer.corpus_score(system, [references], n_bootstrap=1000)
-        assert (ours.ci_high - ours.ci_low) / 2 == pytest.approx(single._ci, abs=1e-3)
-        assert ours.signature == str(scorer.get_signature())
+        assert (result.ci_high - result.ci_low) / 2 == pytest.approx(single._ci, abs=1e-3)
+        assert result.signature == str(scorer.get_signature())
 
 
 def _damaged(line: str, separator: str, rate: float, seed: int) -> str:

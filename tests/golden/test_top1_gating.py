@@ -1,13 +1,13 @@
-"""Top-1 gating against section 2.2 of Switch Transformer (arXiv:2101.03961), as a loop in float64, and by hand."""
+"""Top-1 gating equals section 2.2 of Switch Transformer (arXiv:2101.03961), as a loop in float64 and by hand."""
 
 import pytest
 import torch
 
-from pipeline.model.gating import top1_gating
+from pipeline.model.moe.gates.token_choice import top1_gating
 
 
 def switch(gates, capacity, valid):
-    """Equations 1 to 6 for one group of tokens; combine weights [S][E][C] and the loss without alpha, N · sum f · P."""
+    """Apply equations 1 to 6 to one group. Returns combine weights [S][E][C] and N · sum f · P (loss without alpha)."""
     S, E = len(gates), len(gates[0])
     combine = [[[0.0] * capacity for _ in range(E)] for _ in range(S)]
     real = [s for s in range(S) if valid[s]]
@@ -36,12 +36,12 @@ def test_equals_the_loop_of_the_paper(G, S, E, capacity):
 
 
 def logits_of(*rows):
-    """Logits whose softmax is the rows."""
+    """Return logits whose softmax is the rows."""
     return torch.tensor([rows], dtype=torch.float64).log()
 
 
 def test_capacity_overflow_padding_and_loss_by_hand():
-    """Five tokens, two experts, capacity 1; the third is padding. First e0, then e0 (over), then e1, then e0 (over)."""
+    """Five tokens have two experts and capacity 1. The third is padding. Choices: e0, e0 (over), e1, e0 (over)."""
     logits = logits_of([0.7, 0.3], [0.9, 0.1], [0.2, 0.8], [0.4, 0.6], [0.8, 0.2])
     valid = torch.tensor([[True, True, False, True, True]])
     gating = top1_gating(logits, 1, valid_GS=valid)
@@ -49,7 +49,7 @@ def test_capacity_overflow_padding_and_loss_by_hand():
     expected[0, 0, 0, 0], expected[0, 3, 1, 0] = 0.7, 0.6  # the gates themselves, not 1
     torch.testing.assert_close(gating.dense(), expected)
     assert int(gating.unserved) == 2
-    # N · sum f · P = 2 · (3/4 · 0.7 + 1/4 · 0.3), also over what was dropped; P_0 = (0.7 + 0.9 + 0.4 + 0.8) / 4
+    # N · sum f · P = 2 · (3/4 · 0.7 + 1/4 · 0.3), with dropped choices, too; P_0 = (0.7 + 0.9 + 0.4 + 0.8) / 4
     assert float(gating.losses["balance"]) * 4 == pytest.approx(2 * (0.75 * 0.7 + 0.25 * 0.3), rel=1e-12)
 
 
@@ -63,12 +63,12 @@ def test_task_and_loss_both_reach_the_router():
     logits = torch.randn(1, 20, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64).requires_grad_()
     valid = torch.ones(1, 20, dtype=torch.bool)
 
-    def both(logits):
+    def outputs(logits):
         gating = top1_gating(logits, 3, valid_GS=valid)
         return gating.weight_GSK, gating.losses["balance"]
 
-    assert torch.autograd.gradcheck(both, logits)
-    for value in both(logits):
+    assert torch.autograd.gradcheck(outputs, logits)
+    for value in outputs(logits):
         (gradient,) = torch.autograd.grad(value.sum(), logits, retain_graph=True)
         assert float(gradient.abs().sum()) > 0
 

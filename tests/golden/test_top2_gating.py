@@ -1,18 +1,18 @@
-"""Top-2 gating against Algorithm 1 of GShard (arXiv:2006.16668), as a loop over tokens in float64, and by hand."""
+"""Top-2 gating equals Algorithm 1 of GShard (arXiv:2006.16668), as a loop over tokens in float64 and by hand."""
 
 import math
 
 import pytest
 import torch
 
-from pipeline.model.gating import top2_gating
+from pipeline.model.moe.gates.token_choice import top2_gating
 
 
 def algorithm_1(gates, capacity, valid, rnd, *, count_dropped_second):
-    """The algorithm's lines for one group of tokens; returns combine weights [S][E][C] and the auxiliary loss.
+    """Apply the algorithm to one group of tokens. Returns combine weights [S][E][C] and the auxiliary loss.
 
-    Lines 14-23 keep the second choice with probability 2·g2; section 2.2 wants a dropped one to take no slot, line 22
-    as printed counts it: `count_dropped_second`.
+    Lines 14-23 keep the second choice with probability 2·g2. By section 2.2 a dropped one takes no slot. Line 22 as
+    printed counts it (`count_dropped_second`).
     """
     S, E = len(gates), len(gates[0])
     combine = [[[0.0] * capacity for _ in range(E)] for _ in range(S)]
@@ -64,12 +64,12 @@ def test_equals_the_loop_of_the_paper(G, S, E, capacity, with_draws, count_dropp
 
 
 def logits_of(*rows):
-    """Logits whose softmax is the rows."""
+    """Return logits whose softmax is the rows."""
     return torch.tensor([rows], dtype=torch.float64).log().float()
 
 
 def test_capacity_overflow_and_padding_by_hand():
-    """Six tokens, three experts, capacity 2; the fourth is padding.
+    """Six tokens have three experts and capacity 2. The fourth token is padding.
 
     First choices of the real tokens in order: e0, e0, e0 (over capacity), e1, e0 (over capacity).
     Second choices: e1 (place 1 of e1, after its one first choice), e1 (over capacity), e2 (place 0), e2 (place 1), e1
@@ -94,10 +94,8 @@ def test_capacity_overflow_and_padding_by_hand():
 
 def test_a_dropped_second_choice_takes_a_slot_only_as_line_22_is_printed():
     logits = logits_of([0.5, 0.3, 0.2], [0.5, 0.3, 0.2])
-    valid, rnd = (
-        torch.ones(1, 2, dtype=torch.bool),
-        torch.tensor([[0.99, 0.0]]),
-    )  # 2·g2 = 0.75: first dropped, second kept
+    valid = torch.ones(1, 2, dtype=torch.bool)
+    rnd = torch.tensor([[0.99, 0.0]])  # 2·g2 = 0.75: the first is dropped, the second kept
     by_text = top2_gating(logits, 1, valid_GS=valid, rnd_GS=rnd)
     as_printed = top2_gating(logits, 1, valid_GS=valid, rnd_GS=rnd, count_dropped_second=True)
     assert by_text.kept_GSK[0, :, 1].tolist() == [False, True]
@@ -122,10 +120,10 @@ def test_second_choice_is_kept_with_probability_twice_its_gate():
 def test_empty_group_gives_zeros_and_no_share_of_the_mean():
     logits = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(1))
     valid = torch.tensor([[True] * 5, [False] * 5])
-    both, alone = top2_gating(logits, 3, valid_GS=valid), top2_gating(logits[:1], 3, valid_GS=valid[:1])
-    assert both.dense()[1].abs().sum() == 0
-    assert float(both.losses["balance"][1]) == 0
-    assert float(both.aux_loss) == pytest.approx(float(alone.aux_loss))
+    together, alone = top2_gating(logits, 3, valid_GS=valid), top2_gating(logits[:1], 3, valid_GS=valid[:1])
+    assert together.dense()[1].abs().sum() == 0
+    assert float(together.losses["balance"][1]) == 0
+    assert float(together.aux_loss) == pytest.approx(float(alone.aux_loss))
 
 
 def test_without_a_capacity_nothing_is_dropped():

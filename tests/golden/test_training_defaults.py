@@ -19,6 +19,6 @@ def test_of_the_configuration(train: str, settings: dict[str, float]) -> None:
 
 
 def test_of_the_dataclass() -> None:
-    """It is what a TrainConfig in Python has; configurations name every value."""
+    """A TrainConfig made in Python has these values. Configuration files name every value themselves."""
     config = TrainConfig(max_steps=1, max_tokens=0, learning_rate=1.0, warmup_steps=1, validate_every=1)
     assert chosen(config, ADAM | SMOOTHING) == ADAM | SMOOTHING

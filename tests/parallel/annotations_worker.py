@@ -14,9 +14,9 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 
 from pipeline.jobs.rendezvous import join_job
-from pipeline.model.experts import Experts
 from pipeline.model.feed_forward import FeedForward
 from pipeline.model.initialization import initialize
+from pipeline.model.moe.experts import Experts
 from pipeline.parallel.annotations import name_letters, replicate, shard, split
 from pipeline.parallel.layout import Layout
 from pipeline.parallel.mesh import Mesh

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.model.config import ConditionalConfig, MoEConfig
-from pipeline.model.gate_config import Top2Config
+from pipeline.model.moe.gates.config import Top2Config
 from tests.conftest import ROOT
 from tests.gates import GATES, moe_of
 from tests.parallel.conftest import run_worker

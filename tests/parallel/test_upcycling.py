@@ -8,7 +8,7 @@ import torch
 from pipeline.batch.assembly import assemble
 from pipeline.jobs.launch import JobFailed
 from pipeline.model.config import MoEConfig
-from pipeline.model.gate_config import DroplessConfig, Top2Config
+from pipeline.model.moe.gates.config import DroplessConfig, Top2Config
 from pipeline.train.upcycling import initialize_from
 from pipeline.train.validation import validation_steps
 from pipeline.vocab.encoded import EncodedSplit

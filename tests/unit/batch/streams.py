@@ -25,7 +25,7 @@ def config(mixture=None, **changes):
 
 
 def named(steps):
-    """What can be compared of steps."""
+    """Return the parts of steps that can be compared."""
     return [(step.shape, step.groups) for step in steps]
 
 
@@ -34,5 +34,5 @@ def take(stream, count):
 
 
 def sentences_of(steps):
-    """[n, 2], (pair, index) of all sentences of the steps."""
+    """Return (pair, index) of all sentences of the steps, [n, 2]."""
     return np.concatenate([step.sentences for step in steps])

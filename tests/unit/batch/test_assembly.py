@@ -1,4 +1,4 @@
-"""One group as tensors."""
+"""Groups become tensors."""
 
 import numpy as np
 import torch

@@ -1,6 +1,7 @@
-"""docs/mixing.md: its tables are what its settings give, its mistakes are errors."""
+"""docs/mixing.md: its settings give its tables, and its mistakes are errors."""
 
 import re
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import yaml
 from pipeline.batch.config import BatchConfig
 from pipeline.batch.lengths import PairLengths
 from pipeline.batch.mixture import Mixture
-from pipeline.batch.mixture_config import MixtureConfig
+from pipeline.batch.mixture_config import MixtureConfig, PairGroup, SourceRule
 from pipeline.config import ROOT, load_config
 from pipeline.schema import build
 from tests.unit.batch.streams import LONG, SHORT
@@ -18,7 +19,7 @@ TEXT = (ROOT / "docs" / "mixing.md").read_text(encoding="utf-8")
 
 
 def cells(table):
-    """Rows of a table without its head."""
+    """Return the rows of a table without its head."""
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
@@ -28,14 +29,14 @@ CASES = re.findall(r"```yaml\n([^`]*)```\n\n((?:\|[^\n]*\n)+)", TEXT)
 
 
 def mixture(settings):
-    """The documented corpus, mixed by these settings."""
+    """Mix the documented corpus by these settings."""
     sources = {}
     for pair, source, rows in CORPUS:
         sources.setdefault(pair, []).append((source, int(rows)))
     lengths = [
-        PairLengths(name=pair, source=np.full(n, 9, np.int8), target=np.full(n, 9, np.int8), sources=of)
-        for pair, of in sources.items()
-        for n in [sum(rows for _, rows in of)]
+        PairLengths(name=pair, source=np.full(n, 9, np.int8), target=np.full(n, 9, np.int8), sources=counts)
+        for pair, counts in sources.items()
+        for n in [sum(rows for _, rows in counts)]
     ]
     config = build(MixtureConfig, yaml.safe_load(settings), "batch.mixture")
     return Mixture(BatchConfig(shapes=[SHORT, LONG], groups_per_step=1, mixture=config), lengths, seed=1)
@@ -44,30 +45,22 @@ def mixture(settings):
 @pytest.mark.parametrize(("settings", "table"), CASES, ids=[case[0].splitlines()[-1].strip() for case in CASES])
 def test_tables_are_what_the_settings_give(settings, table):
     phases = mixture(settings).table()
-    found = [
+    rows = [
         [str(phase["from_step"]), s["pair"], s["source"], f"{s['share']:.1%}".replace("%", " %"), f"{s['repeats']:.2g}"]
         for phase in phases
         for s in phase["sources"]
     ]
-    shown = [row if len(row) == 5 else ["1", *row] for row in cells(table)]
-    assert [row[:-1] for row in found] == [row[:-1] for row in shown]
-    assert [float(row[-1]) for row in found] == [float(row[-1]) for row in shown]
+    page = [row if len(row) == 5 else ["1", *row] for row in cells(table)]
+    assert [row[:-1] for row in rows] == [row[:-1] for row in page]
+    assert [float(row[-1]) for row in rows] == [float(row[-1]) for row in page]
 
 
 def test_there_are_tables_for_every_setting():
     assert len(CASES) == 5
-    for field in (
-        "temperature",
-        "cap",
-        "max_repeats",
-        "groups",
-        "sources",
-        "share",
-        "weight",
-        "from_step",
-        "until_step",
-    ):
-        assert any(field in settings for settings, _ in CASES), field
+    documented = "".join(settings for settings, _ in CASES)
+    for config in (MixtureConfig, PairGroup, SourceRule):
+        for field in fields(config):
+            assert field.name in documented, field.name
 
 
 @pytest.mark.parametrize(("settings", "message"), MISTAKES)

@@ -1,4 +1,4 @@
-"""The stream of steps: a function of seed and position, phases at their exact steps, every row in its turn."""
+"""The stream of steps is a function of seed and position. Phases begin at their exact steps, and no row is missed."""
 
 import json
 import tracemalloc
@@ -19,8 +19,10 @@ STEPS = 24
 
 @st.composite
 def curricula(draw):
-    """(configuration, lengths, periods by (pair, source)): three pairs; the first has two sources, of which one comes
-    and goes; the others come and go as groups."""
+    """Draw (configuration, lengths, periods by (pair, source)) of three pairs.
+
+    The first pair has two sources, one with a first and a last step. The other pairs have such periods as groups.
+    """
 
     def period():
         begin = draw(st.integers(1, STEPS))
@@ -58,10 +60,10 @@ def test_the_stream_resumes_anywhere_and_changes_at_exact_steps(case, stop, seed
     straight = take(Mixture(batch, lengths, seed=seed), STEPS)
     first = Mixture(batch, lengths, seed=seed)
     head = take(first, stop)
-    again = Mixture(batch, lengths, seed=seed)
-    again.restore(json.loads(json.dumps(first.state())))
-    assert named(head + take(again, STEPS - stop)) == named(straight)
-    units = again.units
+    resumed = Mixture(batch, lengths, seed=seed)
+    resumed.restore(json.loads(json.dumps(first.state())))
+    assert named(head + take(resumed, STEPS - stop)) == named(straight)
+    units = resumed.units
     for number, step in enumerate(straight, start=1):
         assert (step.lengths == sentence_lengths(step.sentences, lengths)).all()
         for pair, row in step.sentences.tolist():
@@ -72,13 +74,15 @@ def test_the_stream_resumes_anywhere_and_changes_at_exact_steps(case, stop, seed
 
 def test_another_seed_is_another_stream():
     data = [random_lengths(300, 1), random_lengths(40, 2, name="fr-en")]
-    one, other = (named(take(Mixture(config(), data, seed=seed), 5)) for seed in (5, 6))
-    assert one != other
+    first, second = (named(take(Mixture(config(), data, seed=seed), 5)) for seed in (5, 6))
+    assert first != second
 
 
 def test_a_phase_begins_with_what_is_new():
-    """Not a window later: the pair that enters at step 8 has its share there, whatever the window. Of a step's some 180
-    sentences three standard deviations are 0.09."""
+    """A pair that enters at step 8 has its share in that step, for any size of the window.
+
+    A step has some 180 sentences, so three standard deviations are 0.09.
+    """
     data = [random_lengths(3000, 1), random_lengths(3000, 2, name="fr-en")]
     mixture = {"groups": {"late": {"pairs": ["fr-en"], "share": 0.8, "from_step": 8}}}
     for window in (1, 5, 64):
@@ -89,15 +93,15 @@ def test_a_phase_begins_with_what_is_new():
 
 
 def test_every_source_goes_through_all_its_rows_before_any_repeats():
-    """Whole epochs, but for the window under way and what it left over."""
+    """All epochs are complete, except for the current window and its leftover."""
     data = [random_lengths(200, 1, sources=[("web", 150), ("bt", 50)])]
     stream = Mixture(config({"temperature": 1.0}), data, seed=3)
     steps = []
     while stream.state()["cursors"][0] < 900:
         steps += take(stream, 1)
     counts = np.bincount(sentences_of(steps)[:, 1], minlength=200)
-    for of_source in (counts[:150], counts[150:]):
-        assert of_source.max() - of_source.min() <= 2
+    for source_counts in (counts[:150], counts[150:]):
+        assert source_counts.max() - source_counts.min() <= 2
     assert len(stream.state()["leftover"]) < 200
 
 
@@ -119,15 +123,17 @@ def test_epochs_differ_in_order():
     ],
 )
 def test_the_mixture_decides_what_is_drawn(mixture, expected):
-    """900 and 100 rows: proportional; square roots 30 and 10; one and a half epochs; half. Of some 9,000 sentences:
-    three standard deviations are 0.016."""
+    """Shares of 900 and 100 rows: proportional; by square roots 30 and 10; one and a half epochs; half.
+
+    With some 9,000 sentences, three standard deviations are 0.016.
+    """
     data = [random_lengths(900, 1), random_lengths(100, 1, name="fr-en")]
     steps = take(Mixture(config(mixture), data, seed=1), 300)
     assert np.mean(sentences_of(steps)[:, 0]) == pytest.approx(expected, abs=0.02)
 
 
 def test_a_window_costs_no_more_in_a_large_corpus():
-    """Bytes held while windows are made: a permutation of three million rows would take 24 MB."""
+    """Windows take few bytes, while a permutation of three million rows would take 24 MB."""
     data = [
         PairLengths(
             name="de-en",
@@ -145,7 +151,7 @@ def test_a_window_costs_no_more_in_a_large_corpus():
 
 
 def test_targets_of_zero_are_fitted_to_the_mixture():
-    """Uniform mixture of mean lengths 10 -> 5 and 30 -> 15: half as many target tokens, 25 rounded up to 28."""
+    """A uniform mixture of mean lengths 10 -> 5 and 30 -> 15 has half as many target tokens: 25, rounded up to 28."""
     data = [
         PairLengths(name=name, source=np.full(9, s), target=np.full(9, s // 2), sources=[("web", 9)])
         for name, s in (("de-en", 10), ("fr-en", 30))
@@ -158,7 +164,7 @@ def test_targets_of_zero_are_fitted_to_the_mixture():
 
 
 def test_targets_are_fitted_to_the_last_phase():
-    """The first phase is 1 : 1, the last 2 : 1."""
+    """The ratio is 1 : 1 in the first phase and 2 : 1 in the last."""
     even, half = (
         PairLengths(name=name, source=np.full(9, 20), target=np.full(9, t), sources=[("web", 9)])
         for name, t in (("de-en", 20), ("fr-en", 10))

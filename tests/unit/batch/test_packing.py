@@ -1,4 +1,4 @@
-"""Packing: every sentence once, nothing over a row's room, steps of one shape."""
+"""Packing uses every sentence once, no row exceeds its room, and a step has one shape."""
 
 import itertools
 import sys
@@ -16,7 +16,7 @@ def pairs_of(pair):
 
 
 def sums(lengths, rows):
-    """[rows, 2], tokens in each row."""
+    """Return the tokens in each row, [rows, 2]."""
     return np.add.reduceat(lengths[rows.order], np.r_[0, rows.ends[:-1]])
 
 
@@ -32,24 +32,26 @@ def test_rows_hold_every_sentence_once_within_their_room():
 
 
 def slow_rows(lengths, shape):
-    """The rule by brute force, one row at a time over all sentences left: (source, target) of each row. Of equally
-    good sentences the longer source is taken, then the shorter target."""
+    """Apply the rule by brute force, one row at a time over all sentences left. Returns (source, target) by row.
+
+    Of equally good sentences the one with the longer source is taken, then the one with the shorter target.
+    """
     left = sorted(map(tuple, lengths.tolist()))
     left.sort(key=lambda item: -max(item[0] * shape.target, item[1] * shape.source))
     rows = []
     while left:
         row, s, t = [], shape.source, shape.target
-        chosen = left[0]
-        while chosen:
-            row.append(chosen)
-            left.remove(chosen)
-            s, t = s - chosen[0], t - chosen[1]
+        best = left[0]
+        while best:
+            row.append(best)
+            left.remove(best)
+            s, t = s - best[0], t - best[1]
 
             def cost(item, s=s, t=t):
                 a, b = (s - item[0]) * shape.target, (t - item[1]) * shape.source
                 return (a + b + 2 * abs(a - b), -item[0], item[1])
 
-            chosen = min((item for item in left if item[0] <= s and item[1] <= t), key=cost, default=None)
+            best = min((item for item in left if item[0] <= s and item[1] <= t), key=cost, default=None)
         rows.append(row)
     return rows
 
@@ -59,8 +61,8 @@ def slow_rows(lengths, shape):
 def test_rows_are_those_of_the_rule_by_brute_force(seed, shape):
     lengths = pairs_of(random_lengths(200, seed))
     (rows,) = pack_rows(lengths, [shape])
-    found = [list(map(tuple, lengths[mine].tolist())) for mine in np.split(rows.order, rows.ends[:-1])]
-    assert found == slow_rows(lengths, shape)
+    packed = [list(map(tuple, lengths[places].tolist())) for places in np.split(rows.order, rows.ends[:-1])]
+    assert packed == slow_rows(lengths, shape)
 
 
 def test_rows_are_fuller_than_a_best_fit_by_decreasing_length_leaves_them():
@@ -71,7 +73,7 @@ def test_rows_are_fuller_than_a_best_fit_by_decreasing_length_leaves_them():
 
 
 def test_long_rows_are_full_too():
-    """Beside the long sentences, of 33 to 47 tokens, rows of 64 have room for short ones alone."""
+    """Next to a long sentence of 33 to 47 tokens, a row of 64 has room for short ones only."""
     short, long = random_lengths(2000), random_lengths(100, longest=48)
     lengths = np.concatenate((pairs_of(short), pairs_of(long)))
     rows = pack_rows(lengths, [SHORT, LONG])[1]
@@ -96,9 +98,9 @@ def test_steps_have_one_shape_full_rows_and_leave_the_rest():
     for step in steps:
         assert [len(group) for group in step.groups] == [step.shape.rows] * 2
         assert step.nonempty_groups == 2
-        mine = [i for g in step.groups for row in g for _, i in row]
-        assert step.target_tokens == lengths[mine, 1].sum()
-        assert step.lengths.tolist() == lengths[mine].tolist()
+        indices = [i for group in step.groups for row in group for _, i in row]
+        assert step.target_tokens == lengths[indices, 1].sum()
+        assert step.lengths.tolist() == lengths[indices].tolist()
         for row in itertools.chain.from_iterable(step.groups):
             assert (lengths[[i for _, i in row]].sum(axis=0) <= (step.shape.source, step.shape.target)).all()
     assert {step.shape for step in steps} == {SHORT, LONG}
@@ -121,8 +123,8 @@ def test_a_sentence_longer_than_any_row_is_refused():
 
 
 def lines_run(action):
-    """How many lines of Python an action runs, the turns of its loops included: no load of the machine changes it."""
-    number, other = 0, sys.gettrace()
+    """Count the lines of Python that an action runs, loops included. The load of the machine does not change it."""
+    number, previous = 0, sys.gettrace()
 
     def trace(frame, event, argument):
         nonlocal number
@@ -133,14 +135,16 @@ def lines_run(action):
     try:
         action()
     finally:
-        sys.settrace(other)
+        sys.settrace(previous)
     return number
 
 
 def test_packing_takes_little_time():
-    """30,000 sentences into rows of 96 tokens run 410,000 lines (0.02 s), in CPython 3.11 and 3.13 alike.
-    Without the end of the search by cost it is 940,000, with one row at a time 2.5 million,
-    and a search over all sentences for each would be 900 million."""
+    """Packing 30,000 sentences into rows of 96 tokens runs 410,000 lines (0.02 s), in CPython 3.11 and 3.13 alike.
+
+    Without the bound by cost it is 940,000, with one row at a time 2.5 million. A search over all sentences for each
+    would be 900 million.
+    """
     lengths = pairs_of(random_lengths(30_000, longest=70))
     assert lines_run(lambda: pack_rows(lengths, [GroupShape(rows=1, source=96, target=72)])) < 600_000
 

@@ -1,4 +1,4 @@
-"""What is drawn how often: properties that hold for every configuration, and numbers by hand."""
+"""Probabilities of the mixture: properties that hold for every configuration, and numbers by hand."""
 
 import numpy as np
 import pytest
@@ -13,13 +13,13 @@ COUNTS = st.lists(st.lists(st.integers(0, 10**7), min_size=1, max_size=3), min_s
 
 
 def drawn(config, counts, pairs=PAIRS, step=1):
-    """(probability of each unit, units) at a step; sources are named a, b, c."""
-    found = units([list(zip("abc", of_pair, strict=False)) for of_pair in counts])
-    return [phase for phase in phases(config, pairs, found) if phase.from_step <= step][-1].probabilities, found
+    """Return (probability of each unit, units) at a step. Sources are named a, b, c."""
+    all_units = units([list(zip("abc", rows, strict=False)) for rows in counts])
+    return [phase for phase in phases(config, pairs, all_units) if phase.from_step <= step][-1].probabilities, all_units
 
 
-def of_pairs(probabilities, found):
-    return np.bincount([unit.pair for unit in found], weights=probabilities, minlength=len(PAIRS))
+def of_pairs(probabilities, all_units):
+    return np.bincount([unit.pair for unit in all_units], weights=probabilities, minlength=len(PAIRS))
 
 
 @st.composite
@@ -40,9 +40,9 @@ def mixtures(draw):
 @given(mixtures(), COUNTS, st.sampled_from([1.0, 1.5, 20.0]))
 def test_shares_sum_to_one_and_no_row_is_drawn_too_often(config, counts, max_repeats):
     assume(all(sum(of_pair) for of_pair in counts))
-    free, found = drawn(config, counts)
+    free, all_units = drawn(config, counts)
     bounded, _ = drawn(MixtureConfig(**{**vars(config), "max_repeats": max_repeats}), counts)
-    rows = np.array([unit.rows for unit in found])
+    rows = np.array([unit.rows for unit in all_units])
     for probabilities in (free, bounded):
         assert probabilities.sum() == pytest.approx(1)
         assert ((probabilities > 0) == (rows > 0)).all()
@@ -50,9 +50,9 @@ def test_shares_sum_to_one_and_no_row_is_drawn_too_often(config, counts, max_rep
     if (free <= max_repeats * rows / rows.sum()).all():
         assert bounded == pytest.approx(free)
     for name, group in config.groups.items():
-        mine = [groups_of(config, PAIRS)[unit.pair] == name for unit in found]
+        in_group = [groups_of(config, PAIRS)[unit.pair] == name for unit in all_units]
         if group.share:
-            assert free[mine].sum() == pytest.approx(group.share)
+            assert free[in_group].sum() == pytest.approx(group.share)
 
 
 @settings(max_examples=30, derandomize=True)
@@ -65,9 +65,9 @@ def test_cutting_a_corpus_into_more_sources_changes_nothing(config, counts):
 
 @pytest.mark.parametrize(("temperature", "expected"), [(1.0, [0.9, 0.1]), (2.0, [0.75, 0.25]), (1e9, [0.5, 0.5])])
 def test_temperature(temperature, expected):
-    """n = 900 and 100: proportional; square roots 30 and 10; uniform."""
-    found, _ = drawn(MixtureConfig(temperature=temperature), [[900], [100]], ["de-en", "fr-en"])
-    assert found == pytest.approx(expected, abs=1e-6)
+    """Shares of 900 and 100 rows: proportional; by square roots 30 and 10; uniform."""
+    shares, _ = drawn(MixtureConfig(temperature=temperature), [[900], [100]], ["de-en", "fr-en"])
+    assert shares == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_group_alone_changes_nothing():
@@ -79,7 +79,7 @@ def test_a_group_alone_changes_nothing():
 
 
 def test_the_excess_goes_to_the_others_in_proportion():
-    """Uniform over 800, 150 and 50 rows: 1.5 repeats leave 0.225 and 0.075, the first has the rest."""
+    """Uniform over 800, 150 and 50 rows, 1.5 repeats leave 0.225 and 0.075, and the first gets the rest."""
     config = MixtureConfig(temperature=1e9, max_repeats=1.5)
     assert drawn(config, [[800], [150], [50]], PAIRS[:3])[0] == pytest.approx([0.7, 0.225, 0.075])
 
@@ -87,21 +87,21 @@ def test_the_excess_goes_to_the_others_in_proportion():
 def test_shares_of_sources_are_of_their_pair():
     rule = SourceRule(sources=["b"], share=0.25, weight=0.5)
     config = MixtureConfig(sources={"synthetic": rule})
-    found, _ = drawn(config, [[100, 200], [200]], PAIRS[:2])
-    assert found == pytest.approx([0.375, 0.125, 0.5])  # 100 + 200 / 2 rows count, as many as of the other pair
+    shares, _ = drawn(config, [[100, 200], [200]], PAIRS[:2])
+    assert shares == pytest.approx([0.375, 0.125, 0.5])  # 100 + 200 / 2 rows count, as many as in the other pair
 
 
 def test_shares_are_relative_where_there_is_no_rest():
     groups = {"into": PairGroup(pairs=["*-en"], share=0.2), "from": PairGroup(pairs=["*"], share=0.6)}
-    found, _ = drawn(MixtureConfig(groups=groups), [[5], [5], [10], [0], [0]])
-    assert found == pytest.approx([0.125, 0.125, 0.75, 0, 0])
+    shares, _ = drawn(MixtureConfig(groups=groups), [[5], [5], [10], [0], [0]])
+    assert shares == pytest.approx([0.125, 0.125, 0.75, 0, 0])
 
 
 def test_a_share_waits_for_its_group():
     groups = {"late": PairGroup(pairs=["de-en"], share=0.5, from_step=3)}
     for step, expected in ((2, [0, 0.75, 0.25]), (3, [0.5, 0.375, 0.125])):
-        found, _ = drawn(MixtureConfig(groups=groups), [[7], [30], [10]], PAIRS[:3], step)
-        assert found == pytest.approx(expected)
+        shares, _ = drawn(MixtureConfig(groups=groups), [[7], [30], [10]], PAIRS[:3], step)
+        assert shares == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Shuffled orders that can be had in parts."""
+"""Shuffled orders, any part of which can be computed alone."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def test_every_row_has_its_place_and_parts_agree_with_the_whole(size):
 
 @pytest.mark.parametrize("size", [3, 20, 101])
 def test_every_row_comes_as_often_in_every_place(size):
-    """Chi-square of 2000 orders: (size - 1)^2 degrees of freedom, five standard deviations."""
+    """Chi-square of 2000 orders, with (size - 1)^2 degrees of freedom, stays within five standard deviations."""
     orders, freedom = 2000, (size - 1) ** 2
     counts = np.zeros((size, size))
     for key in range(orders):
@@ -26,7 +26,7 @@ def test_every_row_comes_as_often_in_every_place(size):
 
 
 def test_neighbours_part():
-    """Successive rows of a corpus come from one document: here they end at random distances, a third of the size."""
+    """Neighbouring rows of a corpus come from one document. Their mean distance becomes a third of the size."""
     places = np.argsort(shuffled(np.arange(10_000), 10_000, (5,)))
     assert np.abs(np.diff(places)).mean() == pytest.approx(10_000 / 3, rel=0.05)
 

@@ -4,26 +4,21 @@ import pytest
 import torch
 
 from pipeline.decode.search import DropCount, Request, search
-from pipeline.model.capacity import evaluation_capacity
-from pipeline.model.moe import MoE
-from pipeline.model.tokens import Tokens
-from tests.gates import GATES, moe_of
+from pipeline.model.moe.evaluation_capacity import evaluation_capacity
+from pipeline.model.moe.layer import MoE
+from pipeline.model.moe.tokens import Tokens
+from tests.gates import GATES, gates_where, moe_of
 from tests.unit.decode.plain_search import SOURCES, config, random_model
 
 REQUESTS = [Request(source=source) for source in SOURCES]
-QUEUES = {"top1", "top2", "prioritized", "noisy_topk", "hierarchical"}
+QUEUES = gates_where(lambda gate: gate.queues)
 
 
 def dropped(drops):
     return drops.asked - drops.kept
 
 
-def test_gates_with_and_without_a_queue_are_all_there_are():
-    able = {gate for gate in GATES if all(moe_of(gate).gate_of(decoder=side).queues for side in (False, True))}
-    assert able == QUEUES
-
-
-@pytest.mark.parametrize("gate", sorted(QUEUES))
+@pytest.mark.parametrize("gate", QUEUES)
 def test_nothing_is_dropped_by_default_and_little_capacity_drops(gate):
     model = random_model(0, moe=moe_of(gate))
     counts = {}
@@ -55,7 +50,7 @@ def test_drops_of_one_layer_by_hand():
     whole, _ = layer(x, Tokens.of_mask(valid))
     with evaluation_capacity(layer, 0.5, drops):
         cut, statistics = layer(x, Tokens.of_mask(valid))
-    assert (drops.asked, drops.kept) == (8, 4) == (int(statistics.asked), int(statistics.kept))
+    assert (drops.asked, drops.kept) == (8, 4) == (int(statistics.choices), int(statistics.kept))
     assert str(drops) == "50.0 % of 8 choices of experts dropped"
     served = [0, 1, 5, 6]
     torch.testing.assert_close(cut[0, served], whole[0, served])
@@ -78,7 +73,7 @@ def test_priority_keeps_the_most_certain_tokens():
     assert y[0].any(dim=1).tolist() == [False, False, True, False]
 
 
-@pytest.mark.parametrize("gate", ["dropless", "balanced", "expert_choice"])
+@pytest.mark.parametrize("gate", sorted({*GATES} - {*QUEUES}))
 def test_gates_without_a_queue_refuse_a_capacity(gate):
     which = "encoder_gate=expert_choice" if gate == "expert_choice" else f"gate={gate}"
     with pytest.raises(ValueError, match=rf"capacity_factor=1.0: tokens do not queue .* model.moe.{which}, .* set it"):

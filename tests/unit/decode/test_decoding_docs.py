@@ -8,8 +8,9 @@ import yaml
 from pipeline.config import ROOT
 from pipeline.decode.config import SPEED_ONLY, DecodeConfig
 from pipeline.decode.rows import batch_size
-from pipeline.model.gate_config import Top2Config, capacity_of
-from tests.gates import GATES, moe_of
+from pipeline.model.moe.gates.capacity import capacity_of
+from pipeline.model.moe.gates.config import Top2Config
+from tests.gates import GATES, gates_where
 
 TEXT = (ROOT / "docs" / "decoding.md").read_text(encoding="utf-8")
 WORDS = " ".join(TEXT.split())
@@ -36,8 +37,7 @@ def test_what_changes_no_translation_is_said():
 
 def test_gates_that_refuse_a_capacity_are_those_that_are_named():
     named = re.search(r"do not queue for an expert \(([^)]*)\) refuse", WORDS)
-    refusing = {gate for gate in GATES if not all(moe_of(gate).gate_of(decoder=side).queues for side in (True, False))}
-    assert set(re.findall(r"`(\w+)`", named[1])) == refusing
+    assert set(re.findall(r"`(\w+)`", named[1])) == {*GATES} - {*gates_where(lambda gate: gate.queues)}
 
 
 def test_capacity_is_that_of_the_page():

@@ -4,7 +4,7 @@ import logging
 
 from pipeline.decode.drops import leave_drops, say_drops
 from pipeline.jobs.launch import write_job
-from pipeline.model.drops import DropCount
+from pipeline.model.moe.drops import DropCount
 
 
 class Choices:

@@ -2,6 +2,8 @@
 
 import json
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -14,13 +16,15 @@ from pipeline.decode.pruning import Pruning, check_experts, check_gates
 from pipeline.decode.ranking import choose, score
 from pipeline.decode.routing import Recorder
 from pipeline.decode.search import Request, search
-from pipeline.model import router_chunks, routers
+from pipeline.model.config import MoEConfig
 from pipeline.model.flops import count_parameters
-from tests.gates import GATES, moe_of
+from pipeline.model.moe import router_chunks, routers
+from pipeline.model.moe.gates.config import BalancedConfig
+from tests.gates import GATES, gates_where, moe_of
 from tests.unit.decode.test_beam import SOURCES, config
 from tests.unit.model.test_transformer import built, random_pairs, small
 
-PRUNABLE = ["dropless", "noisy_topk", "top1", "top2"]
+PRUNABLE = gates_where(lambda gate: not gate.unprunable)
 KEPT = {"encoder.2": [0, 2], "decoder.2": [1, 2, 3], "decoder.4": [0, 3]}
 DATA = random_pairs(12, seed=3)
 
@@ -89,16 +93,28 @@ def test_memory_is_that_of_the_experts_that_are_kept():
     assert counted.total == parameters
 
 
-@pytest.mark.parametrize("gate", sorted({*GATES} - {*PRUNABLE, "prioritized", "expert_choice"}))
+@pytest.mark.parametrize("gate", sorted({*GATES} - {*PRUNABLE}))
 def test_gates_that_need_all_their_experts_refuse(gate):
     with pytest.raises(ValueError, match=f"the gate {gate} cannot go without some of its experts, because"):
         check_gates(moe_of(gate))
 
 
-def test_an_encoder_gate_is_checked_too():
-    check_gates(moe_of("prioritized"))
-    with pytest.raises(ValueError, match="the gate expert_choice cannot go without"):
-        check_gates(moe_of("expert_choice"))
+@dataclass(frozen=True, kw_only=True)
+class NewGate(BalancedConfig):
+    """A gate that no other module has heard of."""
+
+    kind: str = "new"
+    unprunable: ClassVar[str] = "nobody has tried"
+
+
+def test_a_new_gate_is_refused_with_its_own_reason():
+    with pytest.raises(
+        ValueError, match="the gate new cannot go without some of its experts, because nobody has tried; "
+    ):
+        check_gates(MoEConfig(num_experts=4, expert_dim=8, gate=NewGate()))
+
+
+def test_a_dense_model_has_nothing_to_prune():
     with pytest.raises(ValueError, match="dense model, which has no experts"):
         check_gates(small(num_experts=0).moe)
 

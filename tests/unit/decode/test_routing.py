@@ -6,7 +6,7 @@ import torch
 from pipeline.batch.assembly import assemble
 from pipeline.batch.config import GroupShape
 from pipeline.decode.routing import MEASURES, Recorder, choices
-from pipeline.model.selection import Selection
+from pipeline.model.moe.gates.expert_choice import Selection
 from tests.gates import GATES, moe_of
 from tests.unit.model.test_transformer import built, random_pairs, small
 

@@ -15,7 +15,7 @@ from pipeline.config import load_config
 from pipeline.decode.text import Line
 from pipeline.decode.translator import Translator
 from pipeline.decode.workers import GivenUp, TranslatorPool
-from pipeline.model.drops import DropCount
+from pipeline.model.moe.drops import DropCount
 from pipeline.tasks import TaskFailed
 from tests.conftest import ROOT
 from tests.unit.decode.conftest import DECODE

@@ -4,12 +4,11 @@ import pytest
 
 from pipeline.export.exportable import check_huggingface
 from pipeline.model.config import ConditionalConfig, MoEConfig
-from pipeline.model.gate_config import DroplessConfig, HierarchicalConfig
+from pipeline.model.moe.gates.config import DroplessConfig, HierarchicalConfig
 from tests.exports import config_of
-from tests.gates import GATES, moe_of
+from tests.gates import GATES, gates_where, moe_of
 
-EXACT = {"top2", "dropless", "noisy_topk", "prioritized"}
-NO_DECODER_GATE = {"expert_choice", "prioritized"}  # files of configs/gate that are an encoder_gate
+EXACT = gates_where(lambda gate: not gate.unexportable)
 
 
 @pytest.mark.parametrize("gate", GATES)
@@ -18,7 +17,7 @@ def test_gates_that_evaluate_as_top_2_are_exported_and_others_refused(gate):
     if gate in EXACT:
         check_huggingface(config, shared=True)
         return
-    name = "encoder_gate" if gate in NO_DECODER_GATE else "gate"
+    name = "gate" if config.moe.gate.unexportable else "encoder_gate"
     with pytest.raises(ValueError, match=rf"model.moe.{name} .* only gates top2, dropless and noisy_topk with k=2"):
         check_huggingface(config, shared=True)
 
@@ -28,7 +27,11 @@ def test_gates_that_evaluate_as_top_2_are_exported_and_others_refused(gate):
     [
         ({}, False, "vocab.shared=false: .* train with vocab: shared"),
         ({"head_dim": 16}, True, "model.head_dim=16 times model.heads=4 is not model.dim=32"),
-        ({"moe": MoEConfig(num_experts=4, expert_dim=8, gate=DroplessConfig(k=3))}, True, "kind=dropless, k=3"),
+        (
+            {"moe": MoEConfig(num_experts=4, expert_dim=8, gate=DroplessConfig(k=3))},
+            True,
+            "kind=dropless.: .* k=3",
+        ),
         ({"moe": MoEConfig(num_experts=4, expert_dim=8, gate=HierarchicalConfig(k=1))}, True, "kind=hierarchical"),
         (
             {"moe": MoEConfig(num_experts=4, expert_dim=8, conditional=ConditionalConfig())},

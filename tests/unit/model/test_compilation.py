@@ -1,4 +1,4 @@
-"""The compiled model is the model."""
+"""The compiled model computes the same as the model."""
 
 import shutil
 
@@ -38,15 +38,17 @@ def test_a_missing_compiler_is_named_before_anything_runs(monkeypatch):
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_loss_and_gradients_are_those_of_eager_and_recomputed_too():
-    """In float64 with dropout on, where only the order of sums differs: 1e-12. What is recomputed is bitwise the same
-    compiled code."""
+    """Results agree to 1e-12 in float64 with dropout, because only the order of sums differs.
+
+    Recomputation runs the same compiled code, so its results are bit for bit the same.
+    """
     model, compiled = built(), built()
     compile_layers(compiled)
-    mine = loss_and_gradients(compiled)
+    results = loss_and_gradients(compiled)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
-    for a, b in zip(mine, loss_and_gradients(model), strict=True):
+    for a, b in zip(results, loss_and_gradients(model), strict=True):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-12)
     for mode in ("selective", "all"):
         compiled.recompute(mode)
-        for a, b in zip(loss_and_gradients(compiled), mine, strict=True):
+        for a, b in zip(loss_and_gradients(compiled), results, strict=True):
             assert torch.equal(a, b), mode

@@ -1,4 +1,4 @@
-"""Dropout: how many, which scale, which gradient, which draws."""
+"""Dropout: share of zeros, scale, gradient and draws."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def test_zeros_scale_and_gradient(dtype, probability):
     zeros = (y == 0).double()
     n = x.numel()
     assert float(zeros.mean()) == pytest.approx(probability, abs=5 * (probability * (1 - probability) / n) ** 0.5)
-    for lane in range(4):  # each sixteen bits of a draw
+    for lane in range(4):  # a lane is 16 bits of a draw
         share = float(zeros.flatten()[lane::4].mean())
         assert share == pytest.approx(probability, abs=5 * (probability * (1 - probability) / (n / 4)) ** 0.5)
     assert torch.unique(y).tolist() == pytest.approx([0, 1 / (1 - probability)], rel=2**-8)

@@ -1,4 +1,4 @@
-"""Attention under MKL is the attention, and the switch of the process is as before afterwards."""
+"""Attention by MKL equals torch's attention, and leaves the switch of the process as it was."""
 
 import pytest
 import torch
@@ -25,10 +25,12 @@ def inputs(masked, dtype=torch.float64):
 @pytest.mark.parametrize("masked", [True, False])
 def test_forward_and_gradients_are_those_of_torch(masked):
     tensors, mask = inputs(masked)
-    mine, theirs = MklAttention.apply(*tensors, mask), F.scaled_dot_product_attention(*tensors, attn_mask=mask)
-    torch.testing.assert_close(mine, theirs)
-    goal = torch.randn_like(theirs)
-    for a, b in zip(torch.autograd.grad(mine, tensors, goal), torch.autograd.grad(theirs, tensors, goal), strict=True):
+    fused, reference = MklAttention.apply(*tensors, mask), F.scaled_dot_product_attention(*tensors, attn_mask=mask)
+    torch.testing.assert_close(fused, reference)
+    goal = torch.randn_like(reference)
+    for a, b in zip(
+        torch.autograd.grad(fused, tensors, goal), torch.autograd.grad(reference, tensors, goal), strict=True
+    ):
         torch.testing.assert_close(a, b)
     assert SWITCH.fp32_precision == "bf16"
 
@@ -44,13 +46,13 @@ def test_what_needs_no_gradient_gets_none():
 
 
 def test_bfloat16_is_computed_in_float32_and_autocast_does_not_change_that():
-    """The error is that of rounding the inputs and the result, where torch's kernel rounds between too."""
+    """The error is that of rounding inputs and result. torch's kernel also rounds in between."""
     tensors, mask = inputs(True, torch.bfloat16)
     wide = [t.detach().double() for t in tensors]
     exact = F.scaled_dot_product_attention(*wide, attn_mask=mask.double())
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        mine = attend(*tensors, mask)
-    assert mine.dtype == torch.bfloat16
-    torch.testing.assert_close(mine.double(), exact, rtol=2**-8, atol=1e-6)
-    mine.sum().backward()
+        fused = attend(*tensors, mask)
+    assert fused.dtype == torch.bfloat16
+    torch.testing.assert_close(fused.double(), exact, rtol=2**-8, atol=1e-6)
+    fused.sum().backward()
     assert all(t.grad.dtype == torch.bfloat16 for t in tensors)

@@ -1,16 +1,16 @@
-"""The feed-forward part of a decoding step: evaluation's, without the bookkeeping."""
+"""The feed-forward part of a decoding step equals that of evaluation."""
 
 import pytest
 import torch
 
 from pipeline.model.inference import feed_forward
-from pipeline.model.tokens import Tokens
+from pipeline.model.moe.tokens import Tokens
 from tests.unit.model.test_transformer import MOE_LAYERS, NAMES, built, small
 
 
 @pytest.mark.parametrize("moe", MOE_LAYERS, ids=NAMES)
 @pytest.mark.parametrize("share", [0.0, 0.6, 1.0])
-def test_it_is_that_of_evaluation(moe, share):
+def test_output_is_that_of_evaluation(moe, share):
     model = built(small(moe=moe)).eval().double()
     layer = model.decoder.layers[1]
     source = torch.Generator().manual_seed(1)
@@ -18,7 +18,7 @@ def test_it_is_that_of_evaluation(moe, share):
     live = torch.rand(20, generator=source) < share
     expected, _ = layer.transform(y, Tokens.of_mask(live.unsqueeze(1)))
     with torch.inference_mode():
-        found = feed_forward(layer, y, live)
-    torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
+        output = feed_forward(layer, y, live)
+    torch.testing.assert_close(output, expected, atol=1e-12, rtol=0)
     with torch.inference_mode():
         torch.testing.assert_close(feed_forward(layer, y, None)[live], expected[live], atol=1e-12, rtol=0)

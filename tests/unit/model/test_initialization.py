@@ -1,4 +1,4 @@
-"""Initial weights: their distributions by formula."""
+"""Initial weights have the distributions of their formulas."""
 
 import math
 
@@ -41,26 +41,28 @@ def model():
 
 
 def test_projections_are_glorot_uniform(model):
-    """Glorot and Bengio (2010), equation 16: uniform within the root of 6 / (fan in + fan out), whose standard
-    deviation is the bound by the root of 3. Of 8,192 draws and more its standard error is 0.5 %: 3 % are allowed. The
-    largest of so many is within 1 % of the bound."""
-    seen = set()
+    """Weights follow Glorot and Bengio (2010), equation 16: uniform up to the root of 6 / (fan in + fan out).
+
+    The standard deviation is that bound divided by the root of 3. With 8,192 draws or more its standard error is 0.5 %,
+    and 3 % are allowed. The largest of so many draws is within 1 % of the bound.
+    """
+    leaves = set()
     for name, parameter in model.named_parameters():
         leaf = name.rpartition(".")[2]
         if leaf in GLOROT:
-            seen.add(leaf)
+            leaves.add(leaf)
             bound = math.sqrt(6 / sum(GLOROT[leaf]))
             assert bound * 0.99 < parameter.abs().max() <= bound, name
             assert parameter.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.03), name
-    assert seen == set(GLOROT)
+    assert leaves == set(GLOROT)
 
 
 @pytest.mark.parametrize(("leaf", "deviation"), [("_VM", M**-0.5), ("wg_EM", 0.1 * M**-0.5)])
 def test_embeddings_and_routers_are_normal(model, leaf, deviation):
     """Embeddings times the root of M have variance 1. A router has 256 draws: one standard error is 4.4 %."""
-    found = [parameter for name, parameter in model.named_parameters() if name.endswith(leaf)]
-    assert len(found) == 2
-    for parameter in found:
+    parameters = [parameter for name, parameter in model.named_parameters() if name.endswith(leaf)]
+    assert len(parameters) == 2
+    for parameter in parameters:
         assert parameter.std().item() == pytest.approx(deviation, rel=0.15)
 
 

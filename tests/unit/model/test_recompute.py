@@ -1,4 +1,4 @@
-"""What is computed again changes neither loss nor gradient nor route, and need not be kept."""
+"""Recomputation saves memory, and changes neither loss nor gradient nor route."""
 
 import gc
 import itertools
@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from pipeline.model import loss, router_chunks
+from pipeline.model import loss
 from pipeline.model.config import ModelConfig, MoEConfig
 from pipeline.model.initialization import initialize
+from pipeline.model.moe import router_chunks
 from pipeline.model.noise import seed_group
-from pipeline.model.recompute import decided_again
+from pipeline.model.recompute import recomputed_choice
 from pipeline.model.transformer import Transformer
 from pipeline.verify.batches import SHAPE, VOCABULARY, synthetic_step
 from pipeline.verify.config import GATES, model_of
@@ -25,7 +26,7 @@ def built(config, recompute):
     initialize(model, 1)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            if ".router." in name:  # zeros too, so that tokens differ
+            if ".router." in name:  # also those that start at zero, so that tokens differ
                 p.normal_(generator=torch.Generator().manual_seed(1))
     model.recompute(recompute)
     return model
@@ -38,20 +39,21 @@ def forward(model):
 
 
 def everything(model):
-    """Loss, statistics, gradients; each layer's auxiliary loss is asked for its own gradient before, as training
-    does."""
+    """Return loss, statistics and gradients, those of each layer's auxiliary loss first, as in training."""
     losses, share = forward(model)
-    found = [share.detach(), losses.nll_BT]
-    for layer, s in zip(model.moe_layers().values(), losses.statistics, strict=True):
-        gradients = torch.autograd.grad(s.loss, list(layer.router.parameters()), retain_graph=True, allow_unused=True)
-        found += [s.kept, s.usage_PE, s.entropy, *(g for g in gradients if g is not None)]
+    results = [share.detach(), losses.nll_BT]
+    for layer, statistics in zip(model.moe_layers().values(), losses.statistics, strict=True):
+        parameters = list(layer.router.parameters())
+        gradients = torch.autograd.grad(statistics.loss, parameters, retain_graph=True, allow_unused=True)
+        results += [statistics.kept, statistics.usage_PE, statistics.entropy]
+        results += [gradient for gradient in gradients if gradient is not None]
     share.backward()
-    return found + [p.grad for p in model.parameters()]
+    return results + [p.grad for p in model.parameters()]
 
 
 @pytest.fixture
 def chunks(monkeypatch):
-    """Several chunks of logits, of the vocabulary and of the routers."""
+    """Make several chunks of logits of the vocabulary, and of logits of the routers."""
     monkeypatch.setattr(loss, "CHUNK_TOKENS", 30)
     monkeypatch.setattr(loss, "CHUNK", 1)
     monkeypatch.setattr(router_chunks, "CHUNK", 8 * 40)
@@ -60,16 +62,16 @@ def chunks(monkeypatch):
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.usefixtures("chunks")
 def test_loss_statistics_and_gradients_are_the_same_bits(gate):
-    """With dropout, random routing and every regulariser on."""
+    """Results are equal with dropout, random routing and every regulariser."""
     reference = everything(built(model_of(gate), "none"))
     for mode in MODES:
-        for mine, theirs in zip(everything(built(model_of(gate), mode)), reference, strict=True):
-            assert torch.equal(mine, theirs), mode
+        for result, expected in zip(everything(built(model_of(gate), mode)), reference, strict=True):
+            assert torch.equal(result, expected), mode
 
 
 @pytest.mark.parametrize("gate", GATES)
 def test_routes_stay_those_of_the_first_pass(gate):
-    """Another computation of the logits, much further off than by rounding, sends no token elsewhere."""
+    """Tokens keep their experts even if the second logits differ by much more than rounding."""
     model = built(model_of(gate), "all")
     routes, noise = {}, torch.Generator().manual_seed(1)
 
@@ -77,8 +79,8 @@ def test_routes_stay_those_of_the_first_pass(gate):
         forward = router.forward
 
         def twice(x_GSM, tokens):
-            again = len(routes[name])
-            routing = forward(x_GSM + again * torch.randn(x_GSM.shape, generator=noise), tokens)
+            num_passes = len(routes[name])
+            routing = forward(x_GSM + num_passes * torch.randn(x_GSM.shape, generator=noise), tokens)
             route = routing.decision.route()
             routes[name].append((route.token_X, route.row_N, route.live_N))
             return routing
@@ -92,7 +94,7 @@ def test_routes_stay_those_of_the_first_pass(gate):
     for first, second in routes.values():
         assert all(map(torch.equal, first, second))
         assert len(first[0])
-    model.recompute("none")  # and the noise would have
+    model.recompute("none")  # without replayed decisions, the same noise changes routes
     model.zero_grad()
     forward(model)
     for first, _, free in routes.values():
@@ -108,7 +110,7 @@ def test_a_part_of_a_router_decides_once():
         flipped = x if len(passes) == 1 else x.flip(1)
         return x.square().gather(1, flipped.argmax(dim=1, keepdim=True))
 
-    decided_again(part, x).sum().backward()
+    recomputed_choice(part, x).sum().backward()
     assert len(passes) == 2
     assert x.grad.tolist() == [[0.0, 4.0], [8.0, 0.0]]
 
@@ -128,7 +130,7 @@ def recorded(run):
 
 
 def kept_and_peak(model):
-    """Bytes alive between forward and backward, and at most during both, gradients existing before."""
+    """Return the bytes alive between forward and backward, and the peak during the two, with gradients allocated."""
     forward(model)[1].backward()
     model.zero_grad(set_to_none=False)
     gc.collect()
@@ -141,8 +143,10 @@ def kept_and_peak(model):
 
 @pytest.mark.usefixtures("chunks")
 def test_memory_falls_with_every_mode():
-    """Of 4+4 layers: a layer keeps its input and little else instead of some 20 tensors of that size, and what lives in
-    backward is of one layer."""
+    """Memory of 4+4 layers falls: a layer keeps little but its input, instead of some 20 tensors of that size.
+
+    During backward only one layer has its activations.
+    """
     moe = MoEConfig(num_experts=2, expert_dim=32)
     config = ModelConfig(dim=64, ffn_dim=64, heads=2, encoder_layers=4, decoder_layers=4, dropout=0.1, moe=moe)
     kept, peak = {}, {}

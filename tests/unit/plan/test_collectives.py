@@ -13,10 +13,10 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from pipeline.batch.batch import Batch
 from pipeline.batch.config import GroupShape
 from pipeline.model.config import ConditionalConfig, ModelConfig, MoEConfig
-from pipeline.model.gate_config import training_capacity
 from pipeline.model.initialization import initialize
-from pipeline.model.moe import MoE
-from pipeline.model.tokens import Tokens
+from pipeline.model.moe.gates.capacity import training_capacity
+from pipeline.model.moe.layer import MoE
+from pipeline.model.moe.tokens import Tokens
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.layout import Layout
 from pipeline.parallel.mesh import Mesh

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.model import experts, loss, router_chunks
-from pipeline.model.moe import MoE
+from pipeline.model import loss
+from pipeline.model.moe import experts, router_chunks
+from pipeline.model.moe.layer import MoE
 from pipeline.model.transformer import Transformer
 from pipeline.plan.activations import BLOCK
 from pipeline.plan.layers import LOGITS_CHUNK, LOGITS_TOKENS, ROUTER_CHUNK, layer_kinds, logit_chunks

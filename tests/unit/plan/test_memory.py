@@ -10,7 +10,7 @@ from bench.plan.case import Case
 from bench.plan.worker import tokens
 from pipeline.jobs.matmul import matmul_library
 from pipeline.model.config import ConditionalConfig
-from pipeline.model.gate_config import DroplessConfig
+from pipeline.model.moe.gates.config import DroplessConfig
 from pipeline.model.transformer import Transformer
 from pipeline.plan.activations import segments
 from pipeline.plan.memory import memory, phases, state_of

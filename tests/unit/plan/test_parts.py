@@ -15,8 +15,8 @@ from pipeline.batch.batch import Batch
 from pipeline.batch.config import GroupShape
 from pipeline.model.config import ConditionalConfig, MoEConfig
 from pipeline.model.flops import forward_flops
-from pipeline.model.gate_config import DroplessConfig
 from pipeline.model.initialization import initialize
+from pipeline.model.moe.gates.config import DroplessConfig
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import partition

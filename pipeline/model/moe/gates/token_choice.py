@@ -1,6 +1,7 @@
 """Gates in which every token chooses its experts: GShard's top-2, Switch's top-1, and top-k without a capacity.
 
-G groups, S tokens of a group, E experts, C capacity, K choices of a token, P language pairs. All in float32.
+G groups, S tokens of a group, E experts, C capacity, K choices of a token, N = K·S choices of a group, X = E·C slots of
+a group, P language pairs. All computations are in float32.
 """
 
 from collections.abc import Mapping
@@ -9,19 +10,23 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pipeline.model.choices import Choices, check_capacity, choose
-from pipeline.model.route import Route, fixed_route, ragged_route
+from pipeline.model.moe.gates.choices import Choices, check_capacity, choose
+from pipeline.model.moe.route import Route, fixed_route, ragged_route
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gating:
-    """Where every token of every group goes, and with what weight.
+    """The experts of every token, and their weights.
 
-    expert_GSK: chosen experts, int64. asked_GSK: choices that want a slot; padding and dropped second choices do not.
-    position_GSK: slot in the expert's buffer, meaningful where asked. kept_GSK: asked and within capacity.
-    weight_GSK: combine weights, float32, zero where not kept. valid_GS: real tokens.
-    capacity: slots per expert and group; None is no capacity. losses: of each group by name, [G], 0 where it is empty;
-    `balance` is line 13 of GShard's Algorithm 1 as printed, 1/E² when uniform.
+    expert_GSK: chosen experts, int64.
+    asked_GSK: True for choices that want a slot, so not for padding and dropped second choices.
+    position_GSK: slot in the expert's buffer, defined for choices that want a slot.
+    kept_GSK: True for choices that want a slot and are within capacity.
+    weight_GSK: combine weights, float32, zero for choices that are not kept.
+    valid_GS: True for real tokens.
+    capacity: slots per expert and group; None is no capacity.
+    losses: auxiliary losses by name, each a tensor [G] with 0 for an empty group. `balance` is line 13 of GShard's
+        Algorithm 1 as printed, which is 1/E² when uniform.
     """
 
     expert_GSK: Tensor
@@ -36,42 +41,42 @@ class Gating:
 
     @property
     def aux_loss(self) -> Tensor:
-        """Line 13 of Algorithm 1, mean over the non-empty groups (scalar)."""
+        """The mean of line 13 of Algorithm 1 over the non-empty groups (scalar)."""
         return mean_over_groups(self.losses["balance"], self.valid_GS)
 
     @property
     def asked(self) -> Tensor:
-        """Choices that wanted a slot (scalar, int64)."""
+        """Number of choices that wanted a slot (scalar, int64)."""
         return self.asked_GSK.sum()
 
     @property
     def kept(self) -> Tensor:
-        """Choices that got one (scalar, int64)."""
+        """Number of choices that got a slot (scalar, int64)."""
         return self.kept_GSK.sum()
 
     @property
     def unserved(self) -> Tensor:
-        """Real tokens that no expert serves; the residual connection alone carries them (scalar, int64)."""
+        """Number of real tokens without an expert, which the residual connection carries alone (scalar, int64)."""
         return (self.valid_GS & ~self.kept_GSK.any(dim=-1)).sum()
 
     def usage(self, pair_GS: Tensor, num_pairs: int) -> Tensor:
-        """How often tokens of each language pair asked for each expert, before capacity: int64 [P, E]."""
+        """Count the choices of each expert by tokens of each language pair, before capacity: int64 [P, E]."""
         cell_GSK = pair_GS.unsqueeze(-1) * self.num_experts + self.expert_GSK
         cells = torch.zeros(num_pairs * self.num_experts, dtype=torch.int64, device=cell_GSK.device)
         cells.scatter_add_(0, cell_GSK.flatten(), self.asked_GSK.flatten().long())
         return cells.view(num_pairs, self.num_experts)
 
     def masked(self, keep: Tensor) -> "Gating":
-        """The same with weights times `keep`, shaped as weight_GSK."""
+        """Return this decision with weights times `keep`, which has the shape of weight_GSK."""
         return replace(self, weight_GSK=self.weight_GSK * keep)
 
     @property
     def weights(self) -> Tensor:
-        """Combine weights of every choice."""
+        """Combine weights of all choices."""
         return self.weight_GSK
 
     def route(self) -> Route:
-        """Fixed rows where there is a capacity, else as many as needed."""
+        """Return the route to the experts: fixed rows with a capacity, one row per kept choice without."""
         if self.capacity is None:
             return ragged_route(self.expert_GSK, self.kept_GSK, self.weight_GSK, num_experts=self.num_experts)
         return fixed_route(
@@ -84,8 +89,10 @@ class Gating:
         )
 
     def dense(self) -> Tensor:
-        """Combine weights of Algorithm 2, [G, S, E, C]; for tests and small E. Without capacity C is the largest
-        load."""
+        """Return the combine weights of Algorithm 2, [G, S, E, C], for tests and small E.
+
+        Without a capacity C is the largest load.
+        """
         G, S, _ = self.expert_GSK.shape
         capacity = self.capacity
         if capacity is None:
@@ -105,15 +112,16 @@ def top2_gating(
     count_dropped_second: bool = False,
     prioritized: bool = False,
 ) -> Gating:
-    """Top-2 gating of a batch of groups, in float32 (GShard, arXiv:2006.16668, Algorithm 1).
+    """Compute top-2 gating of a batch of groups in float32 (GShard, arXiv:2006.16668, Algorithm 1).
 
-    logits_GSE: router logits. capacity: slots per expert and group; None drops nothing.
+    logits_GSE: router logits.
+    capacity: slots per expert and group; None drops nothing.
     valid_GS: False for padding, which takes no slot and no share of a mean.
-    rnd_GS: uniform(0, 1) draws; the second choice is kept where 2·g2 > rnd. None keeps all of them (evaluation).
-    count_dropped_second: a second choice that the draw dropped still takes a slot, as line 22 is printed; section
-    2.2 says that dropping conserves capacity, so by default it does not.
-    prioritized: slots in the order of falling first gates instead of tokens (arXiv:2106.05974).
-    Raises ValueError on fewer than 2 experts and on a capacity below 1.
+    rnd_GS: uniform(0, 1) draws. The second choice is kept if 2·g2 > rnd. None keeps all of them (evaluation).
+    count_dropped_second: a second choice that the draw dropped still takes a slot, as line 22 is printed. By default it
+        takes none, because section 2.2 says that dropping conserves capacity.
+    prioritized: slots go to tokens in the order of falling first gates (arXiv:2106.05974).
+    Raises ValueError if there are fewer than 2 experts or the capacity is below 1.
     """
     return top2_of_choices(
         choose(logits_GSE, 2, valid_GS),
@@ -134,12 +142,11 @@ def top2_of_choices(
     count_dropped_second: bool = False,
     prioritized: bool = False,
 ) -> Gating:
-    """`top2_gating` behind the softmax."""
+    """Compute `top2_gating` after the softmax."""
     check_capacity(capacity)
     expert_GSK, gate_GSK = choices.expert_GSK, choices.gate_GSK
     weight_GSK = shares(gate_GSK)
-    asked_GSK = valid_GS.unsqueeze(-1).expand_as(expert_GSK)
-    counted_GSK = asked_GSK
+    asked_GSK = counted_GSK = valid_GS.unsqueeze(-1).expand_as(expert_GSK)
     if rnd_GS is not None:
         drawn_GS = 2.0 * weight_GSK[..., 1].detach() > rnd_GS
         asked_GSK = asked_GSK & torch.stack((torch.ones_like(drawn_GS), drawn_GS), dim=-1)
@@ -158,49 +165,41 @@ def top2_of_choices(
 
 
 def top1_gating(logits_GSE: Tensor, capacity: int | None, *, valid_GS: Tensor, prioritized: bool = False) -> Gating:
-    """Top-1 gating (Switch Transformer, arXiv:2101.03961, section 2.2): the gate itself is the weight.
+    """Compute top-1 gating (Switch Transformer, arXiv:2101.03961, section 2.2). The gate itself is the weight.
 
-    Arguments and errors as in `top2_gating`; its equation 4 is E² times the `balance` loss here.
+    Arguments and errors are those of `top2_gating`. The paper's equation 4 is E² times the `balance` loss here.
     """
     choices = choose(logits_GSE, 1, valid_GS)
     return top1_of_choices(choices, capacity, valid_GS=valid_GS, prioritized=prioritized)
 
 
 def top1_of_choices(choices: Choices, capacity: int | None, *, valid_GS: Tensor, prioritized: bool = False) -> Gating:
-    """`top1_gating` behind the softmax."""
+    """Compute `top1_gating` after the softmax."""
     check_capacity(capacity)
-    expert_GSK, gate_GSK = choices.expert_GSK, choices.gate_GSK
-    asked_GSK = valid_GS.unsqueeze(-1)
     return place(
-        expert_GSK,
-        gate_GSK,
-        asked_GSK=asked_GSK,
-        counted_GSK=asked_GSK,
+        choices.expert_GSK,
+        choices.gate_GSK,
         valid_GS=valid_GS,
         capacity=capacity,
         num_experts=choices.num_experts,
-        priority_GS=gate_GSK[..., 0].detach() if prioritized else None,
+        priority_GS=choices.gate_GSK[..., 0].detach() if prioritized else None,
         losses={"balance": balance_loss(choices, valid_GS)},
     )
 
 
 def dropless_gating(logits_GSE: Tensor, k: int, *, valid_GS: Tensor) -> Gating:
-    """Top-k gating without a capacity (MegaBlocks, arXiv:2211.15841); weights normalised over the k choices.
+    """Compute top-k gating without a capacity (MegaBlocks, arXiv:2211.15841), weights normalised over the k choices.
 
-    The balance loss is GShard's, over first choices. Raises ValueError where k exceeds the experts.
+    The balance loss is GShard's, over first choices. Raises ValueError if k exceeds the experts.
     """
     return dropless_of_choices(choose(logits_GSE, k, valid_GS), valid_GS=valid_GS)
 
 
 def dropless_of_choices(choices: Choices, *, valid_GS: Tensor) -> Gating:
-    """`dropless_gating` behind the softmax."""
-    expert_GSK, gate_GSK = choices.expert_GSK, choices.gate_GSK
-    asked_GSK = valid_GS.unsqueeze(-1).expand_as(expert_GSK)
+    """Compute `dropless_gating` after the softmax."""
     return place(
-        expert_GSK,
-        shares(gate_GSK),
-        asked_GSK=asked_GSK,
-        counted_GSK=asked_GSK,
+        choices.expert_GSK,
+        shares(choices.gate_GSK),
         valid_GS=valid_GS,
         capacity=None,
         num_experts=choices.num_experts,
@@ -209,7 +208,10 @@ def dropless_of_choices(choices: Choices, *, valid_GS: Tensor) -> Gating:
 
 
 def shares(gate_GSK: Tensor) -> Tensor:
-    """Combine weights: gates over their sum. Before capacity: who loses one expert keeps the other's weight."""
+    """Return combine weights: gates divided by their sum.
+
+    This happens before capacity, so a token that loses one expert keeps the weight of the other.
+    """
     return gate_GSK / gate_GSK.sum(dim=-1, keepdim=True)
 
 
@@ -217,27 +219,30 @@ def place(
     expert_GSK: Tensor,
     weight_GSK: Tensor,
     *,
-    asked_GSK: Tensor,
-    counted_GSK: Tensor,
     valid_GS: Tensor,
     capacity: int | None,
     num_experts: int,
-    priority_GS: Tensor | None = None,
     losses: Mapping[str, Tensor],
+    asked_GSK: Tensor | None = None,
+    counted_GSK: Tensor | None = None,
+    priority_GS: Tensor | None = None,
 ) -> Gating:
-    """Give choices their slots: all first choices of a group before any second one, in the order of tokens.
+    """Give slots to choices: all first choices of a group before any second one, in the order of tokens.
 
-    counted_GSK: choices that take a place in the queue, of which asked_GSK may be served.
-    priority_GS: queue by falling priority instead; ties go to the earlier token.
+    asked_GSK: choices that may be served; None means those of all real tokens.
+    counted_GSK: choices that take a place in the queue; None means those that may be served.
+    priority_GS: the queue is in the order of falling priority instead. The earlier token wins a tie.
     """
     G, S, K = expert_GSK.shape
-    queue_GN = expert_GSK.masked_fill(~counted_GSK, num_experts).transpose(1, 2)  # [G, K, S]
+    asked_GSK = valid_GS.unsqueeze(-1).expand_as(expert_GSK) if asked_GSK is None else asked_GSK
+    counted_GSK = asked_GSK if counted_GSK is None else counted_GSK
+    queue_GKS = expert_GSK.masked_fill(~counted_GSK, num_experts).transpose(1, 2)
     if priority_GS is not None:
         turn_GKS = priority_GS.argsort(dim=1, descending=True, stable=True).unsqueeze(1).expand(G, K, S)
-        served_GN = _places(queue_GN.gather(2, turn_GKS).flatten(1), num_experts).view(G, K, S)
-        position_GKS = torch.empty_like(served_GN).scatter_(2, turn_GKS, served_GN)
+        place_GKS = _places(queue_GKS.gather(2, turn_GKS).flatten(1), num_experts).view(G, K, S)
+        position_GKS = torch.empty_like(place_GKS).scatter_(2, turn_GKS, place_GKS)
     else:
-        position_GKS = _places(queue_GN.flatten(1), num_experts).view(G, K, S)
+        position_GKS = _places(queue_GKS.flatten(1), num_experts).view(G, K, S)
     position_GSK = position_GKS.transpose(1, 2)
     kept_GSK = asked_GSK if capacity is None else asked_GSK & (position_GSK < capacity)
     return Gating(
@@ -254,20 +259,21 @@ def place(
 
 
 def _places(queue_GN: Tensor, num_experts: int) -> Tensor:
-    """For every entry of a queue how many earlier ones name the same expert; a sort, so that no [N, E] is made."""
+    """Count for every entry of a queue the earlier entries with the same expert. A sort avoids a tensor [N, E]."""
     order_GN = queue_GN.argsort(dim=1, stable=True)
     load_GE = queue_GN.new_zeros(queue_GN.shape[0], num_experts + 1)
     load_GE.scatter_add_(1, queue_GN, torch.ones_like(queue_GN))
     start_GE = load_GE.cumsum(dim=1) - load_GE
-    place_GN = torch.arange(queue_GN.shape[1], device=queue_GN.device) - start_GE.gather(
-        1, queue_GN.gather(1, order_GN)
-    )
+    start_GN = start_GE.gather(1, queue_GN.gather(1, order_GN))
+    place_GN = torch.arange(queue_GN.shape[1], device=queue_GN.device) - start_GN
     return torch.empty_like(queue_GN).scatter_(1, order_GN, place_GN)
 
 
 def balance_loss(choices: Choices, valid_GS: Tensor) -> Tensor:
-    """Line 13 of GShard's Algorithm 1 as printed, [G]: (1/E) sum_e (c_e / S) · m_e over first choices, also those past
-    capacity; 1/E² when uniform, 0 for an empty group."""
+    """Return line 13 of GShard's Algorithm 1 as printed, [G]: (1/E) sum_e (c_e / S) · m_e.
+
+    First choices count even if they exceed capacity. The loss is 1/E² when uniform, 0 for an empty group.
+    """
     sum_GE, first_GS = choices.sum_GE, choices.expert_GSK[..., 0]
     load_GE = torch.zeros_like(sum_GE).scatter_add_(1, first_GS, valid_GS.to(sum_GE.dtype))
     num_tokens_G1 = valid_GS.sum(dim=1, keepdim=True).clamp(min=1)
@@ -275,5 +281,5 @@ def balance_loss(choices: Choices, valid_GS: Tensor) -> Tensor:
 
 
 def mean_over_groups(loss_G: Tensor, valid_GS: Tensor) -> Tensor:
-    """Mean over the groups that have a real token (scalar)."""
+    """Return the mean over the groups that have a real token (scalar)."""
     return loss_G.sum() / valid_GS.any(dim=1).sum().clamp(min=1)

@@ -1,8 +1,8 @@
-"""The maps between tokens and rows of experts that a gate's decision amounts to.
+"""The maps between tokens and rows of experts that follow from a gate's decision.
 
 G groups, S tokens of a group, E experts, C capacity, K choices of a token, T tokens (G·S), N assignments of a token to
-an expert, in the order of tokens, X rows of experts, in the order of experts. Where experts have a capacity, X = E·G·C
-and a row may be empty; where they have none, rows are exactly the assignments.
+an expert in the order of tokens, X rows of experts in the order of experts.
+With a capacity, X = E·G·C and a row may be empty. Without one, each assignment has a row, and there are no others.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,15 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """Two inverse maps, so that forward and backward both only gather.
+    """Two maps, each the inverse of the other, so that forward and backward use gathers only.
 
-    row_N: row of each assignment, 0 where it is void. live_N: float, 0 where void. offset_T: first assignment of each
-    token. weight_N: combine weights, 0 where void; carry the router's gradient.
-    token_X: token of each row; an empty row names token 0, and nothing reads its output. weight_X: the combine weight
-    of each row, 0 where empty, without gradient. counts_E: rows of each expert, or None where all have the same.
+    row_N: row of each assignment, 0 for a void one.
+    live_N: 1.0 for an assignment, 0.0 for a void one.
+    offset_T: first assignment of each token.
+    weight_N: combine weights, 0 for a void assignment, with the router's gradient.
+    token_X: token of each row. An empty row has token 0, and nothing reads its output.
+    weight_X: combine weight of each row, 0 for an empty row, without gradient.
+    counts_E: rows of each expert, or None if all experts have the same number.
     """
 
     row_N: Tensor
@@ -33,13 +36,13 @@ class Route:
 def fixed_route(
     expert_GSK: Tensor, position_GSK: Tensor, kept_GSK: Tensor, weight_GSK: Tensor, *, num_experts: int, capacity: int
 ) -> Route:
-    """Rows [E, G, C], one for every slot of every expert; position: slot in the expert's buffer where kept."""
+    """Return the route to rows [E, G, C], one row for each slot of an expert. position_GSK: slot of a kept choice."""
     G, S, K = expert_GSK.shape
     group_G11 = torch.arange(G, device=expert_GSK.device).view(G, 1, 1)
     row_N = (((expert_GSK * G) + group_G11) * capacity + position_GSK).flatten()
     live_N = kept_GSK.flatten()
     num_rows = num_experts * G * capacity
-    target_N = row_N.masked_fill(~live_N, num_rows)  # what is void goes to a row that is cut off
+    target_N = row_N.masked_fill(~live_N, num_rows)  # void assignments write to one more row, which is cut off
     token_N = torch.arange(G * S * K, device=row_N.device) // K
     weight_N = weight_GSK.flatten()
     return Route(
@@ -54,12 +57,12 @@ def fixed_route(
 
 
 def ragged_route(expert_GSK: Tensor, kept_GSK: Tensor, weight_GSK: Tensor, *, num_experts: int) -> Route:
-    """Rows of an expert in the order of tokens, as many as chose it. Reads counts back from the device."""
+    """Return the route to one row per kept choice, by expert and then by token. Waits for counts from the device."""
     G, S, K = expert_GSK.shape
     live_N = kept_GSK.flatten()
     bucket_N = expert_GSK.flatten().masked_fill(~live_N, num_experts)
-    counts = torch.bincount(bucket_N, minlength=num_experts + 1)[:num_experts]
-    order_X = bucket_N.argsort(stable=True)[: int(counts.sum())]
+    counts_E = torch.bincount(bucket_N, minlength=num_experts + 1)[:num_experts]
+    order_X = bucket_N.argsort(stable=True)[: int(counts_E.sum())]
     weight_N = weight_GSK.flatten()
     rows_X = torch.arange(len(order_X), device=order_X.device)
     return Route(
@@ -69,14 +72,14 @@ def ragged_route(expert_GSK: Tensor, kept_GSK: Tensor, weight_GSK: Tensor, *, nu
         weight_N=weight_N,
         token_X=order_X // K,
         weight_X=weight_N.detach()[order_X],
-        counts_E=counts,
+        counts_E=counts_E,
     )
 
 
 def selected_route(
     token_X: Tensor, filled_X: Tensor, weight_X: Tensor, *, num_tokens: int, counts_E: Tensor | None
 ) -> Route:
-    """Where experts chose: token and weight of each row in the order of experts; filled: False for an empty row."""
+    """Return the route where experts choose: token and weight of each row. filled_X: False for an empty row."""
     token_X = token_X.masked_fill(~filled_X, num_tokens)
     row_N = token_X.argsort(stable=True)  # empty rows come last, as void assignments of the last token
     weight_X = weight_X * filled_X

@@ -1,20 +1,21 @@
-"""A capacity of experts in evaluation, for those who ask for one: by default evaluation drops nothing."""
+"""A capacity of experts in evaluation. By default evaluation has none, and drops nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import nn
 
-from pipeline.model.drops import DropCount
-from pipeline.model.moe import MoE
+from pipeline.model.moe.drops import DropCount
+from pipeline.model.moe.layer import MoE
 
 
 @contextmanager
 def evaluation_capacity(model: nn.Module, factor: float, drops: DropCount) -> Iterator[None]:
-    """Experts take at most ceil(factor · k · S / E) of the S real tokens of a pass while this lasts, and what they drop
-    is counted. factor 0 is no capacity.
+    """Limit experts to ceil(factor · k · S / E) of the S real tokens of a pass, as long as the context lasts.
 
-    Raises ValueError where a gate of the model's has no capacity.
+    factor: capacity in fair shares; 0 is no capacity.
+    drops: counts the choices that experts drop.
+    Raises ValueError if a gate of the model cannot have a capacity.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, MoE)] if factor else []
     try:

@@ -1,7 +1,7 @@
 """Gates in which every expert chooses its tokens: expert choice, and strictly balanced gating.
 
 G groups, S tokens of a group, E experts, C capacity, X rows of experts in the order of experts, T tokens (G·S), V real
-ones, P pools that experts choose from. All in float32.
+tokens, P pools of tokens that experts choose from; in `usage`, P language pairs. All computations are in float32.
 """
 
 from collections.abc import Mapping
@@ -10,18 +10,23 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pipeline.model.choices import at_least_float32, check_sizes
-from pipeline.model.gate_config import capacity_of, exact_factor
-from pipeline.model.route import Route, selected_route
+from pipeline.model.moe.gates.capacity import capacity_of, exact_factor
+from pipeline.model.moe.gates.choices import check_sizes
+from pipeline.model.moe.route import Route, selected_route
+from pipeline.model.precision import at_least_float32
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What every expert takes, and with what weight.
+    """The tokens that every expert takes, and their weights.
 
-    token_X: token of each row, over flattened groups. filled_X: False for an empty row. weight_X: combine weights,
-    float32, 0 where empty. expert_X: whose row it is. valid_GS: real tokens. capacity: rows per expert and group in
-    the order [E, G, C], or None where each expert has its own number. losses: as in `Gating`.
+    token_X: token of each row, an index over flattened groups.
+    filled_X: False for an empty row.
+    weight_X: combine weights, float32, 0 for an empty row.
+    expert_X: expert of each row.
+    valid_GS: True for real tokens.
+    capacity: rows per expert and group, in the order [E, G, C]; None if each expert has its own number of rows.
+    losses: auxiliary losses as in `Gating`.
     """
 
     token_X: Tensor
@@ -35,43 +40,43 @@ class Selection:
 
     @property
     def asked(self) -> Tensor:
-        """Rows that experts took; none is ever lost (scalar, int64)."""
+        """Number of rows that experts took (scalar, int64). None of them is dropped."""
         return self.filled_X.sum()
 
     kept = asked
 
     @property
     def unserved(self) -> Tensor:
-        """Real tokens that no expert took (scalar, int64)."""
+        """Number of real tokens that no expert took (scalar, int64)."""
         taken_T = torch.zeros(self.valid_GS.numel() + 1, dtype=torch.bool, device=self.token_X.device)
         taken_T[self.token_X.masked_fill(~self.filled_X, self.valid_GS.numel())] = True
         return (self.valid_GS.flatten() & ~taken_T[:-1]).sum()
 
     def usage(self, pair_GS: Tensor, num_pairs: int) -> Tensor:
-        """How many tokens of each language pair each expert took: int64 [P, E]."""
+        """Count the tokens of each language pair that each expert took: int64 [P, E]."""
         cell_X = pair_GS.flatten()[self.token_X] * self.num_experts + self.expert_X
         cells = torch.zeros(num_pairs * self.num_experts, dtype=torch.int64, device=cell_X.device)
         cells.scatter_add_(0, cell_X, self.filled_X.long())
         return cells.view(num_pairs, self.num_experts)
 
     def masked(self, keep: Tensor) -> "Selection":
-        """The same with weights times `keep`, shaped as weight_X."""
+        """Return this selection with weights times `keep`, which has the shape of weight_X."""
         return replace(self, weight_X=self.weight_X * keep)
 
     @property
     def weights(self) -> Tensor:
-        """Combine weights of every row."""
+        """Combine weights of all rows."""
         return self.weight_X
 
     def route(self) -> Route:
-        """Fixed rows where there is a capacity, else as many as were taken."""
+        """Return the route to the experts: fixed rows with a capacity, one row per taken token without."""
         counts = None if self.capacity is not None else torch.bincount(self.expert_X, minlength=self.num_experts)
         return selected_route(
             self.token_X, self.filled_X, self.weight_X, num_tokens=self.valid_GS.numel(), counts_E=counts
         )
 
     def dense(self) -> Tensor:
-        """Combine weights of GShard's Algorithm 2, [G, S, E, C]; without capacity C is the largest load."""
+        """Return combine weights of GShard's Algorithm 2, [G, S, E, C]. Without a capacity C is the largest load."""
         G, S = self.valid_GS.shape
         E = self.num_experts
         group_X, within_X = self.token_X // S, self.token_X % S
@@ -94,14 +99,15 @@ class Selection:
 def expert_choice_gating(
     logits_GSE: Tensor, capacity_factor: float, *, valid_GS: Tensor, sentence_GS: Tensor | None = None
 ) -> Selection:
-    """Expert choice (arXiv:2202.09368, section 3.2): every expert takes the best tokens of a pool of n.
+    """Compute expert choice (arXiv:2202.09368, section 3.2): every expert takes the best tokens of a pool of n.
 
-    k = n · capacity_factor / E of them, rounded up, by softmax over experts; that score is the weight, not normalised.
-    Ties go to the earlier token. No loss: the gate balances itself.
-    sentence_GS: None is training, where the real tokens of a group are one pool and rows have the fixed capacity
-    ceil(capacity_factor · S / E). Else evaluation: a number for each sentence of a group, any where padding; every
-    sentence is a pool, so that alone, packed and batched it gets the same experts. Reads counts back from the device.
-    Raises ValueError on fewer than 2 experts and on a capacity_factor outside (0, E].
+    It takes k = n · capacity_factor / E tokens, rounded up, by softmax over experts. That score is the weight, without
+    normalisation. The earlier token wins a tie. The gate has no loss, because it balances itself.
+    sentence_GS: None is training. The real tokens of a group are then one pool, and rows have the fixed capacity
+        ceil(capacity_factor · S / E). In evaluation it is a number for each sentence of a group, any number for
+        padding. Every sentence is then a pool, so it has the same experts alone, packed and batched. This waits for
+        counts from the device.
+    Raises ValueError if there are fewer than 2 experts or capacity_factor lies outside (0, E].
     """
     E = check_sizes(logits_GSE, 1, None)
     if not 0 < capacity_factor <= E:
@@ -119,15 +125,16 @@ def expert_choice_gating(
 
 
 def balanced_gating(logits_GSE: Tensor, threshold_E: Tensor, k: int, *, valid_GS: Tensor, training: bool) -> Selection:
-    """Strictly balanced gating (Shazeer et al. 2017, arXiv:1701.06538, appendix F): softmax gates X times a mask,
-    normalised over the experts that took the token.
+    """Compute strictly balanced gating (Shazeer et al. 2017, arXiv:1701.06538, appendix F).
 
-    training: the mask is batchwise, each expert's m = k · n / E best of the n real tokens of a group, m rounded up, so
-    rows have the fixed capacity ceil(k · S / E). Else it is X > threshold_E, and a token may have no expert, or all;
-    reads counts back from the device. Ties go to the earlier token.
-    Loss `threshold`, in training: L_batchwise (equation 20), sum over tokens and experts of (M_threshold - M_batchwise)
-    · (X - T), over n: the mean over tokens of what is printed as a sum. Masks are constants; X and T both learn by it.
-    Raises ValueError on fewer than 2 experts and on k outside 1..E.
+    Weights are softmax gates X times a mask, normalised over the experts that took the token.
+    training: the mask is batchwise. Each expert takes the m = k · n / E best of the n real tokens of a group, m rounded
+        up, so rows have the fixed capacity ceil(k · S / E). The earlier token wins a tie. In evaluation the mask is
+        X > threshold_E, so a token may have no expert or all experts. This waits for counts from the device.
+    Loss `threshold`, in training: L_batchwise (equation 20), the sum over tokens and experts of (M_threshold -
+    M_batchwise) · (X - T), divided by n. So it is a mean over tokens, while the paper prints a sum. Masks are
+    constants, and X and T both learn by it.
+    Raises ValueError if there are fewer than 2 experts or k lies outside 1..E.
     """
     E = check_sizes(logits_GSE, k, None)
     logits_GSE = at_least_float32(logits_GSE)
@@ -147,10 +154,10 @@ def balanced_gating(logits_GSE: Tensor, threshold_E: Tensor, k: int, *, valid_GS
 
 @torch.no_grad()
 def best_tokens(score_GSE: Tensor, number_G: Tensor, capacity: int, *, valid_GS: Tensor) -> Tensor:
-    """Mask [G, S, E] of the number_G real tokens of each group with each expert's largest scores; ties go to the
-    earlier token. number_G: at most the capacity and the real tokens.
+    """Return the mask [G, S, E] of the number_G real tokens of each group with the largest scores for each expert.
 
-    By the smallest score that is taken, which costs a small part of a stable sort.
+    number_G: at most the capacity and the number of real tokens.
+    The earlier token wins a tie. The smallest taken score decides, which is much cheaper than a stable sort.
     """
     score_GES = score_GSE.masked_fill(~valid_GS.unsqueeze(-1), -torch.inf).transpose(1, 2).contiguous()
     number_G11 = number_G.view(-1, 1, 1)
@@ -164,10 +171,10 @@ def best_tokens(score_GSE: Tensor, number_G: Tensor, capacity: int, *, valid_GS:
 def selection_of_mask(
     mask_GSE: Tensor, weight_GSE: Tensor, capacity: int | None, *, valid_GS: Tensor, losses: Mapping[str, Tensor]
 ) -> Selection:
-    """What a mask of real tokens says, the rows of an expert in the order of tokens.
+    """Turn a mask of real tokens into a selection. The rows of an expert are in the order of tokens.
 
-    capacity: at least what any expert takes of a group. None gives each expert the rows it needs, and reads counts
-    back from the device.
+    capacity: at least the number of tokens that an expert takes from a group. None gives each expert the rows that it
+        needs, and waits for counts from the device.
     """
     G, S, E = mask_GSE.shape
     if capacity is None:
@@ -176,7 +183,8 @@ def selection_of_mask(
     else:
         mask_EGS = mask_GSE.permute(2, 0, 1)
         turn_EGS = mask_EGS.cumsum(dim=-1)
-        slot_EGS = (turn_EGS - 1).masked_fill(~mask_EGS, capacity)  # what is not taken goes to a row that is cut off
+        # tokens that are not taken write to one more row, which is cut off
+        slot_EGS = (turn_EGS - 1).masked_fill(~mask_EGS, capacity)
         token_GS = torch.arange(G * S, device=mask_GSE.device).view(G, S)
         token_EGC = token_GS.new_zeros(E, G, capacity + 1).scatter_(2, slot_EGS, token_GS.expand(E, G, S))[..., :-1]
         filled_EGC = torch.arange(capacity, device=mask_GSE.device) < turn_EGS[..., -1:]
@@ -195,16 +203,16 @@ def selection_of_mask(
 
 
 def _best_of_sentences(score_GSE: Tensor, capacity_factor: float, valid_GS: Tensor, sentence_GS: Tensor) -> Tensor:
-    """Mask of the tokens that each expert takes where every sentence is a pool of its own."""
+    """Return the mask of the tokens that each expert takes, with every sentence as a pool of its own."""
     G, S, E = score_GSE.shape
     token_V = valid_GS.flatten().nonzero().squeeze(1)
     _, sentence_V = torch.unique(sentence_GS.flatten()[token_V], return_inverse=True)
-    # two groups may give the same number to different sentences
+    # the group is part of the key, because two groups may give the same number to different sentences
     group_V = token_V // S
     _, pool_V, length_P = torch.unique(group_V * (G * S) + sentence_V, return_inverse=True, return_counts=True)
     number_P = _fair_share(length_P, capacity_factor, E)
     start_P = length_P.cumsum(0) - length_P
-    # sorted by pool, then by score: a stable sort by score first, by pool after it
+    # a stable sort by score and then one by pool sorts by pool first, by score within it
     by_score_EV = score_GSE.detach().flatten(0, 1)[token_V].T.argsort(dim=1, descending=True, stable=True)
     order_EV = by_score_EV.gather(1, pool_V[by_score_EV].argsort(dim=1, stable=True))
     sorted_V = pool_V.sort().values  # the same for every expert
@@ -216,15 +224,18 @@ def _best_of_sentences(score_GSE: Tensor, capacity_factor: float, valid_GS: Tens
 
 
 def _fair_share(length_P: Tensor, capacity_factor: float, num_experts: int) -> Tensor:
-    """Count the tokens that each expert takes of pools of these lengths: n · capacity_factor / E, rounded up exactly as
-    in `capacity_of`, but 0 of an empty pool."""
+    """Count the tokens that each expert takes from pools of these lengths: n · capacity_factor / E, rounded up.
+
+    The rounding is exact as in `capacity_of`, but an empty pool gives 0.
+    """
     share = exact_factor(capacity_factor) / num_experts
     return -(-length_P * share.numerator // share.denominator)
 
 
 def _masked_softmax(logits_GSE: Tensor, mask_GSE: Tensor) -> Tensor:
-    """softmax · mask, normalised over the mask; zero, and no NaN in the gradient, where a token's mask is empty.
+    """Return softmax · mask, normalised over the mask. An empty mask gives zero, without NaN in the gradient.
 
-    As a softmax of what the mask leaves, since the product may underflow to 0/0."""
+    It is computed as a softmax over the masked logits, because the product may underflow to 0/0.
+    """
     empty_GS1 = ~mask_GSE.any(dim=-1, keepdim=True)
     return logits_GSE.masked_fill(~(mask_GSE | empty_GS1), -torch.inf).softmax(dim=-1) * mask_GSE

@@ -1,4 +1,4 @@
-"""What a MoE layer must know of the tokens it routes, beside their vectors.
+"""Facts about the tokens that a MoE layer routes: padding, sentences and language pairs.
 
 G groups, S tokens of a group, B rows, L length of a row.
 """
@@ -11,10 +11,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """One side of a batch. valid_GS: False for padding, which takes no slot and no share of a mean.
+    """The tokens of one side of a batch.
 
-    sentence_GS: a number for each sentence of a group; where padding, any. pair_GS: index of the language pair, below
-    `num_pairs`.
+    valid_GS: False for padding, which takes no slot and no share of a mean.
+    sentence_GS: a number for each sentence of a group; any number for padding.
+    pair_GS: index of the language pair, less than `num_pairs`.
     """
 
     valid_GS: Tensor
@@ -24,7 +25,7 @@ class Tokens:
 
     @classmethod
     def of_rows(cls, segments_BL: Tensor, pair_BL: Tensor, *, num_groups: int, num_pairs: int) -> "Tokens":
-        """Of packed rows; segments: 1, 2, … by sentence of a row, 0 for padding."""
+        """Describe packed rows. segments_BL: 1, 2, … for the sentences of a row, 0 for padding."""
         B, L = segments_BL.shape
         row_B1 = torch.arange(B, device=segments_BL.device).unsqueeze(1)
         return cls(
@@ -36,5 +37,5 @@ class Tokens:
 
     @classmethod
     def of_mask(cls, valid_BL: Tensor) -> "Tokens":
-        """One group of one sentence a row, of one language pair; valid_BL: False for padding."""
+        """Describe one group with one sentence in each row and one language pair. valid_BL: False for padding."""
         return cls.of_rows(valid_BL.long(), torch.zeros_like(valid_BL, dtype=torch.long), num_groups=1, num_pairs=1)

@@ -1,7 +1,7 @@
 """The Mixture-of-Experts feed-forward layer, written for one device (GShard, arXiv:2006.16668, Algorithm 2).
 
-G groups, S tokens of a group, M model, E experts, C capacity, X rows of experts, P language pairs. `pipeline.parallel`
-cuts E over devices from outside: it slices the experts' parameters and gives them an `exchange`.
+G groups, S tokens of a group, M model, E experts, C capacity, X rows of experts, P language pairs, N assignments.
+`pipeline.parallel` cuts E over devices from outside: it slices the experts' parameters and sets their `exchange`.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,34 +12,37 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from pipeline.model.choices import at_least_float32, outside_autocast
-from pipeline.model.conditional import Conditional
 from pipeline.model.config import MoEConfig
-from pipeline.model.dispatch import combine, dispatch
-from pipeline.model.experts import Experts
-from pipeline.model.gating import Gating
-from pipeline.model.routers import Queueing, Routing, build_router
-from pipeline.model.selection import Selection
-from pipeline.model.tokens import Tokens
+from pipeline.model.moe.conditional import Conditional
+from pipeline.model.moe.dispatch import combine, dispatch
+from pipeline.model.moe.experts import Experts
+from pipeline.model.moe.gates.expert_choice import Selection
+from pipeline.model.moe.gates.token_choice import Gating
+from pipeline.model.moe.routers import Queueing, Routing, build_router
+from pipeline.model.moe.tokens import Tokens
+from pipeline.model.precision import at_least_float32, outside_autocast
 
 
 @dataclass(frozen=True, kw_only=True)
 class MoEStatistics:
-    """What one pass through one MoE layer did; sums, so that micro-batches and processes add up.
+    """Statistics of one pass through one MoE layer. All are sums, so that micro-batches and processes add up.
 
-    loss: the layer's auxiliary losses, weighted, summed over groups; carries the gradient. losses: each of them by
-    name, unweighted, without gradient; `balance` is 1 when balanced (E² · line 13 of GShard's Algorithm 1).
-    tokens: real ones. asked, kept: choices before and after capacity. unserved: tokens without any expert.
-    rows: rows that experts multiplied, empty slots included.
-    entropy: sum of the router's, in nats, over `sampled` tokens, evenly spread. not_finite: router logits that are NaN
-    or infinite.
+    loss: auxiliary losses of the layer, weighted, summed over groups, with gradient.
+    losses: each auxiliary loss by name, unweighted, without gradient. `balance` is E² · line 13 of GShard's Algorithm
+        1, which is 1 when experts are used alike.
+    tokens: real tokens.
+    choices, kept: expert choices before and after capacity.
+    unserved: tokens without any expert.
+    rows: rows that experts multiplied, with empty slots.
+    entropy: entropy of the router in nats, summed over `sampled` evenly spaced tokens.
+    not_finite: router logits that are NaN or infinite.
     usage_PE: choices before capacity, by language pair and expert.
     """
 
     loss: Tensor
     losses: Mapping[str, Tensor]
     tokens: Tensor
-    asked: Tensor
+    choices: Tensor
     kept: Tensor
     unserved: Tensor
     rows: Tensor
@@ -57,19 +60,23 @@ def unchanged(tensor: Tensor) -> Tensor:
 
 
 class Counting(Protocol):
-    """Counts what capacity drops."""
+    """A count of the choices that a capacity drops."""
 
     def add(self, decision: Gating | Selection) -> None: ...
 
 
 class MoE(nn.Module):
-    """A router, experts, and the way between them. In training experts may have a capacity and routing may be random;
-    evaluation draws nothing, and drops nothing unless a capacity is asked for (`pipeline.model.capacity`).
+    """A router, experts, and the dispatch between them.
 
-    decoder: whose layer it is, which may decide the gate. ffn_dim: hidden size of the shared network of conditional
-    routing, where that is configured. decisions: what the router runs under, set by `pipeline.model.recompute`. enter,
-    leave: hung in where each of several processes computes a share of what experts give: on the way to them, of tokens
-    and combine weights, and on the way back.
+    In training, experts may have a capacity and routing may be random. Evaluation draws nothing at random. It drops
+    nothing unless `evaluation_capacity` sets a capacity.
+
+    decoder: True for a layer of the decoder, which may have another gate.
+    ffn_dim: hidden size of the shared network, for conditional routing.
+    decisions: context in which the router runs, set by `pipeline.model.recompute`.
+    enter: called on the tokens and the combine weights before the experts, if several processes each compute a part of
+        an expert.
+    leave: called on the expert outputs, to add these parts together.
     """
 
     def __init__(self, dim: int, config: MoEConfig, *, decoder: bool = False, ffn_dim: int = 0) -> None:
@@ -86,21 +93,25 @@ class MoE(nn.Module):
 
     @property
     def loss_weights(self) -> dict[str, float]:
-        """Weights of the auxiliary losses that are switched on, by name."""
+        """Weights of the auxiliary losses by name, without those of weight 0."""
         weights = {**self.router.loss_weights, "z": self.config.z_weight}
         if self.config.conditional is not None:
             weights["budget"] = self.config.conditional.weight
         return {name: weight for name, weight in weights.items() if weight}
 
     def limit_evaluation(self, factor: float, drops: Counting | None) -> None:
-        """Give experts a capacity in evaluation, of `factor` fair shares; 0 takes it away. drops: counts what it drops.
-        Raises ValueError where the gate has none."""
+        """Give experts a capacity in evaluation, or take it away.
+
+        factor: capacity in fair shares; 0 is no capacity.
+        drops: counts the choices that the capacity drops.
+        Raises ValueError if the gate cannot have a capacity.
+        """
         self.config.check_evaluation_capacity(factor)
         if isinstance(self.router, Queueing):
             self.router.evaluation_factor, self.drops = factor, drops
 
     def forward(self, x_GSM: Tensor, tokens: Tokens) -> tuple[Tensor, MoEStatistics]:
-        # the gate is float32 whatever the rest is
+        # the gate computes in float32 for any dtype of the model
         with outside_autocast(x_GSM), self.decisions:
             routing: Routing = self.router(at_least_float32(x_GSM), tokens)
         losses = dict(routing.decision.losses)
@@ -109,7 +120,7 @@ class MoE(nn.Module):
         decision = routing.decision
         if self.drops is not None and isinstance(decision, Gating):
             self.drops.add(decision)
-            decision = replace(decision, capacity=None)  # ragged rows: processes have passes of different sizes
+            decision = replace(decision, capacity=None)  # ragged rows, because processes have passes of different sizes
         if self.training and self.config.output_masking:
             decision = mask_outputs(decision, self.config.output_masking)
         by_einsum = self.config.dispatch == "einsum" and decision.capacity is not None
@@ -120,14 +131,14 @@ class MoE(nn.Module):
         return y_GSM, statistics
 
     def _by_gather(self, x_GSM: Tensor, decision: Gating | Selection) -> tuple[Tensor, int]:
-        """Outputs [G, S, M] and the number of rows that experts computed."""
+        """Return outputs [G, S, M] and the number of rows that experts computed."""
         route = decision.route()
         route = replace(route, weight_N=self.enter(route.weight_N))
         rows_XM = self.experts(dispatch(self.enter(x_GSM).flatten(0, 1), route), route.counts_E)
         return self.leave(combine(rows_XM, route)).view(x_GSM.shape), len(rows_XM)
 
     def _by_einsum(self, x_GSM: Tensor, decision: Gating | Selection) -> tuple[Tensor, int]:
-        """The same by Algorithm 2 as printed; rows in the order [E, G, C]."""
+        """Return the same as `_by_gather`, by Algorithm 2 as printed. Rows are in the order [E, G, C]."""
         combine_GSEC = self.enter(decision.dense().to(x_GSM.dtype))
         mask_GSEC = (combine_GSEC != 0).to(x_GSM.dtype)
         slots_EGCM = torch.einsum("gsec,gsm->egcm", mask_GSEC, self.enter(x_GSM))
@@ -149,7 +160,7 @@ class MoE(nn.Module):
             loss=total,
             losses={name: loss_G.detach().sum() for name, loss_G in losses.items()},
             tokens=valid_GS.sum(),
-            asked=decision.asked,
+            choices=decision.asked,
             kept=decision.kept,
             unserved=decision.unserved,
             rows=torch.full((), num_rows, dtype=torch.int64, device=valid_GS.device),
@@ -161,11 +172,11 @@ class MoE(nn.Module):
 
 
 def mask_outputs(decision: Gating | Selection, probability: float) -> Gating | Selection:
-    """Expert output masking (EOM, arXiv:2212.07571, section 3): the output of each expert for each of its tokens is
-    masked with `probability`, so that the other expert or the residual connection alone carries the token; what stays
-    is divided by 1 - probability, as dropout does, so that evaluation needs no factor.
+    """Mask expert outputs at random (EOM, arXiv:2212.07571, section 3).
 
-    Masking an output and masking its combine weight are the same thing.
+    The output of an expert for a token is masked with `probability`. The other expert or the residual connection then
+    carries the token alone. Outputs that stay are divided by 1 - probability, as in dropout, so that evaluation needs
+    no factor. Masking an output is done by masking its combine weight.
     """
     keep = torch.rand(decision.weights.shape, device=decision.weights.device) >= probability
     return decision.masked(keep / (1.0 - probability))

@@ -1,6 +1,6 @@
-"""Moving tokens to the rows of experts and back by gathers alone, forward and backward.
+"""Moving tokens to the rows of experts and back. Forward and backward use gathers only.
 
-T tokens, M model, N assignments of a token to an expert, X rows of experts (see `pipeline.model.route`).
+T tokens, M model, N assignments of a token to an expert, X rows of experts (see `pipeline.model.moe.route`).
 """
 
 from typing import Any
@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.model.route import Route
+from pipeline.model.moe.route import Route
 
-CHUNK = 512  # rows of a pass over memory on a CPU: few enough to stay in its cache from one operation to the next
+CHUNK = 512  # rows that a CPU processes at a time: so few that they stay in its cache between two operations
 
 
 class Dispatch(torch.autograd.Function):
-    """x_TM -> rows_XM: every row gets a copy of its token."""
+    """Maps x_TM to rows_XM: every row is a copy of its token."""
 
     @staticmethod
     def forward(ctx: Any, x_TM: Tensor, token_X: Tensor, row_N: Tensor, live_N: Tensor, offset_T: Tensor) -> Tensor:
@@ -28,7 +28,7 @@ class Dispatch(torch.autograd.Function):
 
 
 class Combine(torch.autograd.Function):
-    """rows_XM -> y_TM: every token gets the weighted sum of its rows; zero where it has none."""
+    """Maps rows_XM to y_TM: every token is the weighted sum of its rows, and zero if it has none."""
 
     @staticmethod
     def forward(
@@ -52,7 +52,7 @@ class Combine(torch.autograd.Function):
         size = CHUNK if rows_XM.is_cpu else max(1, len(rows_XM))
         for part in (slice(start, start + size) for start in range(0, len(rows_XM), size)):
             grad_part = torch.index_select(grad_TM, 0, token_X[part], out=grad_XM[part])
-            # <grad, row> first: the same gathered rows serve the weights' gradient and the rows'
+            # both gradients read the same gathered rows, so the weights' gradient comes first and the rows' in place
             torch.linalg.vecdot(grad_part, rows_XM[part], out=dot_X[part])
             grad_part.mul_(weight_X1[part])
         grad_weight_N = dot_X[row_N].to(live_N.dtype) * live_N if len(dot_X) else torch.zeros_like(live_N)
@@ -60,14 +60,14 @@ class Combine(torch.autograd.Function):
 
 
 def gather_sum(rows_XM: Tensor, row_N: Tensor, weight_N: Tensor, offset_T: Tensor) -> Tensor:
-    """y_TM = sum over the assignments of each token of weight_N · rows_XM[row_N], without [N, M] in between."""
+    """Return for each token the sum of weight_N · rows_XM[row_N] over its assignments, without a tensor [N, M]."""
     if not len(rows_XM):  # no token has an expert
         return rows_XM.new_zeros(len(offset_T), rows_XM.shape[1])
     return F.embedding_bag(row_N, rows_XM, offset_T, per_sample_weights=weight_N.to(rows_XM.dtype), mode="sum")
 
 
 def dispatch(x_TM: Tensor, route: Route) -> Tensor:
-    """Rows [X, M] of tokens [T, M]."""
+    """Copy tokens [T, M] to the rows [X, M] of their experts."""
     if not torch.is_grad_enabled():
         return x_TM.index_select(0, route.token_X)
     rows_XM: Tensor = Dispatch.apply(x_TM, route.token_X, route.row_N, route.live_N, route.offset_T)  # type: ignore[no-untyped-call]
@@ -75,9 +75,9 @@ def dispatch(x_TM: Tensor, route: Route) -> Tensor:
 
 
 def combine(rows_XM: Tensor, route: Route) -> Tensor:
-    """Tokens [T, M] of rows [X, M]."""
-    r = route
+    """Sum the rows [X, M] of each token by its combine weights. Returns tokens [T, M]."""
     if not torch.is_grad_enabled():
-        return gather_sum(rows_XM, r.row_N, r.weight_N, r.offset_T)
-    y_TM: Tensor = Combine.apply(rows_XM, r.weight_N, r.row_N, r.live_N, r.offset_T, r.token_X, r.weight_X)  # type: ignore[no-untyped-call]
+        return gather_sum(rows_XM, route.row_N, route.weight_N, route.offset_T)
+    maps = route.row_N, route.live_N, route.offset_T, route.token_X, route.weight_X
+    y_TM: Tensor = Combine.apply(rows_XM, route.weight_N, *maps)  # type: ignore[no-untyped-call]
     return y_TM

@@ -1,12 +1,12 @@
-"""Routes of every gate: against the einsums of GShard's Algorithm 2, and what a gate's decision must not depend on."""
+"""Routes of every gate: equal to the einsums of GShard's Algorithm 2, and independent of padding, groups and order."""
 
 import pytest
 import torch
 
-from pipeline.model.dispatch import combine, dispatch
-from pipeline.model.gating import dropless_gating, top1_gating, top2_gating
-from pipeline.model.noisy_gating import hierarchical_gating, noisy_top_k_gating
-from pipeline.model.selection import Selection, balanced_gating, expert_choice_gating
+from pipeline.model.moe.dispatch import combine, dispatch
+from pipeline.model.moe.gates.expert_choice import Selection, balanced_gating, expert_choice_gating
+from pipeline.model.moe.gates.noisy_top_k import hierarchical_gating, noisy_top_k_gating
+from pipeline.model.moe.gates.token_choice import dropless_gating, top1_gating, top2_gating
 
 NUM_EXPERTS, NUM_FEATURES = 9, 38
 THRESHOLDS = torch.linspace(0.05, 0.2, NUM_EXPERTS)
@@ -27,7 +27,7 @@ def hierarchical(f, valid, capacity):
     return hierarchical_gating(*primary, *secondary, 2, capacity, valid_GS=valid, **noise)
 
 
-GATES = {  # of features [G, S, NUM_FEATURES], whose last two are a draw and a sentence, and valid [G, S]
+GATES = {  # functions of features [G, S, NUM_FEATURES], the last two a draw and a sentence, and of valid [G, S]
     "top2": lambda f, valid: top2_gating(logits(f), 4, valid_GS=valid, rnd_GS=f[..., 36].sigmoid()),
     "top2 prioritized": lambda f, valid: top2_gating(logits(f), 2, valid_GS=valid, prioritized=True),
     "top2 ragged": lambda f, valid: top2_gating(logits(f), None, valid_GS=valid),
@@ -51,7 +51,7 @@ every_gate = pytest.mark.parametrize("gate", GATES.values(), ids=GATES.keys())
 
 
 def sample(G, S, seed, dtype=torch.float64):
-    """Features of tokens and which are real; the middle one of three or more groups is empty."""
+    """Draw features of tokens and a mask of real tokens. The middle one of three or more groups is empty."""
     source = torch.Generator().manual_seed(seed)
     features = torch.randn(G, S, NUM_FEATURES, generator=source, dtype=dtype) * 1.5
     features[..., 37] = torch.randint(0, 3, (G, S), generator=source).to(dtype)
@@ -61,12 +61,12 @@ def sample(G, S, seed, dtype=torch.float64):
 
 
 def weights_of(decision):
-    """Combine weights without slots, [G, S, E]."""
+    """Return combine weights without slots, [G, S, E]."""
     return decision.dense().sum(-1)
 
 
 def by_einsum(x_GSM, decision, expert_EMN):
-    """Algorithm 2 with the one-hot masks written out, of experts that are one matrix."""
+    """Compute Algorithm 2 with one-hot masks. An expert is one matrix here."""
     combine_GSEC = decision.dense()
     mask_GSEC = (combine_GSEC != 0).to(x_GSM.dtype)
     outputs_EGCN = torch.einsum("gsec,gsm,emn->egcn", mask_GSEC, x_GSM, expert_EMN)
@@ -95,8 +95,8 @@ def test_route_equals_the_einsums_forward_and_backward(gate, G, S):
         outputs.append(formulation(x, gate(features, valid), experts))
         gradients.append(torch.autograd.grad((outputs[-1] * goal).sum(), inputs, materialize_grads=True))
     torch.testing.assert_close(outputs[1], outputs[0])
-    for mine, reference in zip(gradients[1], gradients[0], strict=True):
-        torch.testing.assert_close(mine, reference)
+    for gradient, reference in zip(gradients[1], gradients[0], strict=True):
+        torch.testing.assert_close(gradient, reference)
     assert outputs[1][~valid].abs().sum() == 0
 
 
@@ -133,7 +133,7 @@ def test_without_any_row_the_output_and_its_gradients_are_zero(gate):
 @every_gate
 def test_padding_anywhere_changes_nothing(gate):
     features, valid = sample(2, 30, seed=3)
-    features[~valid] = features[~valid] * 30  # what padding says must not matter
+    features[~valid] = features[~valid] * 30  # features of padding must not matter
     valid[1] = valid[0]  # so that both groups have as many real tokens
     padded, alone = gate(features, valid), gate(features[:, valid[0]], torch.ones_like(valid[:, valid[0]]))
     torch.testing.assert_close(weights_of(padded)[:, valid[0]], weights_of(alone))
@@ -168,7 +168,7 @@ def test_order_of_tokens_matters_only_where_it_fills_a_capacity(gate, request):
 @every_gate
 def test_empty_group_has_no_loss_and_no_gradient(gate):
     features, valid = sample(3, 8, seed=7)
-    leaf = features.float().requires_grad_()  # float32 is what underflows first
+    leaf = features.float().requires_grad_()  # float32 underflows first
     decision = gate(leaf, valid)
     total = weights_of(decision).square().sum() + sum(loss_G.sum() for loss_G in decision.losses.values())
     total.backward()
@@ -209,7 +209,7 @@ def test_counts_of_a_decision_agree_with_its_weights(gate):
     pair_GS = torch.arange(20).remainder(2).expand(3, 20)
     usage_PE = decision.usage(pair_GS, 2)
     assert int(usage_PE.sum()) == int(decision.asked) >= int(decision.kept)
-    if decision.capacity is None or isinstance(decision, Selection):  # nothing that was asked is lost
+    if decision.capacity is None or isinstance(decision, Selection):  # no choice is dropped
         by_pair = torch.stack([taken_GSE[:, 0::2].sum((0, 1)), taken_GSE[:, 1::2].sum((0, 1))])
         assert torch.equal(usage_PE, by_pair)
 

@@ -1,20 +1,22 @@
-"""Routers: the parameters of a gate, and how the layer's mode and the group's size reach its function.
+"""Routers: the parameters of gates. A router calls its gate's function with the capacity and the noise of a pass.
 
 G groups, S tokens of a group, M model, E experts, C capacity, A groups of experts, B experts of such a group.
-A router gets float32 tokens outside autocast. Its weights are [E, M], as Linear's: the gradient of a narrow [M, E] is
-eight times slower in MKL. In training it draws from torch's default generator, seeded by group
-(`pipeline.model.noise`); in evaluation it draws nothing, and nothing has a capacity but where one is asked for
-(`pipeline.model.capacity`).
+A router gets float32 tokens outside autocast. Its weights are [E, M], as those of Linear, because the gradient of a
+narrow [M, E] is eight times slower in MKL. In training it draws from torch's default generator, which is seeded for
+each group (`pipeline.model.noise`). In evaluation it draws nothing, and experts have no capacity unless
+`pipeline.model.moe.evaluation_capacity` sets one.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipeline.model.gate_config import (
+from pipeline.model.moe.gates.capacity import capacity_of
+from pipeline.model.moe.gates.config import (
     BalancedConfig,
     DroplessConfig,
     ExpertChoiceConfig,
@@ -23,19 +25,18 @@ from pipeline.model.gate_config import (
     NoisyTopKConfig,
     Top1Config,
     Top2Config,
-    capacity_of,
 )
-from pipeline.model.gating import Gating, dropless_of_choices, top1_of_choices, top2_of_choices
-from pipeline.model.noisy_gating import hierarchical_gating, noisy_top_k_gating
-from pipeline.model.router_chunks import choose_from
-from pipeline.model.router_loss import Observed, observe
-from pipeline.model.selection import Selection, balanced_gating, expert_choice_gating
-from pipeline.model.tokens import Tokens
+from pipeline.model.moe.gates.expert_choice import Selection, balanced_gating, expert_choice_gating
+from pipeline.model.moe.gates.noisy_top_k import hierarchical_gating, noisy_top_k_gating
+from pipeline.model.moe.gates.token_choice import Gating, dropless_of_choices, top1_of_choices, top2_of_choices
+from pipeline.model.moe.router_chunks import choose_from
+from pipeline.model.moe.router_loss import Observed, observe
+from pipeline.model.moe.tokens import Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class Routing:
-    """A gate's decision, and what was observed of the router logits behind it, without noise."""
+    """A gate's decision, and statistics of the router logits without noise."""
 
     decision: Gating | Selection
     observed: Observed
@@ -43,15 +44,18 @@ class Routing:
 
 @runtime_checkable
 class Queueing(Protocol):
-    """A router whose tokens queue for experts. evaluation_factor: of a capacity in evaluation; 0 is none."""
+    """A router whose tokens queue for experts. evaluation_factor: capacity in evaluation in fair shares; 0 is none."""
 
     training: bool
     evaluation_factor: float
 
 
 def slots(router: Queueing, factor: float, k: float, tokens: Tokens, num_experts: int) -> int | None:
-    """C of this pass or None: by `factor` and the size of a group in training, in evaluation by `evaluation_factor` and
-    the real tokens of the fullest group, so that padding decides nothing."""
+    """Return C of this pass, or None for no capacity.
+
+    In training C follows from `factor` and the size of a group. In evaluation it follows from `evaluation_factor` and
+    the real tokens of the fullest group, so that it does not depend on padding.
+    """
     if router.training:
         return capacity_of(factor, k, tokens.valid_GS.shape[1], num_experts) if factor > 0 else None
     if router.evaluation_factor == 0:
@@ -60,7 +64,7 @@ def slots(router: Queueing, factor: float, k: float, tokens: Tokens, num_experts
 
 
 class Top2Router(nn.Module):
-    """See Top2Config."""
+    """The router of Top2Config."""
 
     def __init__(self, dim: int, num_experts: int, config: Top2Config, *, with_z: bool) -> None:
         super().__init__()
@@ -87,7 +91,7 @@ class Top2Router(nn.Module):
 
 
 class Top1Router(nn.Module):
-    """See Top1Config."""
+    """The router of Top1Config."""
 
     def __init__(self, dim: int, num_experts: int, config: Top1Config, *, with_z: bool) -> None:
         super().__init__()
@@ -107,7 +111,7 @@ class Top1Router(nn.Module):
 
 
 class DroplessRouter(nn.Module):
-    """See DroplessConfig."""
+    """The router of DroplessConfig."""
 
     def __init__(self, dim: int, num_experts: int, config: DroplessConfig, *, with_z: bool) -> None:
         super().__init__()
@@ -121,7 +125,7 @@ class DroplessRouter(nn.Module):
 
 
 class NoisyTopKRouter(nn.Module):
-    """See NoisyTopKConfig. Both weights start at zero, as the paper's."""
+    """The router of NoisyTopKConfig. Both weights start at zero, as in the paper."""
 
     zero_initialized = frozenset({"wg_EM", "wn_EM"})
 
@@ -147,7 +151,7 @@ class NoisyTopKRouter(nn.Module):
 
 
 class HierarchicalRouter(nn.Module):
-    """See HierarchicalConfig. Expert i·B + j is the j-th of group i; all weights start at zero."""
+    """The router of HierarchicalConfig. Expert i·B + j is the j-th of group i. All weights start at zero."""
 
     zero_initialized = frozenset({"wg_AM", "wn_AM", "wg_ABM", "wn_ABM"})
 
@@ -188,7 +192,7 @@ class HierarchicalRouter(nn.Module):
 
 
 class BalancedRouter(nn.Module):
-    """See BalancedConfig. A threshold starts at 1 / E, the mean of a gate."""
+    """The router of BalancedConfig. A threshold starts at 1 / E, the mean of a gate."""
 
     def __init__(self, dim: int, num_experts: int, config: BalancedConfig, *, with_z: bool) -> None:
         super().__init__()
@@ -206,7 +210,7 @@ class BalancedRouter(nn.Module):
 
 
 class ExpertChoiceRouter(nn.Module):
-    """See ExpertChoiceConfig. In evaluation every sentence is a group of its own."""
+    """The router of ExpertChoiceConfig. In evaluation every sentence is a group of its own."""
 
     def __init__(self, dim: int, num_experts: int, config: ExpertChoiceConfig, *, with_z: bool) -> None:
         super().__init__()
@@ -225,6 +229,15 @@ class ExpertChoiceRouter(nn.Module):
         return Routing(decision=decision, observed=observe(logits_GSE, tokens.valid_GS, with_z=self.with_z))
 
 
+ROUTERS: Mapping[type[GateConfig], type[nn.Module]] = {
+    Top2Config: Top2Router,
+    Top1Config: Top1Router,
+    DroplessConfig: DroplessRouter,
+    NoisyTopKConfig: NoisyTopKRouter,
+    HierarchicalConfig: HierarchicalRouter,
+    BalancedConfig: BalancedRouter,
+    ExpertChoiceConfig: ExpertChoiceRouter,
+}
 Router = (
     Top2Router
     | Top1Router
@@ -237,19 +250,7 @@ Router = (
 
 
 def build_router(dim: int, num_experts: int, config: GateConfig, *, with_z: bool) -> Router:
-    """The router of a gate's configuration. with_z: whether it computes the z-loss."""
-    match config:
-        case Top2Config():
-            return Top2Router(dim, num_experts, config, with_z=with_z)
-        case Top1Config():
-            return Top1Router(dim, num_experts, config, with_z=with_z)
-        case DroplessConfig():
-            return DroplessRouter(dim, num_experts, config, with_z=with_z)
-        case NoisyTopKConfig():
-            return NoisyTopKRouter(dim, num_experts, config, with_z=with_z)
-        case HierarchicalConfig():
-            return HierarchicalRouter(dim, num_experts, config, with_z=with_z)
-        case BalancedConfig():
-            return BalancedRouter(dim, num_experts, config, with_z=with_z)
-        case ExpertChoiceConfig():
-            return ExpertChoiceRouter(dim, num_experts, config, with_z=with_z)
+    """Build the router of a gate. with_z: it computes the z-loss."""
+    router: type[Any] = ROUTERS[type(config)]
+    built: Router = router(dim, num_experts, config, with_z=with_z)
+    return built

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.model import experts as module
-from pipeline.model.experts import Experts
+from pipeline.model.moe import experts as module
+from pipeline.model.moe.experts import Experts
 
 E, M, H = 4, 8, 16
 COUNTS = {"equal": None, "ragged": [5, 0, 1, 6], "last empty": [3, 9, 0, 0], "no rows": [0, 0, 0, 0]}
@@ -27,7 +27,7 @@ def draw(num_rows: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def plain(experts: Experts, rows_XM: Tensor, counts: list[int] | None) -> Tensor:
-    """Written out with linear layers, so that autocast treats it as it treats those."""
+    """Return the experts' outputs by linear layers, so that autocast treats them as it treats those."""
     rows = rows_XM.split(counts or [len(rows_XM) // E] * E)
     outputs = []
     for x_YM, wi_MH, wo_HM in zip(rows, experts.wi_EMH, experts.wo_EHM, strict=True):
@@ -37,7 +37,9 @@ def plain(experts: Experts, rows_XM: Tensor, counts: list[int] | None) -> Tensor
 
 def gradients(experts: Experts, rows_XM: Tensor, y_XM: Tensor) -> list[Tensor]:
     inputs = [rows_XM, experts.wi_EMH, experts.wo_EHM]
-    weight_XM = torch.linspace(-1, 1, y_XM.numel(), dtype=y_XM.dtype).view_as(y_XM)  # every output pulls differently
+    weight_XM = torch.linspace(-1, 1, y_XM.numel(), dtype=y_XM.dtype).view_as(
+        y_XM
+    )  # a different gradient for every output
     return list(torch.autograd.grad((y_XM * weight_XM).sum(), inputs))
 
 
@@ -57,9 +59,11 @@ def test_equals_plain_autograd(counts: list[int] | None, block: int, monkeypatch
     y_XM, expected_XM = experts(rows_XM, counts_tensor(counts)), plain(experts, rows_XM, counts)
     # float64: only the order of sums may differ
     torch.testing.assert_close(y_XM, expected_XM, rtol=0, atol=1e-12)
-    for got, expected in zip(gradients(experts, rows_XM, y_XM), gradients(experts, rows_XM, expected_XM), strict=True):
-        torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
-        assert got.is_contiguous()
+    for gradient, expected in zip(
+        gradients(experts, rows_XM, y_XM), gradients(experts, rows_XM, expected_XM), strict=True
+    ):
+        torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
+        assert gradient.is_contiguous()
 
 
 @pytest.mark.parametrize("counts", [None, [2, 0, 1, 1]], ids=["equal", "ragged"])
@@ -86,9 +90,11 @@ def test_autocast_computes_in_bfloat16_as_linear_does(
     assert y_XM.dtype == expected_XM.dtype == torch.bfloat16
     # the same roundings to 8 bits, up to the order of sums before them
     torch.testing.assert_close(y_XM, expected_XM, rtol=2**-7, atol=2**-7)
-    for got, expected in zip(gradients(experts, rows_XM, y_XM), gradients(experts, rows_XM, expected_XM), strict=True):
-        assert got.dtype == expected.dtype == torch.float32
-        torch.testing.assert_close(got, expected, rtol=2**-6, atol=2**-6 * float(expected.abs().max()))
+    for gradient, expected in zip(
+        gradients(experts, rows_XM, y_XM), gradients(experts, rows_XM, expected_XM), strict=True
+    ):
+        assert gradient.dtype == expected.dtype == torch.float32
+        torch.testing.assert_close(gradient, expected, rtol=2**-6, atol=2**-6 * float(expected.abs().max()))
 
 
 def test_autocast_leaves_float64_alone() -> None:
@@ -99,13 +105,13 @@ def test_autocast_leaves_float64_alone() -> None:
 @pytest.mark.parametrize("frozen", ["rows", "wi_EMH", "wo_EHM", "rows wi_EMH", "rows wo_EHM", "wi_EMH wo_EHM"])
 def test_frozen_inputs_get_no_gradient_and_change_no_other(frozen: str) -> None:
     experts, rows_XM = build(), draw(12)
-    wanted = gradients(experts, rows_XM, experts(rows_XM))
+    expected_gradients = gradients(experts, rows_XM, experts(rows_XM))
     tensors = {"rows": rows_XM, "wi_EMH": experts.wi_EMH, "wo_EHM": experts.wo_EHM}
     for name in frozen.split():
         tensors[name].requires_grad_(False)
     y_XM = experts(rows_XM)
     (y_XM * torch.linspace(-1, 1, y_XM.numel(), dtype=y_XM.dtype).view_as(y_XM)).sum().backward()
-    for (name, tensor), expected in zip(tensors.items(), wanted, strict=True):
+    for (name, tensor), expected in zip(tensors.items(), expected_gradients, strict=True):
         if name in frozen.split():
             assert tensor.grad is None
         else:
@@ -142,8 +148,10 @@ def test_paths_of_other_devices_agree(path: Callable[..., Tensor], counts: list[
     y_XM = path(rows_XM, experts.wi_EMH, experts.wo_EHM, counts_E)
     expected_XM = experts(rows_XM, counts_E)
     torch.testing.assert_close(y_XM, expected_XM, rtol=0, atol=1e-12)
-    for got, expected in zip(gradients(experts, rows_XM, y_XM), gradients(experts, rows_XM, expected_XM), strict=True):
-        torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+    for gradient, expected in zip(
+        gradients(experts, rows_XM, y_XM), gradients(experts, rows_XM, expected_XM), strict=True
+    ):
+        torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
 
 
 def test_grouped_path_agrees() -> None:
@@ -152,9 +160,11 @@ def test_grouped_path_agrees() -> None:
     expected_XM = experts(rows_XM, counts_E)
     # 8 bits of mantissa, another order of sums
     torch.testing.assert_close(y_XM, expected_XM, rtol=2**-6, atol=2**-6)
-    for got, expected in zip(gradients(experts, rows_XM, y_XM), gradients(experts, rows_XM, expected_XM), strict=True):
-        assert got.dtype == expected.dtype
-        torch.testing.assert_close(got, expected, rtol=2**-6, atol=2**-6 * float(expected.abs().max()))
+    for gradient, expected in zip(
+        gradients(experts, rows_XM, y_XM), gradients(experts, rows_XM, expected_XM), strict=True
+    ):
+        assert gradient.dtype == expected.dtype
+        torch.testing.assert_close(gradient, expected, rtol=2**-6, atol=2**-6 * float(expected.abs().max()))
 
 
 def test_exchange_gets_the_computation_and_its_arguments() -> None:

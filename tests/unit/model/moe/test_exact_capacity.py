@@ -1,4 +1,4 @@
-"""Capacities and shares by the decimals that users write, in exact arithmetic."""
+"""Capacities and shares follow from the decimals that users write, in exact arithmetic."""
 
 import math
 from fractions import Fraction
@@ -7,8 +7,8 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.model.gate_config import capacity_of
-from pipeline.model.selection import expert_choice_gating
+from pipeline.model.moe.gates.capacity import capacity_of
+from pipeline.model.moe.gates.expert_choice import expert_choice_gating
 
 
 @given(
@@ -31,7 +31,7 @@ def test_capacity_is_that_of_the_decimal_that_is_written(digits, places, k, num_
     lengths=st.lists(st.integers(0, 400), min_size=1, max_size=5),
 )
 def test_expert_choice_takes_the_exact_share_of_every_group(tenths, num_experts, lengths):
-    """In a group of any size, up to 4.0 experts a token in steps of a tenth, which floats do not hold."""
+    """The share is exact in groups of any size, up to 4.0 experts a token in tenths, which floats cannot represent."""
     factor = min(tenths / 10, num_experts)
     valid_GS = torch.arange(max(max(lengths), 1)) < torch.tensor(lengths)[:, None]
     logits_GSE = torch.randn(*valid_GS.shape, num_experts, generator=torch.Generator().manual_seed(0))

@@ -5,19 +5,20 @@ import math
 import pytest
 import torch
 
-from pipeline.model import router_chunks
 from pipeline.model.config import ConditionalConfig, MoEConfig
-from pipeline.model.gate_config import Top2Config, capacity_of
 from pipeline.model.initialization import initialize
-from pipeline.model.moe import MoE
-from pipeline.model.tokens import Tokens
+from pipeline.model.moe import router_chunks
+from pipeline.model.moe.gates.capacity import capacity_of
+from pipeline.model.moe.gates.config import Top2Config
+from pipeline.model.moe.layer import MoE
+from pipeline.model.moe.tokens import Tokens
 from tests.gates import GATES, moe_of
 
 M = 8
 
 
 def layer_of(config, *, decoder=False, noisy_weights=True):
-    """A layer whose router has random weights even where they start at zero, so that routes differ by token."""
+    """Build a layer whose router has random weights, also those that start at zero, so that routes differ by token."""
     layer = MoE(M, config, decoder=decoder, ffn_dim=12)
     initialize(layer, 1)
     if noisy_weights:
@@ -42,7 +43,7 @@ def some_tokens(G, S, seed=2, padding=0.2):
 
 @pytest.mark.parametrize("gate", GATES)
 def test_gather_equals_the_einsums_of_algorithm_2(gate):
-    """Forward and gradients; float64 leaves only the order of sums."""
+    """Outputs and gradients agree. In float64 only the order of sums differs."""
     x, valid = some_tokens(3, 24)
     results = []
     for dispatch in ("einsum", "gather"):
@@ -55,10 +56,10 @@ def test_gather_equals_the_einsums_of_algorithm_2(gate):
         gradients = torch.autograd.grad(loss, [inputs, *layer.parameters()], allow_unused=True)
         results.append((y, gradients))
     torch.testing.assert_close(results[1][0], results[0][0], atol=1e-12, rtol=1e-12)
-    for mine, reference in zip(results[1][1], results[0][1], strict=True):
-        assert (mine is None) == (reference is None)
-        if mine is not None:
-            torch.testing.assert_close(mine, reference, atol=1e-10, rtol=1e-10)
+    for gradient, reference in zip(results[1][1], results[0][1], strict=True):
+        assert (gradient is None) == (reference is None)
+        if gradient is not None:
+            torch.testing.assert_close(gradient, reference, atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -86,7 +87,7 @@ def test_evaluation_draws_and_drops_nothing(gate):
     y, statistics = layer(x, tokens_of(valid))
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(layer(x, tokens_of(valid))[0], y)
-    assert int(statistics.asked) == int(statistics.kept)
+    assert int(statistics.choices) == int(statistics.kept)
 
 
 @pytest.mark.parametrize("gate", GATES)
@@ -115,11 +116,11 @@ def test_auxiliary_losses_reach_every_parameter_of_the_router(gate):
 def test_router_is_float32_under_autocast(gate):
     layer = layer_of(moe_of(gate))
     x, valid = some_tokens(1, 12)
-    seen = []
-    layer.router.register_forward_hook(lambda module, inputs, output: seen.append((inputs[0], output)))
+    calls = []
+    layer.router.register_forward_hook(lambda module, inputs, output: calls.append((inputs[0], output)))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         layer(x.bfloat16(), tokens_of(valid))
-    inputs, routing = seen[0]
+    inputs, routing = calls[0]
     assert {inputs.dtype, routing.decision.weights.dtype} == {torch.float32}
 
 
@@ -154,7 +155,7 @@ def test_drop_rate_counts_choices_past_capacity():
     layer = layer_of(config)
     x, valid = some_tokens(1, 32, padding=0.0)
     _, statistics = layer(x, tokens_of(valid))
-    assert int(statistics.asked) == 64
+    assert int(statistics.choices) == 64
     assert int(statistics.kept) <= 4 * capacity_of(0.25, 2, 32, 4)
     assert int(statistics.unserved) >= 32 - int(statistics.kept)
 
@@ -173,7 +174,7 @@ def test_capacity_is_the_fair_share_rounded_up():
 
 
 def test_masked_outputs_keep_the_expectation():
-    """EOM: the mean over many masks is the unmasked output (four standard errors), and evaluation is not masked."""
+    """The mean over many masks of EOM is the unmasked output (four standard errors). Evaluation is not masked."""
     masked, plain = layer_of(moe_of("dropless", output_masking=0.3)), layer_of(moe_of("dropless"))
     x, valid = some_tokens(1, 6, padding=0.0)
     torch.manual_seed(1)
@@ -185,20 +186,20 @@ def test_masked_outputs_keep_the_expectation():
 
 
 def test_masking_hits_each_expert_output_alone():
-    """With two experts a token, masks of 0.3 leave both with 0.49, one with 0.42 and none with 0.09."""
+    """With two experts a token and masks of 0.3, two experts stay with 0.49, one with 0.42 and none with 0.09."""
     layer = layer_of(moe_of("dropless", output_masking=0.3))
     x, valid = some_tokens(1, 20000, padding=0.0)
     plain, _ = layer.eval()(x, tokens_of(valid))
     torch.manual_seed(1)
     y, _ = layer.train()(x, tokens_of(valid))
-    neither = (y.abs().sum(-1) == 0).double().mean()
-    assert float(neither) == pytest.approx(0.09, abs=4 * math.sqrt(0.09 * 0.91 / 20000))
-    both = torch.isclose(y * 0.7, plain, atol=1e-6).all(-1).double().mean()
-    assert float(both) == pytest.approx(0.49, abs=4 * math.sqrt(0.49 * 0.51 / 20000))
+    share_of_none = (y.abs().sum(-1) == 0).double().mean()
+    assert float(share_of_none) == pytest.approx(0.09, abs=4 * math.sqrt(0.09 * 0.91 / 20000))
+    share_of_both = torch.isclose(y * 0.7, plain, atol=1e-6).all(-1).double().mean()
+    assert float(share_of_both) == pytest.approx(0.49, abs=4 * math.sqrt(0.49 * 0.51 / 20000))
 
 
 def test_conditional_routing_by_hand():
-    """CMR: y = (1 - g) · FFN(x) + g · MoE(x), g = sigmoid(w · x), budget loss = mean |g - p|."""
+    """The formulas of CMR hold: y = (1 - g) · FFN(x) + g · MoE(x), g = sigmoid(w · x), budget loss = mean |g - p|."""
     budget = ConditionalConfig(budget=0.8, weight=0.5)
     config = MoEConfig(num_experts=4, expert_dim=16, gate=Top2Config(balance_weight=0.0), conditional=budget)
     layer, plain = layer_of(config).eval(), layer_of(MoEConfig(num_experts=4, expert_dim=16)).eval()
@@ -223,7 +224,7 @@ def test_conditional_gate_drop_leaves_tokens_to_the_shared_network():
 
 @pytest.mark.parametrize("gate", ["top2", "top1", "dropless", "prioritized"])
 def test_a_router_in_chunks_is_the_router_at_once(gate, monkeypatch):
-    """Losses, statistics and gradients in float64, chunks that do not divide the group, an auxiliary gradient first."""
+    """Losses, statistics and gradients agree in float64. Chunks do not divide the group here."""
     x, valid = some_tokens(2, 25)
     results = []
     for chunk in (1 << 20, 2 * 4 * 7):
@@ -231,16 +232,17 @@ def test_a_router_in_chunks_is_the_router_at_once(gate, monkeypatch):
         layer = layer_of(moe_of(gate, z_weight=0.1)).double()
         inputs = x.double().requires_grad_()
         torch.manual_seed(1)
-        y, s = layer(inputs, tokens_of(valid))
-        early = torch.autograd.grad(s.loss, list(layer.router.parameters()), retain_graph=True)
-        gradients = torch.autograd.grad(y.square().sum() + s.loss, [inputs, *layer.parameters()])
-        results.append([y, s.loss, s.entropy, s.sampled, s.not_finite, s.usage_PE, *early, *gradients])
+        y, statistics = layer(inputs, tokens_of(valid))
+        early = torch.autograd.grad(statistics.loss, list(layer.router.parameters()), retain_graph=True)
+        gradients = torch.autograd.grad(y.square().sum() + statistics.loss, [inputs, *layer.parameters()])
+        names = ("loss", "entropy", "sampled", "not_finite", "usage_PE")
+        results.append([y, *(getattr(statistics, name) for name in names), *early, *gradients])
     for whole, chunked in zip(*results, strict=True):
         torch.testing.assert_close(chunked, whole, atol=1e-12, rtol=1e-12)
 
 
 def test_a_router_in_chunks_keeps_no_logits(monkeypatch):
-    """What autograd saves beside the inputs stays below one [S, E] matrix."""
+    """Every tensor that autograd saves is smaller than one [S, E] matrix."""
     monkeypatch.setattr(router_chunks, "CHUNK", 64 * 16)
     layer = layer_of(moe_of("top2", num_experts=64))
     x, valid = some_tokens(1, 512)
@@ -252,7 +254,7 @@ def test_a_router_in_chunks_keeps_no_logits(monkeypatch):
 
 @pytest.mark.parametrize("gate", ["top2", "top1"])
 def test_the_balance_loss_is_one_where_gates_are_uniform(gate):
-    """Line 13 of GShard's Algorithm 1 times E²: the shares of all experts add up to 1 whichever are chosen."""
+    """Line 13 of GShard's Algorithm 1 times E² is 1: the shares of all experts sum to 1 for any choice."""
     layer = layer_of(moe_of(gate), noisy_weights=False)
     torch.nn.init.zeros_(layer.router.wg_EM)
     x, valid = some_tokens(3, 16)

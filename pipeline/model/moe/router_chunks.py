@@ -1,7 +1,7 @@
-"""Softmax gates over many experts: logits exist for a chunk of tokens at a time, and again in the backward pass.
+"""Softmax gates over many experts. Logits exist for one chunk of tokens at a time, and backward computes them again.
 
-G groups, S tokens of a group, M model, E experts, K choices of a token. At thousands of experts S · E router logits and
-what the softmax and its gradient make of them would be the largest thing in the layer.
+G groups, S tokens of a group, M model, E experts, K choices of a token. With thousands of experts the S · E router
+logits, their softmax and its gradient would be the largest tensors of the layer.
 """
 
 from collections.abc import Callable
@@ -10,29 +10,30 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.model.choices import Choices, choose
-from pipeline.model.recompute import decided_again
-from pipeline.model.router_loss import Observed, observe
+from pipeline.model.moe.gates.choices import Choices, choose
+from pipeline.model.moe.router_loss import Observed, observe
+from pipeline.model.recompute import recomputed_choice
 
-CHUNK = 1 << 20  # router logits at a time
+CHUNK = 1 << 20  # router logits of a chunk of tokens
 
 
 def choose_from(x_GSM: Tensor, wg_EM: Tensor, k: int, valid_GS: Tensor, *, with_z: bool) -> tuple[Choices, Observed]:
-    """Each token's k best experts by softmax(x · wg), and what is observed of the logits; both as without chunks."""
+    """Return the k best experts of each token by softmax(x · wg), and the observed statistics of the logits."""
     G, S, _ = x_GSM.shape
     size = max(1, CHUNK // (G * len(wg_EM)))
 
     def part(x_GSM: Tensor, wg_EM: Tensor, valid_GS: Tensor) -> tuple[Tensor, ...]:
         logits_GSE = F.linear(x_GSM, wg_EM)
-        choices, seen = choose(logits_GSE, k, valid_GS), observe(logits_GSE, valid_GS, with_z=with_z)
-        z_G = valid_GS.sum(dim=1) * seen.z_loss_G if seen.z_loss_G is not None else choices.sum_GE.new_zeros(G)
-        return choices.expert_GSK, choices.gate_GSK, choices.sum_GE, z_G, seen.entropy, seen.sampled, seen.not_finite
+        choices, observed = choose(logits_GSE, k, valid_GS), observe(logits_GSE, valid_GS, with_z=with_z)
+        z_G = choices.sum_GE.new_zeros(G) if observed.z_loss_G is None else valid_GS.sum(dim=1) * observed.z_loss_G
+        statistics = observed.entropy, observed.sampled, observed.not_finite
+        return choices.expert_GSK, choices.gate_GSK, choices.sum_GE, z_G, *statistics
 
     run: Callable[..., tuple[Tensor, ...]] = part
     if size < S and torch.is_grad_enabled():
 
         def run(*tensors: Tensor) -> tuple[Tensor, ...]:
-            return decided_again(part, *tensors)
+            return recomputed_choice(part, *tensors)
 
     parts = zip(torch.split(x_GSM, size, dim=1), torch.split(valid_GS, size, dim=1), strict=True)
     results = [run(x_GSM, wg_EM, valid_GS) for x_GSM, valid_GS in parts]

@@ -1,7 +1,8 @@
 """E ReLU feed-forward networks over rows sorted by expert: y = relu(x · wi[e]) · wo[e].
 
-E experts, X rows of all experts, Y rows of one expert, N experts of one block, M model, H hidden. Equal blocks (fixed
-capacity) hold Y = X / E rows per expert; ragged rows (dropless) come with their counts.
+E experts, X rows of all experts, Y rows of one expert, N experts of one block, M model, H hidden.
+With a fixed capacity all experts have Y = X / E rows (equal blocks). Without one (dropless), rows are ragged, and their
+counts per expert are given.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,19 +14,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from pipeline.model.precision import compute_dtype
+
 Compute = Callable[[Tensor, Tensor | None], Tensor]
 Exchange = Callable[[Compute, Tensor, Tensor | None], Tensor]
 
-# Elements of one block: they bound what lives beside the results, and let weights cast for a block stay in cache.
+# Elements of one block. They limit the memory besides the results, and keep the cast weights of a block in cache.
 BLOCK_HIDDEN = 1 << 22
 BLOCK_CAST = 1 << 20
 
 
 class Experts(nn.Module):
-    """E feed-forward networks side by side; parameters are left uninitialised.
+    """The feed-forward networks of E experts. Parameters are left uninitialised.
 
-    exchange: hung in by expert parallelism. It gets `compute`, which applies this process's experts to the rows it is
-    given, with the arguments of `forward`.
+    exchange: set by expert parallelism, else None. It takes `compute`, which applies the experts of this process to
+        rows, and the arguments of `forward`.
     """
 
     def __init__(self, num_experts: int, dim: int, hidden: int) -> None:
@@ -35,26 +38,27 @@ class Experts(nn.Module):
         self.exchange: Exchange | None = None
 
     def forward(self, rows_XM: Tensor, counts_E: Tensor | None = None) -> Tensor:
-        """Rows [X, M] -> [X, M], in autocast's dtype where it is on.
+        """Apply the experts to their rows [X, M], in autocast's dtype if autocast is on.
 
-        rows_XM: sorted by expert. counts_E: int64 rows per expert on any device, zeros allowed; None for equal blocks.
-        Raises ValueError where X does not divide by E, or counts do not fit E or X; the last is not seen on a GPU in
-        bf16, where nothing waits for the counts.
+        rows_XM: sorted by expert.
+        counts_E: rows per expert, int64, on any device, zeros allowed; None for equal blocks.
+        Raises ValueError if E does not divide X, or if counts do not fit E or X. On a GPU in bf16 a wrong sum of counts
+        is not detected, because nothing waits for the counts there.
         """
-        rows_XM = rows_XM.to(compute_dtype(rows_XM))  # before they travel: bf16 is half of it
+        rows_XM = rows_XM.to(compute_dtype(rows_XM))  # before rows are exchanged, because bf16 halves their bytes
         if self.exchange is not None:
             return self.exchange(self.compute, rows_XM, counts_E)
         return self.compute(rows_XM, counts_E)
 
     def compute(self, rows_XM: Tensor, counts_E: Tensor | None) -> Tensor:
-        """`forward` without the exchange, in the dtype of the rows."""
+        """Return `forward` without the exchange, in the dtype of the rows."""
         E, M, H = self.wi_EMH.shape
         if counts_E is None and len(rows_XM) % E:
             raise ValueError(f"{len(rows_XM)} rows do not divide by {E} experts; pass counts_E for ragged rows")
         if counts_E is not None and counts_E.shape != (E,):
             raise ValueError(f"counts_E has shape {tuple(counts_E.shape)}; expected ({E},), one count per expert")
         if not len(rows_XM) and not torch.is_grad_enabled():
-            return rows_XM  # of a process whose experts nobody asks: no kernel is started for nothing
+            return rows_XM  # no token chose an expert of this process, so no kernel needs to start
         weights = self.wi_EMH, self.wo_EHM
         if rows_XM.is_cpu:
             return feed_forward_in_blocks(rows_XM, *weights, counts_E)
@@ -65,18 +69,18 @@ class Experts(nn.Module):
         return feed_forward_ragged(rows_XM, *weights, counts_E)
 
 
-class FeedForward(torch.autograd.Function):
-    """All experts on the CPU, a block of experts at a time.
+class FeedForwardInBlocks(torch.autograd.Function):
+    """All experts on the CPU, one block of experts at a time.
 
-    What a block needs besides its results is small and soon reused: the gradient of its hidden activations, and weights
-    in the rows' dtype. Products go straight to their place in the results, which autograd takes over without a copy.
+    Besides its results, a block needs little memory, which the next block uses again: the gradient of its hidden
+    activations, and weights in the rows' dtype. Products are written into the results, without a copy.
     """
 
     @staticmethod
     def forward(
         ctx: Any, rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts: list[int] | None, training: bool
     ) -> Tensor:
-        """counts: rows per expert, None for equal blocks. training: keep what backward needs."""
+        """Return the outputs. counts: rows per expert, None for equal blocks. training: save tensors for backward."""
         cut = ctx.cut = Cut.of(rows_XM, wi_EMH, counts)
         y_XM = torch.empty_like(rows_XM)
         hidden: list[Tensor] = []
@@ -96,7 +100,7 @@ class FeedForward(torch.autograd.Function):
         rows_XM, wi_EMH, wo_EHM, *hidden = ctx.saved_tensors
         need_x, need_wi, need_wo = ctx.needs_input_grad[:3]
         cut = ctx.cut
-        # an unneeded gradient has no memory (meta), so that the blocks below line up
+        # a gradient that nobody needs is a meta tensor, so that the blocks below can be zipped
         dx_XM, dwi_EMH, dwo_EHM = (
             torch.empty_like(t, device=None if need else "meta")
             for t, need in ((rows_XM, need_x), (wi_EMH, need_wi), (wo_EHM, need_wo))
@@ -121,7 +125,12 @@ class FeedForward(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Cut:
-    """How rows and experts fall into blocks: N experts each, or one expert each where they have counts of their own."""
+    """The division of rows and experts into blocks: of N experts, or of one expert if experts have counts.
+
+    num_experts: E.
+    size: N, experts of a block.
+    counts: rows per expert, None for equal blocks.
+    """
 
     num_experts: int
     size: int
@@ -136,29 +145,31 @@ class Cut:
         return cls(E, 1 if counts is not None else max(1, min(size, E)), counts)
 
     def rows(self, t_XM: Tensor) -> Sequence[Tensor]:
-        """Views [N, Y, M]."""
+        """Return the rows of each block as views [N, Y, M]."""
         if self.counts is not None:
             return [t_YM.unsqueeze(0) for t_YM in torch.split(t_XM, self.counts)]
         Y = len(t_XM) // self.num_experts
         return torch.split(t_XM.view(self.num_experts, Y, t_XM.shape[1]), self.size)
 
     def experts(self, t_EMH: Tensor) -> Sequence[Tensor]:
-        """Views [N, M, H]."""
+        """Return the weights of each block as views [N, M, H]."""
         return torch.split(t_EMH, self.size)
 
 
 def feed_forward_in_blocks(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_E: Tensor | None) -> Tensor:
-    """Any rows, on the CPU."""
+    """Apply experts to equal or ragged rows on the CPU."""
     counts = None if counts_E is None else counts_on_host(counts_E, len(rows_XM))
     if counts is not None and not torch.is_grad_enabled():
         return feed_forward_at_once(rows_XM, wi_EMH, wo_EHM, counts)
     training = torch.is_grad_enabled() and any(t.requires_grad for t in (rows_XM, wi_EMH, wo_EHM))
-    y_XM: Tensor = FeedForward.apply(rows_XM.contiguous(), wi_EMH, wo_EHM, counts, training)  # type: ignore[no-untyped-call]
+    y_XM: Tensor = FeedForwardInBlocks.apply(  # type: ignore[no-untyped-call]
+        rows_XM.contiguous(), wi_EMH, wo_EHM, counts, training
+    )
     return y_XM
 
 
 def feed_forward_at_once(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts: list[int]) -> Tensor:
-    """Ragged rows without gradient; experts without rows cost nothing."""
+    """Apply experts to ragged rows, without gradient. Experts without rows cost nothing."""
     y_XM, start = torch.empty_like(rows_XM), 0
     for expert, count in enumerate(counts):
         if count:
@@ -170,37 +181,28 @@ def feed_forward_at_once(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts
 
 
 def feed_forward_equal(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor) -> Tensor:
-    """Equal blocks in plain autograd, so that it can be compiled and captured."""
+    """Apply experts to equal blocks in plain autograd, which can be compiled and captured."""
     rows_EYM = rows_XM.reshape(len(wi_EMH), len(rows_XM) // len(wi_EMH), rows_XM.shape[1])
     return torch.bmm(torch.bmm(rows_EYM, wi_EMH).relu(), wo_EHM).flatten(0, 1)
 
 
 def feed_forward_grouped(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_E: Tensor) -> Tensor:
-    """Ragged rows in bfloat16, without waiting for the counts; M and H are multiples of 8."""
+    """Apply experts to ragged rows in bfloat16 without waiting for the counts. M and H are multiples of 8."""
     end_E = counts_E.to(rows_XM.device).cumsum(0, dtype=torch.int32)
     h_XH = F.grouped_mm(rows_XM, wi_EMH.to(rows_XM.dtype), offs=end_E).relu()
     return F.grouped_mm(h_XH, wo_EHM.to(rows_XM.dtype), offs=end_E)
 
 
 def feed_forward_ragged(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_E: Tensor) -> Tensor:
-    """Ragged rows, one expert after the other."""
+    """Apply experts to ragged rows, one expert after the other."""
     rows = torch.split(rows_XM, counts_on_host(counts_E, len(rows_XM)))
-    experts = zip(
-        rows, wi_EMH.unbind(), wo_EHM.unbind(), strict=True
-    )  # unbind: W[e] would have E gradients of full size
+    # unbind, because each wi_EMH[e] would have a gradient of the full size
+    experts = zip(rows, wi_EMH.unbind(), wo_EHM.unbind(), strict=True)
     return torch.cat([(x_YM @ wi_MH).relu() @ wo_HM for x_YM, wi_MH, wo_HM in experts])
 
 
-def compute_dtype(rows_XM: Tensor) -> torch.dtype:
-    """What a Linear would compute in: autocast's dtype where it is on, but float64 stays."""
-    device = rows_XM.device.type
-    if rows_XM.dtype == torch.float64 or not torch.amp.is_autocast_available(device):
-        return rows_XM.dtype
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else rows_XM.dtype
-
-
 def counts_on_host(counts_E: Tensor, num_rows: int) -> list[int]:
-    """Raises ValueError where counts are negative or their sum is not `num_rows`."""
+    """Return the counts as a list. Raises ValueError if one is negative or their sum is not `num_rows`."""
     counts: list[int] = counts_E.tolist()
     if min(counts) < 0 or sum(counts) != num_rows:
         raise ValueError(f"counts_E={counts} must be at least 0 and sum to the {num_rows} rows")
@@ -208,7 +210,7 @@ def counts_on_host(counts_E: Tensor, num_rows: int) -> list[int]:
 
 
 def multiply_into(out: Tensor, a: Tensor, b: Tensor) -> None:
-    """out = a · b, rounded to the dtype of `out` where that differs."""
+    """Write a · b into `out`, rounded to its dtype."""
     if out.dtype == a.dtype:
         torch.bmm(a, b, out=out)
     else:
