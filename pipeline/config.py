@@ -8,7 +8,7 @@ import io
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +139,8 @@ def compose_tree(primary: str, overrides: Sequence[str], root: Path = ROOT) -> d
 
     OmegaConf.register_new_resolver("share", _share, replace=True)
     ConfigStore.instance().store(group="corpus", name=_ANY_CORPUS, node=corpus_defaults())
-    unset = {field.name: None for field in fields(DecodeConfig)}  # null: as a finished run translated its test sets
-    ConfigStore.instance().store(group="decode", name="of_run", node=unset)
+    ConfigStore.instance().store(group="decode", name="defaults", node=asdict(DecodeConfig()))
+    ConfigStore.instance().store(group="decode", name="unset", node=dict.fromkeys(asdict(DecodeConfig())))
     try:
         with (
             contextlib.redirect_stderr(io.StringIO()),

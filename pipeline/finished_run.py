@@ -12,9 +12,9 @@ from pipeline.corpus.languages import LangPair, parse_pair
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.store import Store
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.pruning import Pruning
-from pipeline.decode.text import Long
-from pipeline.decode.workers import TranslatorSpec
+from pipeline.decode.experts.pruning import Pruning
+from pipeline.decode.job.workers import TranslatorSpec
+from pipeline.decode.text.line import Long
 from pipeline.schema import build
 from pipeline.spelling import suggestion
 

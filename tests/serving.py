@@ -1,4 +1,4 @@
-"""A server in this process, on a real socket, whose translations are the texts in capitals."""
+"""A server in this process on a real socket. Its translations are the texts in capitals."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +14,8 @@ from starlette.routing import Mount
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.artifact import Artifact
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.text import Alternative, Translated
-from pipeline.decode.workers import GivenUp
+from pipeline.decode.job.workers import GivenUp
+from pipeline.decode.text.line import Alternative, Translated
 from pipeline.finished_run import FinishedRun
 from pipeline.serve.app import Service, create_app
 from pipeline.serve.batching import Batcher
@@ -29,7 +29,11 @@ PAIRS = (LangPair("de", "en"), LangPair("en", "ar"), LangPair("he", "en"))
 
 
 class Capitals:
-    """A pool of threads. calls: texts and settings of each. go: unset, calls wait. No call survives the text `lost`."""
+    """A pool of threads. The text `lost` makes a call fail.
+
+    calls: texts and settings of each call.
+    go: event that calls wait for.
+    """
 
     def __init__(self, workers=1):
         self.threads = ThreadPoolExecutor(workers)
@@ -83,16 +87,16 @@ def _defaults():
 
 @contextmanager
 def served(*, limits=None, workers=1, below=""):
-    """limits: beside those of configs/serve.yaml. below: a path, as behind a reverse proxy."""
+    """Run a server. limits: changes to those of configs/serve.yaml. below: a path, as behind a reverse proxy."""
     config = _defaults()
     limits = replace(config.limits, **(limits or {}))
-    nowhere = Artifact(stage="train", key="", path=Path(), content="")
+    artifact = Artifact(stage="train", key="", path=Path(), content="")
     run = FinishedRun(
         name="capitals",
         commit="",
         pairs=PAIRS,
-        model=nowhere,
-        vocabulary=nowhere,
+        model=artifact,
+        vocabulary=artifact,
         decode=DECODE,
         directory=Path(),
         max_source_tokens=64,

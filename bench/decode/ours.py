@@ -10,11 +10,11 @@ import torch
 from bench.decode.systems import BEAM, LIMIT
 from bench.decode.turns import batches, take_turns
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.hypothesis import Request
-from pipeline.decode.incremental import DecoderState
 from pipeline.decode.model import load_model
-from pipeline.decode.rows import padded
-from pipeline.decode.search import search
+from pipeline.decode.search.hypothesis import Request
+from pipeline.decode.search.incremental import DecoderState
+from pipeline.decode.search.rows import padded
+from pipeline.decode.search.search import search
 from pipeline.jobs.matmul import choose_matmul
 from pipeline.model.transformer import Transformer
 from pipeline.vocab.tokenizer import Vocabulary

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.decode.systems import BEAM
-from pipeline.decode.batches import plan_batches
 from pipeline.decode.config import DecodeConfig
+from pipeline.decode.text.batches import plan_batches
 
 Translate = Callable[[Sequence[Sequence[int]]], list[list[int]]]
 

@@ -19,8 +19,8 @@ from pipeline.dag.stages import routing, translate
 from pipeline.dag.store import Store
 from pipeline.dag.system import vocabulary_sizes
 from pipeline.dag.work import read_routing
-from pipeline.decode.pruning import SMALLEST, Pruning, check_gates, smallest
-from pipeline.decode.ranking import Metric, choose, rounded, score
+from pipeline.decode.experts.pruning import SMALLEST, Pruning, check_gates, smallest
+from pipeline.decode.experts.ranking import Metric, choose, rounded, score
 from pipeline.files import check_writable, write_atomically
 from pipeline.finished_run import PRUNED, FinishedRun
 from pipeline.jobs.hosts import check_launcher

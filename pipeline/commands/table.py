@@ -90,7 +90,7 @@ class Command:
             if not equals or not re.fullmatch(r"[A-Z_]+", name):
                 plain.append(word)
             elif not any(name in command.settings for command in COMMANDS):
-                from pipeline.schema import suggestion
+                from pipeline.spelling import suggestion
 
                 raise ValueError(f"setting {name} does not exist{suggestion(name, self.settings)}")
             elif value:
@@ -228,7 +228,7 @@ def find_command(name: str) -> Command:
     for command in COMMANDS:
         if command.name == name:
             return command
-    from pipeline.schema import suggestion
+    from pipeline.spelling import suggestion
 
     raise ValueError(f"target {name} does not exist{suggestion(name, [command.name for command in COMMANDS])}")
 

@@ -14,9 +14,9 @@ from typing import Any, Literal
 from pipeline.config import ROOT, compose_tree
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.store import Store
-from pipeline.decode.stream import Stream
-from pipeline.decode.text import EMPTY, PREFIX_TOO_LONG, SPLIT, TOO_LONG, TRUNCATED, Line, Long, Translated
-from pipeline.decode.workers import TranslatorPool
+from pipeline.decode.job.stream import Stream
+from pipeline.decode.job.workers import TranslatorPool
+from pipeline.decode.text.line import EMPTY, PREFIX_TOO_LONG, SPLIT, TOO_LONG, TRUNCATED, Line, Long, Translated
 from pipeline.finished_run import FinishedRun
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.output import ReaderGone

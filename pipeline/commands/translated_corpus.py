@@ -5,7 +5,7 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,10 +18,10 @@ from pipeline.dag.artifact import Artifact
 from pipeline.dag.stages import translated_lines
 from pipeline.dag.store import Store
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.job import LinesJob
+from pipeline.decode.job.jobs import TranslateJob
+from pipeline.decode.job.shards import make_shards
 from pipeline.files import file_sha256, remove_tree, write_atomically
 from pipeline.finished_run import FinishedRun
-from pipeline.jobs.hosts import launch_job
 from pipeline.jobs.runtime import RuntimeConfig
 
 logger = logging.getLogger(__name__)
@@ -128,39 +128,25 @@ def translate_lines(
     decode: by default the run's own.
     Raises Stopped or JobFailed.
     """
-    from pipeline.decode.drops import say_drops
-    from pipeline.decode.shards import LineShard, num_lines, read_lines, write_lines
+    from pipeline.decode.job.starter import run_job
 
-    source = work / "lines.parquet"
-    if not source.exists():
-        write_lines(lines, source)
-    rows = num_lines(source)
-    shards = [
-        LineShard(directory=work, start=start, stop=min(start + shard_rows, rows))
-        for start in range(0, rows, shard_rows)
-    ]
-    untranslated = [[shard.start, shard.stop] for shard in shards if not shard.gather()]
-    if untranslated:
-        job = LinesJob(
-            title=f"translate {pair}",
-            lines=str(source),
-            shards=untranslated,
-            target=pair.tgt,
-            max_source_tokens=run.max_source_tokens,
-            vocabulary=str(run.vocabulary.path),
-            checkpoints=str(run.model.path / "checkpoints"),
-            out=str(work),
-            decode=decode or run.decode,
-            runtime=runtime,
-            experts=run.experts,
-        )
-        launch_job("pipeline.decode.lines", asdict(job), directory=work / "log", runtime=runtime, title=job.title)
-        say_drops(work / "log", job.title)
+    shards = make_shards(work, lines, target=pair.tgt, rows=shard_rows)
+    job = TranslateJob(
+        title=f"translate {pair}",
+        rounds=[[shard] for shard in shards],
+        max_source_tokens=run.max_source_tokens,
+        long="skip",
+        vocabulary=str(run.vocabulary.path),
+        checkpoints=str(run.model.path / "checkpoints"),
+        log=str(work / "log"),
+        decode=decode or run.decode,
+        runtime=runtime,
+        experts=run.experts,
+    )
+    run_job(job)
     for shard in shards:
-        is_whole = shard.gather()
-        assert is_whole, f"{shard} has {len(shard.records())} records"
-        records: dict[int, dict[str, Any]] = shard.records()
-        for row, line in enumerate(read_lines(source, shard.start, shard.stop), start=shard.start):
+        records = shard.records()
+        for row, line in enumerate(shard.texts(), start=shard.start):
             values = {key: value for key, value in records[row].items() if key != "row"}
             yield Translation(source=line, **values)
 

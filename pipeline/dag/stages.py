@@ -30,7 +30,7 @@ from pipeline.dag.corpus import SPLIT, Corpus, Table
 from pipeline.dag.stage import Stage
 from pipeline.dag.system import System, Trained
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.pruning import Pruning
+from pipeline.decode.experts.pruning import Pruning
 from pipeline.files import file_sha256
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.tasks import DataConfig

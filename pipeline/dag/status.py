@@ -12,13 +12,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from pipeline.corpus.funnel import funnel
 from pipeline.dag.store import StageState
 from pipeline.ending import ending_of
 from pipeline.files import check_writable, write_atomically
@@ -234,8 +232,8 @@ def _progress(title: str, directory: Path) -> dict[str, Any]:
         if kind == "train":
             return _training(work / "log")
         if kind == "translate":
-            return {"fraction": _translated(work)}
-    except FileNotFoundError:  # not begun, or just published
+            return {"fraction": 1.0 if directory.exists() else _translated(work)}
+    except FileNotFoundError:  # not begun, or published between two looks
         pass
     return {}
 
@@ -266,10 +264,6 @@ def _newest(path: Path) -> dict[str, Any] | None:
 
 def _translated(work: Path) -> float:
     job = json.loads((work / "log" / "job.json").read_text(encoding="utf-8"))
-    lines = sum(path.read_bytes().count(b"\n") for path in work.glob("*.jsonl"))
-    return lines / sum(_test_rows(bitext) for bitext in job["bitexts"])
-
-
-@cache
-def _test_rows(bitext: str) -> int:
-    return int(funnel(Path(bitext))["test"]["kept"])
+    rows: int = sum(shard["stop"] - shard["start"] for shards in job.get("rounds", ()) for shard in shards)
+    lines = sum(path.read_bytes().count(b"\n") for path in work.glob("work/*/*.jsonl"))
+    return min(1.0, lines / max(rows, 1))

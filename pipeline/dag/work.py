@@ -4,6 +4,7 @@ Heavy modules are imported late, so that a run that has nothing to do says so at
 """
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,8 +19,9 @@ from pipeline.dag.artifact import Artifact
 from pipeline.dag.corpus import Corpus, Table
 from pipeline.dag.system import System, vocabulary_sizes
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.job import RoutingJob, TranslateJob
-from pipeline.decode.pruning import Pruning
+from pipeline.decode.experts.pruning import Pruning
+from pipeline.decode.job.jobs import RoutingJob, TranslateJob
+from pipeline.decode.job.shards import make_shards
 from pipeline.files import check_free
 from pipeline.jobs.hosts import launch_job
 from pipeline.jobs.runtime import RuntimeConfig
@@ -30,6 +32,7 @@ from pipeline.train.job import TrainJob
 EXPERTS = "experts.json"  # beside the translations of a pruned model
 ROUTING = "routing.json"
 ROUTING_SPLIT = "dev"
+WORK = "work"  # directory of a translation until it is complete
 
 
 def fetch(manifest: Manifest, entry: FileEntry, files: Path, cache: Path, out: Path) -> None:
@@ -138,29 +141,32 @@ def translate(
     out: Path,
 ) -> None:
     """Translate the test sets in processes of their own, and merge what each process wrote."""
-    from pipeline.decode.drops import say_drops
-    from pipeline.decode.merge import merge_translations, translated_rows
+    from pipeline.corpus.bitext import read_column
+    from pipeline.decode.job.starter import run_job, write_test_translations
 
     if pruning is not None:
         (out / EXPERTS).write_text(pruning.to_json(), encoding="utf-8")
+    shards = {
+        pair: make_shards(out / WORK / pair.name, read_column(rows.path, "test", "src"), target=pair.tgt)
+        for pair, rows in cleaned.items()
+    }
     job = TranslateJob(
         title=f"translate {label}",
         slot=slot,
-        pairs=[pair.name for pair in cleaned],
-        targets=[pair.tgt for pair in cleaned],
-        bitexts=[str(rows.path) for rows in cleaned.values()],
+        rounds=[[shard for of_pair in shards.values() for shard in of_pair]],
+        max_source_tokens=0,
+        long="whole",
         vocabulary=str(vocabulary.path),
         checkpoints=str(model.path / "checkpoints"),
-        out=str(out),
-        done=[translated_rows(out, pair.name) for pair in cleaned],
+        log=str(out / "log"),
         decode=decode,
         runtime=runtime,
         experts=str(out / EXPERTS) if pruning is not None else "",
     )
-    _launch("pipeline.decode", job, out)
-    say_drops(out / "log", job.title)
+    run_job(job)
     for pair, rows in cleaned.items():
-        merge_translations(out, pair.name, rows.path)
+        write_test_translations(shards[pair], rows.path, out / f"{pair.name}.jsonl")
+    shutil.rmtree(out / WORK)
 
 
 def record_routing(
@@ -174,7 +180,7 @@ def record_routing(
 ) -> None:
     """Write routing.json: {"split": "dev", "layers": layer -> pair -> `tokens` and lists of one number an expert}.
 
-    `pipeline.decode.routing` says which lists these are. encoded: rows of each pair that the model was trained on.
+    `pipeline.decode.job.routing` says which lists these are. encoded: rows of each pair that the model was trained on.
     """
     job = RoutingJob(
         title=f"routing {label}",
@@ -187,7 +193,7 @@ def record_routing(
         decode=replace(decode, precision="fp32"),
         runtime=runtime,
     )
-    _launch("pipeline.decode.routing", job, out)
+    _launch("pipeline.decode.job.routing", job, out)
     parts = [out / f"routing.rank-{rank}.json" for rank in range(runtime.processes)]
     layers = _sum([json.loads(part.read_text(encoding="utf-8")) for part in parts])
     (out / ROUTING).write_text(json.dumps({"split": ROUTING_SPLIT, "layers": layers}), encoding="utf-8")
@@ -214,5 +220,5 @@ def _sum(parts: Sequence[Any]) -> Any:
     return round(sum(parts), 4)
 
 
-def _launch(module: str, job: TrainJob | TranslateJob | RoutingJob, out: Path) -> None:
+def _launch(module: str, job: TrainJob | RoutingJob, out: Path) -> None:
     launch_job(module, asdict(job), directory=out / "log", runtime=job.runtime, title=job.title)

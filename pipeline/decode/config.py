@@ -1,44 +1,54 @@
-"""Configuration of decoding; free of torch so that it loads fast."""
+"""Configuration of decoding. Free of torch so that it loads fast."""
 
 import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
-SPEED_ONLY = ("batch_tokens", "beam_memory")  # fields that change no translation, but in bf16 or with a capacity
+SPEED_ONLY = ("batch_tokens", "beam_memory")  # fields that affect translations only in bf16 or with a capacity
 AT_LEAST = {
     **dict.fromkeys(("beam", "n_best", "max_length_extra", "batch_tokens", "average"), 1),
     **dict.fromkeys(("length_penalty", "coverage_penalty", "max_length_ratio", "min_length"), 0),
     **dict.fromkeys(("no_repeat_ngram", "top_k", "seed", "capacity_factor"), 0),
 }
-OF_SAMPLING = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
-COLDEST = 1e-3  # temperature, by which logits are divided: they stay finite
+SAMPLING_DEFAULTS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}  # the only values in a beam search
+COLDEST = 1e-3  # lowest temperature, for which logits divided by it are still finite
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeConfig:
-    """How a model translates.
+    """Settings of decoding. Lengths count target tokens after a forced prefix.
 
-    search: beam, or sample, which draws `n_best` hypotheses. beam: hypotheses kept, 1 is greedy; sampling does without.
-    n_best: hypotheses of a sentence that are returned, at most beam ones of a beam search.
-    length_norm: what a hypothesis' log-probability is divided by: gnmt is ((5 + |Y|) / 6)^α (arXiv:1609.08144, equation
-    14), power is |Y|^α (transformers, CTranslate2), with α = length_penalty and |Y| in target tokens, `</s>` counted.
-    coverage_penalty: β of the same equation, 0 for none.
-    max_length_ratio, max_length_extra: a translation ends after ratio · source tokens + extra tokens; ratio 0 is the
-    same length for all. min_length: tokens before `</s>` is allowed, below that limit. These lengths are of what
-    follows a forced prefix. no_repeat_ngram: no n tokens in a row occur twice; 0 allows it.
-    temperature, top_k, top_p, seed: of sampling; top_k = 0 and top_p = 1 keep all tokens.
-    precision: fp32, bf16, or fp64. capacity_factor: of experts, 0 for no capacity, so that no token is dropped; with a
-    capacity, what else is in a batch changes a translation.
-    batch_tokens: of the padded sources decoded together, times beam. beam_memory: flattened (GShard, arXiv:2006.16668,
-    A.1) or reordered keys and values. Neither changes translations, unless by rounding in bf16.
-    average: checkpoints whose weights are averaged, 1 takes the best alone; average_of: the last ones or the best ones
-    that training kept (train.checkpoints.last_n, best_k).
+    The configuration group `decode` is made of these fields and their defaults.
+
+    search: beam search, or sample, which draws `n_best` hypotheses at random.
+    beam: hypotheses that are kept in a beam search; 1 is greedy search.
+    n_best: hypotheses of a sentence that are returned; in a beam search at most `beam`.
+    length_penalty: α of `length_norm`.
+    length_norm: divisor of a hypothesis' log-probability. gnmt is ((5 + |Y|) / 6)^α (arXiv:1609.08144, equation 14),
+        power is |Y|^α (transformers, CTranslate2). |Y| is the number of target tokens with `</s>`.
+    coverage_penalty: β of the same equation; 0 is no penalty.
+    max_length_ratio, max_length_extra: a translation ends after ratio · source tokens + extra tokens.
+    min_length: tokens before `</s>` is allowed.
+    no_repeat_ngram: length of token sequences that must not occur twice; 0 allows all repetitions.
+    temperature: divisor of the logits in sampling.
+    top_k: most probable tokens that sampling chooses from; 0 is all.
+    top_p: sampling chooses from the most probable tokens of this total probability; 1 is all.
+    seed: seed of sampling.
+    precision: fp32, bf16 or fp64.
+    capacity_factor: capacity of experts; 0 is no capacity, so that no token is dropped. With a capacity, a translation
+        depends on the other sentences of its batch.
+    batch_tokens: padded source tokens times `beam` that are decoded together. It does not affect translations, except
+        by rounding in bf16 or with a capacity.
+    beam_memory: flattened (GShard, arXiv:2006.16668, A.1) or reordered keys and values. It does not affect
+        translations, except by rounding in bf16.
+    average: number of checkpoints whose weights are averaged; 1 takes the best one.
+    average_of: averages the last or the best checkpoints that training kept (train.checkpoints.last_n, best_k).
     """
 
     search: Literal["beam", "sample"] = "beam"
-    beam: int
+    beam: int = 4
     n_best: int = 1
-    length_penalty: float
+    length_penalty: float = 1.0
     length_norm: Literal["gnmt", "power"] = "gnmt"
     coverage_penalty: float = 0.0
     max_length_ratio: float = 2.0
@@ -80,7 +90,7 @@ class DecodeConfig:
         if self.search == "beam":
             if self.n_best > self.beam:
                 raise ValueError(f"decode.n_best={self.n_best} hypotheses need decode.beam={self.n_best} or more")
-            for name, neutral in OF_SAMPLING.items():
+            for name, neutral in SAMPLING_DEFAULTS.items():
                 if getattr(self, name) != neutral:
                     raise ValueError(
                         f"decode.{name}={getattr(self, name)} is of sampling; set decode.search=sample, or leave it "
@@ -96,24 +106,24 @@ class DecodeConfig:
 
     @property
     def hypotheses(self) -> int:
-        """Hypotheses of a sentence that are decoded side by side."""
+        """Hypotheses of a sentence that are decoded together."""
         return self.beam if self.search == "beam" else self.n_best
 
     @property
     def depends_on_batch(self) -> bool:
-        """Whether a translation depends on what it is decoded with, by more than the last bits of a float32."""
+        """True if the rest of its batch can change a translation by more than the last bits of a float32."""
         return self.precision == "bf16" or self.capacity_factor > 0
 
     def decisive(self) -> dict[str, Any]:
-        """What can change a translation."""
-        without = set(SPEED_ONLY)
+        """Return the settings that can change a translation."""
+        excluded = set(SPEED_ONLY)
         if self.depends_on_batch:
-            without.remove("batch_tokens")
+            excluded.remove("batch_tokens")
         if self.precision == "bf16":
-            without.remove("beam_memory")
-        return {key: value for key, value in asdict(self).items() if key not in without}
+            excluded.remove("beam_memory")
+        return {key: value for key, value in asdict(self).items() if key not in excluded}
 
     @property
     def averaged_rule(self) -> str:
-        """The rule of train.checkpoints that keeps what is averaged."""
+        """The setting of train.checkpoints that keeps the checkpoints to average."""
         return "last_n" if self.average_of == "last" else "best_k"

@@ -1,4 +1,4 @@
-"""A trained model for decoding, whole or with its experts cut over processes."""
+"""Loading of a trained model for decoding, whole or with its experts cut over processes."""
 
 import json
 from pathlib import Path
@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.pruned import cut
-from pipeline.decode.pruning import Pruning
-from pipeline.decode.search import max_length
+from pipeline.decode.experts.pruned import cut
+from pipeline.decode.experts.pruning import Pruning
+from pipeline.decode.search.search import max_length
 from pipeline.engine.checkpoint.weights import load_weights, read_state, shapes_of
 from pipeline.model.config import ModelConfig
 from pipeline.model.moe.conditional import Conditional
@@ -33,32 +33,36 @@ def load_model(
     mesh: Mesh | None = None,
     experts: str = "",
 ) -> Transformer:
-    """The model of the best checkpoint, or of the mean of several, in `config.precision`. longest: tokens of the
-    longest source; for longer ones, `Transformer.reach`. mesh: to cut the experts over; only this process's are ever in
-    its memory. experts: path of a pruning, empty for all of them; only those that it keeps stay in memory.
+    """Return the model of the best checkpoint, or of the mean of several, in `config.precision`.
 
-    Raises ValueError on a damaged checkpoint, on one of another vocabulary, and where training kept fewer than are to
-    be averaged.
+    checkpoints: directory of checkpoints that a training run wrote.
+    longest: tokens of the longest source; call `Transformer.reach` for longer ones.
+    mesh: processes to cut the experts over. Each of them reads and holds its own experts only.
+    experts: path of a pruning, or empty for all experts. Only the experts that it keeps are in memory.
+    Raises ValueError if a checkpoint is damaged or has another vocabulary, or if training kept fewer checkpoints than
+    are to be averaged.
     """
     model = outline(checkpoints, vocabulary, config)
-    kept = cut(model, Pruning.read(Path(experts)).experts) if experts else {}
+    rows = cut(model, Pruning.read(Path(experts)).experts) if experts else {}
     if mesh is not None:
         partition(model, mesh)
     materialize(model, max_positions=max(longest, max_length(longest, config)), device=device)
-    load_weights(choose(checkpoints, config), model, mesh, kept)
+    load_weights(choose(checkpoints, config), model, mesh, rows)
     set_precision(model, config.precision)
     return model.eval()
 
 
 def outline(checkpoints: Path, vocabulary: Vocabulary, config: DecodeConfig) -> Transformer:
-    """The whole model as `load_model` makes it, but without memory (on torch's meta device) and positions. Raises
-    ValueError as `load_model`."""
-    chosen = choose(checkpoints, config)
-    for directory in chosen:
+    """Return the whole model of `load_model` without weights (on torch's meta device) and without positions.
+
+    Raises ValueError as `load_model` does.
+    """
+    directories = choose(checkpoints, config)
+    for directory in directories:
         check_vocabulary(directory, vocabulary)
     with torch.device("meta"):
         return Transformer(
-            build(ModelConfig, read_state(chosen[0])["model"]),
+            build(ModelConfig, read_state(directories[0])["model"]),
             source_vocabulary=vocabulary.source_size,
             target_vocabulary=vocabulary.target_size,
             shared=vocabulary.shared,
@@ -67,7 +71,7 @@ def outline(checkpoints: Path, vocabulary: Vocabulary, config: DecodeConfig) -> 
 
 
 def set_precision(model: Transformer, precision: Literal["fp32", "bf16", "fp64"]) -> None:
-    """Change a float32 model. fp64: all of it. bf16: what is multiplied; norms, gates and positions stay."""
+    """Convert a float32 model in place: all of it to fp64, or its matrices to bf16 (not norms, gates and positions)."""
     if precision == "fp64":
         model.double()
     if precision == "bf16":
@@ -78,38 +82,40 @@ def set_precision(model: Transformer, precision: Literal["fp32", "bf16", "fp64"]
 
 
 def check_vocabulary(directory: Path, vocabulary: Vocabulary) -> None:
-    """Raise ValueError where a checkpoint was trained with another vocabulary; one of an older version, of other
-    sizes."""
+    """Raise ValueError if a checkpoint was trained with another vocabulary.
+
+    A checkpoint of an older version does not name its vocabulary. Then the sizes are compared.
+    """
     trained = read_state(directory).get("vocabulary")
     if trained is not None:
-        there, here = f"vocabulary {trained[:16]}", f"vocabulary {vocabulary.sha256[:16]}"
+        expected, actual = f"vocabulary {trained[:16]}", f"vocabulary {vocabulary.sha256[:16]}"
         differs = trained != vocabulary.sha256
     else:
         shapes = shapes_of(directory)
         target = shapes["target_embedding_VM"][0]
         sizes = shapes.get("source_embedding_VM", (target,))[0], target
-        there, here = (
+        expected, actual = (
             f"one of {source} and {target} pieces"
             for source, target in (sizes, (vocabulary.source_size, vocabulary.target_size))
         )
-        differs = there != here or ("source_embedding_VM" not in shapes) != vocabulary.shared
+        differs = expected != actual or ("source_embedding_VM" not in shapes) != vocabulary.shared
     if differs:
         raise ValueError(
-            f"checkpoint {directory} was trained with {there}, and {vocabulary.directory} is {here}; give the "
+            f"checkpoint {directory} was trained with {expected}, and {vocabulary.directory} is {actual}; give the "
             "vocabulary that the run was trained with (systems.moe.artifacts of its run.json)"
         )
 
 
 def choose(checkpoints: Path, config: DecodeConfig) -> list[Path]:
-    """The checkpoints to decode with."""
+    """Return the checkpoints to decode with. Raises ValueError if training kept fewer than are to be averaged."""
     marks = json.loads((checkpoints / "best.json").read_text(encoding="utf-8"))
     if config.average == 1:
         return [checkpoints / marks["best"]]
-    kept = marks.get(config.averaged_rule, [])  # an older version kept no lists
-    if len(kept) < config.average:
+    names = marks.get(config.averaged_rule, [])  # older versions wrote no lists
+    if len(names) < config.average:
         raise ValueError(
-            f"decode.average={config.average}: of the {config.average_of} checkpoints {checkpoints} has {len(kept)}; "
+            f"decode.average={config.average}: of the {config.average_of} checkpoints {checkpoints} has {len(names)}; "
             f"lower it, or remove {checkpoints.parent} and train anew with "
             f"train.checkpoints.{config.averaged_rule}={config.average} and as many validations"
         )
-    return [checkpoints / name for name in kept[: config.average]]
+    return [checkpoints / name for name in names[: config.average]]

@@ -8,7 +8,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from pipeline.decode.search import max_length
+from pipeline.decode.search.search import max_length
 from pipeline.export.command import Export
 from pipeline.export.exportable import check_huggingface, has_experts
 from pipeline.export.model import load

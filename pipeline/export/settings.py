@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from pipeline.decode.bans import NEVER
 from pipeline.decode.config import DecodeConfig
+from pipeline.decode.search.bans import NEVER
 from pipeline.export.exportable import has_experts
 from pipeline.model.config import ModelConfig
 from pipeline.vocab.symbols import BOS, EOS, PAD

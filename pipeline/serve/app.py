@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from eval.language import text_direction
 from pipeline.corpus.languages import LangPair
-from pipeline.decode.config import OF_SAMPLING, DecodeConfig
-from pipeline.decode.text import Line, Translated
+from pipeline.decode.config import SAMPLING_DEFAULTS, DecodeConfig
+from pipeline.decode.text.line import Line, Translated
 from pipeline.finished_run import FinishedRun
 from pipeline.serve.batching import Batcher, Full
 from pipeline.serve.config import LimitsConfig
@@ -33,7 +33,7 @@ from pipeline.serve.page import page
 from pipeline.serve.problem import Problem, ProblemDetails, shown
 from pipeline.tasks.call import TaskFailed
 
-_CLOSED = 499  # the client is gone, so nobody reads it
+_CLOSED = 499  # status of an answer that nobody reads, because the client has closed the connection
 _RETRY = 2  # seconds
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": ProblemDetails, "description": description}
@@ -55,7 +55,7 @@ def create_app(service: "Service") -> FastAPI:
     app = FastAPI(
         title=f"Translation by {service.run.name}",
         version="1",
-        docs_url=None,  # both would load their scripts from elsewhere
+        docs_url=None,  # these pages would load their scripts from another site
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
@@ -68,15 +68,22 @@ def create_app(service: "Service") -> FastAPI:
         service.translate
     )
     app.add_middleware(_HeadAsGet)
-    app.exception_handler(Problem)(_told)
-    app.exception_handler(HTTPException)(_unknown)
-    app.exception_handler(Exception)(_failed)
+    app.exception_handler(Problem)(_answer_problem)
+    app.exception_handler(HTTPException)(_answer_unknown)
+    app.exception_handler(Exception)(_answer_failure)
     return app
 
 
 @dataclass(kw_only=True)
 class Service:
-    """The end points. decode: where a request says nothing else. loaded: set when the model is."""
+    """The end points of the API.
+
+    run: the finished run that translates.
+    decode: settings for requests that give no others.
+    limits: limits of requests.
+    batcher: translates the lines of all requests.
+    loaded: True when the model is loaded.
+    """
 
     run: FinishedRun
     decode: DecodeConfig
@@ -85,19 +92,19 @@ class Service:
     loaded: bool = False
 
     async def health(self) -> Health:
-        """200 if it translates. After a failure it tries."""
+        """Answer 200 if the server translates. After a failure, one line is translated to find out."""
         self._check_loaded()
         if self.batcher.broken:
             try:
                 async with asyncio.timeout(self.limits.seconds):
-                    await self._translated([Line(text="1", target=self.run.pairs[0].tgt)], self.decode)
+                    await self._translate_lines([Line(text="1", target=self.run.pairs[0].tgt)], self.decode)
             except TimeoutError as error:
                 detail = f"nothing was translated within {self.limits.seconds:g} seconds"
                 raise Problem(503, detail, remedy="come again in some seconds", retry_after=_RETRY) from error
         return Health(status="ok")
 
     async def pairs(self) -> Pairs:
-        """What is translated, and what a request may ask for."""
+        """Answer with the language pairs, the settings of decoding and the limits of requests."""
         directions = [
             Direction(
                 pair=pair.name,
@@ -112,21 +119,21 @@ class Service:
 
     async def translate(self, request: Request) -> Response:
         """Translate one line or several, in one direction."""
-        began = time.monotonic()
-        asked = None
+        start = time.monotonic()
+        body = None
         try:
             async with asyncio.timeout(self.limits.seconds):
                 self._check_loaded()
-                asked = await read_request(request, self.limits)
-                pair, decode = self._pair(asked), self._settings(asked)
-                lines = self._lines(asked, pair)
-                found = await _unless_gone(request, self._translated(lines, decode))
+                body = await read_request(request, self.limits)
+                pair, decode = self._pair(body), self._settings(body)
+                lines = self._lines(body, pair)
+                translations = await _unless_closed(request, self._translate_lines(lines, decode))
         except TimeoutError as error:
             detail = f"there was no answer within {self.limits.seconds:g} seconds"
-            if asked is None:
+            if body is None:
                 raise Problem(408, detail, remedy="send the body faster") from error
             raise Problem(504, detail, remedy="send fewer lines at once, or lower beam") from error
-        except asyncio.CancelledError as error:  # the grace is over
+        except asyncio.CancelledError as error:  # the server stops, and its grace is over
             raise Problem(503, "the server stops", remedy="come again later", retry_after=_RETRY) from error
         except ClientDisconnect:
             return Response(status_code=_CLOSED)
@@ -135,8 +142,8 @@ class Service:
             pair=pair.name,
             source=pair.src,
             target=pair.tgt,
-            translations=[_text(translated) for translated in found],
-            seconds=round(time.monotonic() - began, 4),
+            translations=[_text(translated) for translated in translations],
+            seconds=round(time.monotonic() - start, 4),
         )
         return JSONResponse(answer.model_dump())
 
@@ -144,7 +151,7 @@ class Service:
         if not self.loaded:
             raise Problem(503, "the model is being loaded", remedy="come again in some seconds", retry_after=_RETRY)
 
-    async def _translated(self, lines: list[Line], decode: DecodeConfig) -> list[Translated]:
+    async def _translate_lines(self, lines: list[Line], decode: DecodeConfig) -> list[Translated]:
         try:
             return await self.batcher.translate(lines, decode)
         except Full as error:
@@ -157,54 +164,54 @@ class Service:
         except TaskFailed as error:
             raise Problem(503, str(error), remedy="send the request again", retry_after=_RETRY) from error
 
-    def _pair(self, asked: TranslateRequest) -> LangPair:
+    def _pair(self, body: TranslateRequest) -> LangPair:
         remedy = "give one of " + ", ".join(pair.name for pair in self.run.pairs)
-        if asked.pair is not None and (asked.source, asked.target) == (None, None):
-            field, text = "pair", asked.pair
-        elif asked.pair is None and asked.source is not None and asked.target is not None:
-            field, text = "source, target", f"{asked.source}:{asked.target}"
+        if body.pair is not None and (body.source, body.target) == (None, None):
+            field, text = "pair", body.pair
+        elif body.pair is None and body.source is not None and body.target is not None:
+            field, text = "source, target", f"{body.source}:{body.target}"
         else:
             raise Problem(
-                422, "give either pair, or both source and target", field="pair", value=asked.pair, remedy=remedy
+                422, "give either pair, or both source and target", field="pair", value=body.pair, remedy=remedy
             )
         try:
             return self.run.pair(text)
         except ValueError as error:
             raise Problem(422, str(error), field=field, value=text, remedy=remedy) from error
 
-    def _settings(self, asked: TranslateRequest) -> DecodeConfig:
-        given = asked.settings()
-        search = given.get("search", self.decode.search)
-        beam, n_best = given.get("beam", self.decode.beam), given.get("n_best", self.decode.n_best)
+    def _settings(self, body: TranslateRequest) -> DecodeConfig:
+        changes = body.settings()
+        search = changes.get("search", self.decode.search)
+        beam, n_best = changes.get("beam", self.decode.beam), changes.get("n_best", self.decode.n_best)
         for name, value in (("beam", beam), ("n_best", n_best)):
-            if value > self.limits.beam and name in given:
+            if value > self.limits.beam and name in changes:
                 detail = f"{name}={value} is more than this server searches by"
                 raise Problem(422, detail, field=name, value=value, remedy=f"give at most {self.limits.beam}")
         if search == "beam" and n_best > beam:
             detail = f"n_best={n_best} alternatives need as large a beam, and it is {beam}"
             raise Problem(422, detail, field="n_best", value=n_best, remedy=f"give at most {beam}, or beam={n_best}")
-        if search == "beam":  # whatever the server samples by
-            given = {**OF_SAMPLING, **given}
+        if search == "beam":  # a beam search refuses the server's own settings of sampling
+            changes = {**SAMPLING_DEFAULTS, **changes}
         try:
-            return replace(self.decode, **given)
+            return replace(self.decode, **changes)
         except ValueError as error:
-            name = next((name for name in given if f"decode.{name}=" in str(error)), "")
+            name = next((name for name in changes if f"decode.{name}=" in str(error)), "")
             detail, remedy = str(error).replace("decode.", ""), "give another value, or leave it out"
-            raise Problem(422, detail, field=name, value=given.get(name), remedy=remedy) from error
+            raise Problem(422, detail, field=name, value=changes.get(name), remedy=remedy) from error
 
-    def _lines(self, asked: TranslateRequest, pair: LangPair) -> list[Line]:
-        texts, prefixes, limits = asked.texts, asked.prefixes, self.limits
-        if not texts or (isinstance(asked.text, str) and not asked.text.strip()):
-            raise Problem(422, "there is nothing to translate", field="text", value=asked.text, remedy="give some text")
+    def _lines(self, body: TranslateRequest, pair: LangPair) -> list[Line]:
+        texts, prefixes, limits = body.texts, body.prefixes, self.limits
+        if not texts or (isinstance(body.text, str) and not body.text.strip()):
+            raise Problem(422, "there is nothing to translate", field="text", value=body.text, remedy="give some text")
         if len(prefixes) != len(texts):
             remedy = "give one for all, or one for each line"
             detail = f"{len(texts)} lines of text have {len(prefixes)} prefixes"
             raise Problem(422, detail, field="prefix", value=len(prefixes), remedy=remedy)
         size = sum(map(len, texts)) + sum(map(len, prefixes))
         if size > limits.characters:
-            field, have = ("text, prefix", "text and prefix have") if any(prefixes) else ("text", "text has")
+            field, subject = ("text, prefix", "text and prefix have") if any(prefixes) else ("text", "text has")
             remedy = f"send at most {limits.characters} in a request"
-            raise Problem(422, f"{have} {size} characters", field=field, value=size, remedy=remedy)
+            raise Problem(422, f"{subject} {size} characters", field=field, value=size, remedy=remedy)
         return [
             Line(text=text, target=pair.tgt, prefix=prefix, number=number)
             for number, (text, prefix) in enumerate(zip(texts, prefixes, strict=True))
@@ -212,7 +219,7 @@ class Service:
 
 
 class _HeadAsGet:
-    """Has HEAD answered as GET is; the connection leaves out the body."""
+    """Answers HEAD as GET. The connection leaves out the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -223,21 +230,21 @@ class _HeadAsGet:
         await self._app(scope, receive, send)
 
 
-async def _unless_gone(request: Request, work: Coroutine[Any, Any, list[Translated]]) -> list[Translated]:
-    """Its result; it is cancelled when the client goes, which raises ClientDisconnect."""
+async def _unless_closed(request: Request, work: Coroutine[Any, Any, list[Translated]]) -> list[Translated]:
+    """Return the result of some work. When the client closes the connection, cancel it and raise ClientDisconnect."""
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_gone(request))
+    closing = asyncio.ensure_future(_wait_until_closed(request))
     try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, closing), return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
         raise ClientDisconnect
     finally:
         task.cancel()
-        gone.cancel()
+        closing.cancel()
 
 
-async def _gone(request: Request) -> None:
+async def _wait_until_closed(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -246,19 +253,19 @@ def _text(translated: Translated) -> TranslatedText:
     return TranslatedText(
         text=translated.text,
         score=translated.score,
-        alternatives=[Hypothesis(text=each.text, score=each.score) for each in translated.alternatives],
+        alternatives=[Hypothesis(text=choice.text, score=choice.score) for choice in translated.alternatives],
         skipped=translated.skipped,
         cut=translated.cut,
     )
 
 
-async def _told(_: Request, problem: Exception) -> Response:
+async def _answer_problem(_: Request, problem: Exception) -> Response:
     assert isinstance(problem, Problem)
     return problem.response()
 
 
-async def _unknown(request: Request, error: Exception) -> Response:
-    """A path or a method that there is not."""
+async def _answer_unknown(request: Request, error: Exception) -> Response:
+    """Answer a request for a path or a method that does not exist."""
     assert isinstance(error, HTTPException)
     problem = Problem(
         *(error.status_code, f"{shown(request.method)} {shown(request.scope['path'])}: {error.detail}"),
@@ -267,8 +274,8 @@ async def _unknown(request: Request, error: Exception) -> Response:
     return problem.response()
 
 
-async def _failed(_: Request, error: Exception) -> Response:
-    """Any other error; its trace is in the server's log."""
+async def _answer_failure(_: Request, error: Exception) -> Response:
+    """Answer with an error of the server. Its traceback is in the server's log."""
     return Problem(
         500, f"an error of the server ({type(error).__name__})", remedy="its log says more; please report it"
     ).response()

@@ -1,4 +1,4 @@
-"""Limits for each client, known by its address: connections at once, and requests in a second."""
+"""Limits for each client, which is known by its address: connections at the same time, and requests in a second."""
 
 import ipaddress
 import math
@@ -10,15 +10,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pipeline.serve.config import LimitsConfig
 from pipeline.serve.problem import Problem
 
-_OF_WAITING = 4  # connections for each request that may wait: browsers and proxies keep some that are idle
-_IPV6_NETWORK = 64  # bits; one client commonly has all addresses of such a network
+_CONNECTIONS = 4  # connections for each request that may wait, because browsers and proxies keep idle ones
+_IPV6_NETWORK = 64  # bits of a network whose addresses commonly all belong to one client
 
 
 def client_name(address: str) -> str:
-    """The name that a client's connections and requests are counted by.
+    """Return the name under which a client's connections and requests are counted.
 
-    It is the address; of IPv6 it is the network of 64 bits, and a mapped IPv4 address is that address. What is no IP
-    address, such as the path of a socket, is its own name.
+    It is the IPv4 address, also of a mapped one, or the IPv6 network of 64 bits. Text that is no IP address, such as
+    the path of a socket, is returned as it is.
     """
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
@@ -30,15 +30,15 @@ def client_name(address: str) -> str:
 
 
 class OpenConnections:
-    """Counts the connections of all clients, and those of each."""
+    """A counter of the open connections of each client."""
 
     def __init__(self, limits: LimitsConfig) -> None:
-        self._most = _OF_WAITING * limits.waiting
+        self._most = _CONNECTIONS * limits.waiting
         self._most_of_client = limits.client_connections or self._most
         self._open: Counter[str] = Counter()
 
     def add(self, client: str) -> bool:
-        """Count one more, unless there are as many as may be; tells whether it was counted."""
+        """Count a new connection. Returns False, and counts nothing, if as many as allowed are open."""
         if self._open.total() >= self._most or self._open[client] >= self._most_of_client:
             return False
         self._open[client] += 1
@@ -51,19 +51,19 @@ class OpenConnections:
 
 
 class RequestRate:
-    """Lets each client send so many requests a second, and a second's worth of them at once.
+    """A limit on the requests that a client may send in a second, by the generic cell rate algorithm (ITU-T I.371).
 
-    This is the generic cell rate algorithm (ITU-T I.371). A client is remembered no longer than its requests count.
+    A client may send the requests of one second at once. It is forgotten when its requests no longer count.
     per_second: requests, above 0.
     """
 
     def __init__(self, per_second: float) -> None:
         self._interval = 1 / per_second
-        self._at_once = max(1.0, self._interval) + 1e-6  # seconds that requests may be ahead, sums of floats rounded
-        self._paid_until: OrderedDict[str, float] = OrderedDict()  # the client that asked last is last
+        self._at_once = max(1.0, self._interval) + 1e-6  # seconds that requests may be ahead; 1e-6 is for rounding
+        self._paid_until: OrderedDict[str, float] = OrderedDict()  # the client of the newest request is last
 
     def wait(self, client: str, now: float) -> float:
-        """Seconds until the client may send a request, or 0, and then one is counted. now: seconds of a clock."""
+        """Return the seconds until the client may send a request. If they are 0, count one. now: seconds of a clock."""
         while self._paid_until and next(iter(self._paid_until.values())) <= now:
             self._paid_until.popitem(last=False)
         until = max(self._paid_until.get(client, now), now) + self._interval
@@ -78,9 +78,10 @@ class RequestRate:
 
 
 def for_each_client(app: ASGIApp, limits: LimitsConfig) -> ASGIApp:
-    """The app with `limits.client_rate` requests a second for each client.
+    """Return the app with a limit of `limits.client_rate` requests in a second for each client.
 
-    One more is answered with 429, and its connection closed, so that those behind it in the connection cost nothing.
+    A request above the limit is answered with 429. Its connection is closed, so that the requests behind it in the
+    connection cost nothing.
     """
     if not limits.client_rate:
         return app

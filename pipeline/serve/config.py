@@ -1,11 +1,11 @@
-"""Configuration of `make serve`; free of the web framework, so that a wrong key is told at once."""
+"""Configuration of `make serve`. Free of the web framework, so that a wrong key is reported at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline.config import compose_tree
-from pipeline.decode.text import Long
+from pipeline.decode.text.line import Long
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.schema import build
 
@@ -14,13 +14,15 @@ _MAY_BE_ZERO = ("wait_ms", "client_connections", "client_rate")
 
 @dataclass(frozen=True, kw_only=True)
 class LimitsConfig:
-    """Limits of what clients may ask for.
+    """Limits for requests and connections.
 
-    lines, characters: of a request, prefixes counted. bytes: of its body. beam: hypotheses of a sentence, kept or
-    drawn. waiting: requests that are translated or wait, of all clients, which may have four times as many connections.
-    seconds: until a request is given up; a connection must send one within as many, and take its answer within as many.
-    client_connections: of one address at once, 0 for as many as of all. client_rate: requests that one address may send
-    in a second, 0 for any number.
+    lines, characters: most lines and characters of a request, prefixes included.
+    bytes: most bytes of its body.
+    beam: most hypotheses of a sentence, kept or drawn.
+    waiting: most requests of all clients that are translated or wait. Four times as many connections may be open.
+    seconds: time until a request is given up. A connection must send a request, and take its answer, in the same time.
+    client_connections: most connections of one address; 0 allows as many as for all.
+    client_rate: most requests of one address in a second; 0 allows any number.
     """
 
     lines: int
@@ -35,8 +37,11 @@ class LimitsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchingConfig:
-    """wait_ms: how long a request waits for others to be translated with it. lines, characters: of what is translated
-    together; a longer request goes in parts, between which others have their turn."""
+    """Sizes of the batches that are made of several requests. A longer request is translated in several batches.
+
+    wait_ms: milliseconds that a request waits for others to share its batch.
+    lines, characters: most lines and characters of a batch.
+    """
 
     wait_ms: float
     lines: int
@@ -45,8 +50,15 @@ class BatchingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeConfig:
-    """What configs/serve.yaml says. experts: name of a pruning. grace: seconds that requests have to end once the
-    server is asked to stop. long: as of `Translator`."""
+    """Settings of a server, as in configs/serve.yaml.
+
+    run: name of a finished run.
+    experts: name of a pruning, or empty for all experts.
+    host, port: address to listen on.
+    grace: seconds in which requests may end after the server was asked to stop.
+    long: as in `Translator`.
+    decode: settings of decoding; None takes the run's own.
+    """
 
     run: str
     experts: str
@@ -82,5 +94,5 @@ class ServeConfig:
 
 
 def load_serve(overrides: Sequence[str]) -> ServeConfig:
-    """The configuration of `make serve`. Raises ValueError with what to change."""
+    """Load the configuration of `make serve`. Raises ValueError with the remedy."""
     return build(ServeConfig, compose_tree("serve", overrides))

@@ -1,4 +1,4 @@
-"""Connections: only so many are open, and none stays open that sends too little or takes too little."""
+"""Limits for connections: their number, and the time in which they must send requests and take answers."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,13 +11,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from pipeline.serve.clients import OpenConnections, client_name
 from pipeline.serve.config import LimitsConfig
 
-_READ = 8 * 1024  # bytes that are read at once: whatever they hold (chunks of one byte), it takes milliseconds
+_READ = 8 * 1024  # bytes that are read at once, so that even chunks of one byte take only milliseconds
 _AHEAD = 8 * _READ  # bytes of further requests that a connection may send while one is answered
-_LINES = 10_000  # line ends of a request: of a chunk there are two, and each costs as much as a kilobyte of a body
+_LINES = 10_000  # line ends of a request; a chunk has two, and each costs as much time as a kilobyte of a body
 
 
 def connections(limits: LimitsConfig) -> type[asyncio.Protocol]:
-    """What uvicorn makes of each connection."""
+    """Return the protocol class that uvicorn creates for each connection."""
     opened = OpenConnections(limits)
 
     def connection(**settings: Any) -> asyncio.BufferedProtocol:
@@ -27,12 +27,17 @@ def connections(limits: LimitsConfig) -> type[asyncio.Protocol]:
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """A connection that is aborted when, for so many seconds, no request is complete up to its body, or bytes of an
-    answer are not taken; when more than `_AHEAD` bytes of further requests come while one is answered; and when a
-    request has more than `_LINES` lines.
+    """A connection that is aborted if it breaks one of these limits.
 
-    uvicorn itself closes only those that send nothing at all after an answer, and only once the answer is taken.
-    make_http: called unless there are too many connections already. opened: counts them.
+    - The head of a request must be complete within some seconds.
+    - The client must take the bytes of an answer within some seconds.
+    - While a request is answered, at most `_AHEAD` bytes of further requests may come.
+    - A request has at most `_LINES` lines.
+    uvicorn itself only closes a connection that sends nothing after an answer was taken (timeout_keep_alive).
+
+    make_http: makes uvicorn's protocol. It is not called if too many connections are open.
+    opened: counter of the open connections.
+    seconds: time for a request's head and for an answer.
     """
 
     _transport: asyncio.Transport
@@ -42,9 +47,9 @@ class _Connection(asyncio.BufferedProtocol):
 
     def __init__(self, make_http: Callable[[], H11Protocol], opened: OpenConnections, *, seconds: float) -> None:
         self._make_http, self._opened, self._seconds = make_http, opened, seconds
-        self._client: str | None = None  # until the connection is counted
+        self._client: str | None = None  # None if the connection is not counted
         self._received = bytearray(_READ)
-        self._cycle: object = None  # the request that is being received, as uvicorn has it
+        self._cycle: object = None  # uvicorn's object for the current request
         self._lines = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -56,7 +61,7 @@ class _Connection(asyncio.BufferedProtocol):
             return
         self._client = client
         self._request, self._answer = (_Deadline(self._transport, self._seconds) for _ in range(2))
-        self._transport.set_write_buffer_limits(0)  # so that pause_writing tells of the first byte that is not taken
+        self._transport.set_write_buffer_limits(0)  # pause_writing must come with the first byte that is not taken
         self._http = self._make_http()
         self._http.connection_made(self._transport)
         self._watch()
@@ -68,7 +73,7 @@ class _Connection(asyncio.BufferedProtocol):
         data = bytes(memoryview(self._received)[:nbytes])
         try:
             self._http.data_received(data)
-        except h11.LocalProtocolError:  # uvicorn refuses what it has answered already
+        except h11.LocalProtocolError:  # uvicorn refuses a request that it has already answered
             self._transport.abort()
             return
         if self._cycle is not self._http.cycle:
@@ -107,7 +112,10 @@ class _Connection(asyncio.BufferedProtocol):
 
 
 class _Deadline:
-    """Aborts a connection some seconds after `start`, unless `stop` comes first. A second `start` puts nothing off."""
+    """A timer that aborts a connection some seconds after `start`, unless `stop` comes first.
+
+    A second `start` does not postpone it.
+    """
 
     def __init__(self, transport: asyncio.Transport, seconds: float) -> None:
         self._transport, self._seconds = transport, seconds

@@ -1,4 +1,4 @@
-"""Names by which a server may be asked for."""
+"""A check of the Host header, for a server that only this machine can reach."""
 
 import ipaddress
 import socket
@@ -11,17 +11,17 @@ from pipeline.serve.problem import Problem, shown
 
 
 def for_its_hosts(app: ASGIApp, listener: socket.socket) -> ASGIApp:
-    """Where only this machine can connect, the app for requests to a name of this machine.
+    """Return an app that refuses requests for other hosts, if the server listens on a loopback address.
 
-    Another name is one that a site has made to lead here, so that its page can ask from this machine's browser as if
-    it were ours.
+    Such a request comes from a page of another site, whose name was made to lead to this machine (DNS rebinding). The
+    browser would let that page read the answers.
     """
     if not _is_loopback(listener.getsockname()[0]):
         return app
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         host = Headers(scope=scope).get("host", "") if scope["type"] == "http" else ""
-        if not host or _is_ours(host):  # every browser sends one
+        if not host or _is_this_machine(host):  # every browser sends a Host, so a request without one is no attack
             await app(scope, receive, send)
         else:
             problem = Problem(
@@ -35,10 +35,10 @@ def for_its_hosts(app: ASGIApp, listener: socket.socket) -> ASGIApp:
     return guarded
 
 
-def _is_ours(host: str) -> bool:
+def _is_this_machine(host: str) -> bool:
     try:
         name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:  # brackets without an address in them
+    except ValueError:  # brackets without an address between them
         return False
     return name == "localhost" or name.endswith(".localhost") or _is_loopback(name)
 

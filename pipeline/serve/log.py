@@ -1,4 +1,4 @@
-"""A filter of log records, so that clients do not decide how large the log becomes."""
+"""A filter of log records, so that clients cannot fill the log."""
 
 import logging
 import time
@@ -7,10 +7,10 @@ import h11
 
 
 class SeldomComplaints(logging.Filter):
-    """Lets a complaint about a client through once in so many seconds, with the number of those left out before it.
+    """A filter that passes one complaint about a client in some seconds, with the number of complaints left out before.
 
-    uvicorn warns of each request that is no HTTP, and logs an error where it has refused a request by itself and the
-    answer to it comes too late. Clients would decide by these how large the log becomes. All other errors pass.
+    uvicorn logs a warning for every request that is no HTTP, and an error if the answer to a request that it refused
+    comes too late. Clients could fill the log with these. All other errors pass.
     """
 
     def __init__(self, seconds: float = 60) -> None:

@@ -1,4 +1,4 @@
-"""What clients send and get: the schema of the API, and the reading of a body."""
+"""Requests and answers: the schema of the API, and the check of a request's body."""
 
 import json
 from typing import Any, Literal
@@ -13,12 +13,12 @@ from pipeline.serve.problem import Problem, shown
 from pipeline.spelling import suggestion
 
 _EXAMPLE = '{"pair": "de-en", "text": "Guten Tag."}'
-_OTHER_MARKS = 20  # brackets and commas of a request that are neither in a text nor between lines: 17 at most
-_DIGITS = 20  # of an integer
+_FIELD_MARKS = 20  # brackets and commas of a request outside of texts and lists of lines; there are at most 17
+_DIGITS = 20  # most digits of an integer
 
 
 class TranslateRequest(BaseModel):
-    """What to translate. The direction is `pair`, or `source` and `target`. Settings left out are the server's.
+    """A request for translations. The direction is `pair`, or `source` and `target`. Missing settings are the server's.
 
     A text is one line, whatever white space it holds. An empty one keeps its place and is answered as skipped.
     """
@@ -50,9 +50,9 @@ class TranslateRequest(BaseModel):
         return [self.prefix] * len(self.texts) if isinstance(self.prefix, str) else self.prefix
 
     def settings(self) -> dict[str, Any]:
-        """Of decoding, those that are given."""
-        others = {"text", "pair", "source", "target", "prefix"}
-        return {name: value for name, value in self.model_dump(exclude=others).items() if value is not None}
+        """Return the settings of decoding that the request gives."""
+        excluded = {"text", "pair", "source", "target", "prefix"}
+        return {name: value for name, value in self.model_dump(exclude=excluded).items() if value is not None}
 
 
 class Hypothesis(BaseModel):
@@ -61,7 +61,7 @@ class Hypothesis(BaseModel):
 
 
 class TranslatedText(Hypothesis):
-    """The best translation of a line, and all that were asked for, best first."""
+    """The best translation of a line, and all requested alternatives, best first."""
 
     alternatives: list[Hypothesis]
     skipped: str = Field(description="why there is no translation: empty, too_long or prefix_too_long; else empty")
@@ -69,7 +69,7 @@ class TranslatedText(Hypothesis):
 
 
 class TranslateResponse(BaseModel):
-    """translations: of the texts, in their order. seconds: from request to answer."""
+    """The answer to a request. translations: in the order of the texts. seconds: time from request to answer."""
 
     run: str
     pair: str
@@ -80,7 +80,7 @@ class TranslateResponse(BaseModel):
 
 
 class Direction(BaseModel):
-    """source_direction, target_direction: of writing, ltr or rtl."""
+    """A language pair. source_direction, target_direction: direction of writing, ltr or rtl."""
 
     pair: str
     source: str
@@ -90,7 +90,7 @@ class Direction(BaseModel):
 
 
 class Pairs(BaseModel):
-    """What the run translates, the settings of its decoding, and what a request may ask for."""
+    """The language pairs of a run, its settings of decoding, and the limits of a request."""
 
     run: str
     pairs: list[Direction]
@@ -103,7 +103,7 @@ class Health(BaseModel):
 
 
 async def read_request(request: Request, limits: LimitsConfig) -> TranslateRequest:
-    """The body, checked. Raises Problem, and ClientDisconnect."""
+    """Read and check the body of a request. Raises Problem if it is wrong, and ClientDisconnect."""
     kind = request.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() != "application/json":
         raise Problem(
@@ -112,23 +112,23 @@ async def read_request(request: Request, limits: LimitsConfig) -> TranslateReque
             value=kind,
             remedy="send Content-Type: application/json",
         )
-    most = limits.bytes
     too_large = Problem(
-        *(413, f"the body has more than {most} bytes"), remedy="send fewer lines at once", field="Content-Length"
+        *(413, f"the body has more than {limits.bytes} bytes"),
+        remedy="send fewer lines at once",
+        field="Content-Length",
     )
-    length = request.headers.get("content-length", "0")
-    if int(length) > most:  # the protocol lets only numbers through
+    if int(request.headers.get("content-length", "0")) > limits.bytes:  # h11 has refused values that are no numbers
         raise too_large
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > most:
+        if len(body) > limits.bytes:
             raise too_large
     return parse(bytes(body), limits)
 
 
 def parse(body: bytes, limits: LimitsConfig) -> TranslateRequest:
-    """The request in a body, checked from the outside in: counts come before what each item costs. Raises Problem."""
+    """Return the request in a body. Sizes are checked first, before each item costs time. Raises Problem."""
     _check_marks(body, limits)
     values = _values(body)
     _check_fields(values, limits)
@@ -139,18 +139,18 @@ def parse(body: bytes, limits: LimitsConfig) -> TranslateRequest:
 
 
 def _check_marks(body: bytes, limits: LimitsConfig) -> None:
-    """Count what separates the values of a body, before any of them is made.
+    """Refuse a body with too many commas and brackets, before its values are made.
 
-    All of a text may be commas and brackets, so that no request within the limits is refused here.
+    A text may consist of commas and brackets, so every request within the limits passes.
     """
     count = sum(body.count(mark) for mark in (b",", b"[", b"{"))
-    if count > limits.characters + 2 * limits.lines + _OTHER_MARKS:
+    if count > limits.characters + 2 * limits.lines + _FIELD_MARKS:
         remedy = f"send at most {limits.lines} lines, of {limits.characters} characters together"
         raise Problem(422, f"the body has {count} commas and brackets", remedy=remedy)
 
 
 def _values(body: bytes) -> Any:
-    """What the JSON says."""
+    """Return the values of the JSON in a body. Raises Problem."""
     try:
         values = json.loads(body.decode("utf-8"), parse_int=_integer, parse_constant=_no_number)
         json.dumps(values, ensure_ascii=False).encode("utf-8")
@@ -169,7 +169,7 @@ def _values(body: bytes) -> Any:
 
 
 def _check_fields(values: Any, limits: LimitsConfig) -> None:
-    """Look at names and lengths alone: pydantic makes an error of each name and item that is wrong."""
+    """Check names and lengths first, because pydantic makes an error object for each wrong name and item."""
     if not isinstance(values, dict):
         return
     for name in values:
@@ -185,7 +185,7 @@ def _check_fields(values: Any, limits: LimitsConfig) -> None:
 
 
 def _integer(digits: str) -> int | float:
-    """A number; one that is too large for any field is a float, which costs little however many digits it has."""
+    """Return a number. One that is too large for every field becomes a float, which is fast for any length."""
     return int(digits) if len(digits) <= _DIGITS else float(digits)
 
 
@@ -194,8 +194,8 @@ def _no_number(word: str) -> None:
 
 
 def _problem(invalid: ValidationError) -> Problem:
-    """Of the first thing that is wrong, as deep as it can be told."""
-    error = max(invalid.errors(include_url=False), key=lambda each: len(each["loc"]))
+    """Describe the most specific error of a request, the one in the innermost field."""
+    error = max(invalid.errors(include_url=False), key=lambda details: len(details["loc"]))
     field = ".".join(str(part) for part in error["loc"] if part not in ("str", "list[str]"))
     if error["type"] == "missing":
         return Problem(422, f"{field} is not given", field=field, remedy=f"send it, as in {_EXAMPLE}")

@@ -1,4 +1,4 @@
-"""The page for a browser."""
+"""The web page of a server."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ _PAGE = Path(__file__).with_name("page.html")
 
 
 async def page() -> HTMLResponse:
-    """The page, which may run its own script alone and ask nobody else."""
+    """Answer with the page. Its policy allows only its own script, and requests to this server only."""
     text = _PAGE.read_text(encoding="utf-8")
     sources = {
         kind: " ".join(

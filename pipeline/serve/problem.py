@@ -1,4 +1,4 @@
-"""Errors as a client reads them: problem details (RFC 9457) with field, value and remedy."""
+"""Errors for clients: problem details (RFC 9457) with field, value and remedy."""
 
 import reprlib
 from http import HTTPStatus
@@ -8,12 +8,12 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 _SHOWN = 60  # characters of a value
-_brief = reprlib.Repr()  # which looks at the first items alone, however many there are
+_brief = reprlib.Repr()  # it reads the first items only, so a long list costs little
 _brief.maxstring = _brief.maxlong = _brief.maxother = _SHOWN
 
 
 class Problem(Exception):  # noqa: N818 - the term of RFC 9457
-    """An answer that is no translation. retry_after: seconds after which the same request may succeed."""
+    """An error that is answered to a client. retry_after: seconds after which the same request may succeed."""
 
     def __init__(
         self, status: int, detail: str, *, field: str = "", value: Any = None, remedy: str, retry_after: int = 0
@@ -36,7 +36,11 @@ class Problem(Exception):  # noqa: N818 - the term of RFC 9457
 
 
 class ProblemDetails(BaseModel):
-    """What went wrong (RFC 9457). field, value: of the request, where it is one of its fields. remedy: what to do."""
+    """The body of an error's answer (RFC 9457).
+
+    field, value: the wrong field of the request, or empty.
+    remedy: what the client can do.
+    """
 
     title: str
     status: int
@@ -47,7 +51,7 @@ class ProblemDetails(BaseModel):
 
 
 def shown(value: Any) -> str | int | float | bool | None:
-    """A value as a message repeats it: a number as it is, anything else as short text that JSON can hold."""
+    """Return a value for a message: a number as it is, any other value as short text that JSON can hold."""
     if value is None or (isinstance(value, bool | int | float) and abs(value) < 2**53):
         return value
     text = value if isinstance(value, str) else _brief.repr(value)

@@ -1,4 +1,4 @@
-"""`make serve`: from configuration to a server that ends in order."""
+"""The server of `make serve`: start, load the model, and end in order."""
 
 import errno
 import logging
@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from pipeline.config import ROOT
 from pipeline.dag.store import Store
-from pipeline.decode.workers import TranslatorPool
+from pipeline.decode.job.workers import TranslatorPool
 from pipeline.finished_run import FinishedRun
 from pipeline.serve.app import Service, create_app
 from pipeline.serve.batching import Batcher
@@ -24,14 +24,14 @@ from pipeline.serve.log import SeldomComplaints
 logger = logging.getLogger(__name__)
 
 _seldom = SeldomComplaints()
-_BACKLOG = 256  # connections that the system keeps for us, and that we take in one turn of the loop
+_BACKLOG = 256  # connections that the system keeps waiting, and that one turn of the event loop accepts
 
 
 def serve(config: ServeConfig) -> None:
-    """Translate for clients until a signal comes, then end what they wait for, within the grace.
+    """Translate for clients until a signal comes, then finish their requests within the grace.
 
-    Raises ValueError, before a model is loaded, where the address is taken or the run cannot be used, and what kept the
-    model from being loaded.
+    Raises ValueError before a model is loaded, if the address is taken or the run cannot be used. Raises the error that
+    kept the model from being loaded.
     """
     store = Store(ROOT / config.runtime.artifacts)
     run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store).pruned(config.experts)
@@ -42,7 +42,7 @@ def serve(config: ServeConfig) -> None:
         service = Service(run=run, decode=decode, limits=config.limits, batcher=batcher)
         app = for_its_hosts(create_app(service), listener)
         server = web_server(app, grace=config.grace, limits=config.limits)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # the same before and after uvicorn sets them
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # uvicorn sets its own handlers only later
             signal.signal(number, server.handle_exit)
         failed: list[Exception] = []
         waiting = threading.Thread(target=_await_model, args=(pool, service, server, failed, address(listener)))
@@ -55,13 +55,13 @@ def serve(config: ServeConfig) -> None:
 
 
 def web_server(app: ASGIApp, *, grace: int, limits: LimitsConfig) -> uvicorn.Server:
-    """What speaks HTTP. It logs errors, few complaints about clients, and no text of a request."""
-    logging.getLogger("uvicorn.error").addFilter(_seldom)  # once, as it is one object
+    """Return the HTTP server. It logs errors, few complaints about clients, and no text of a request."""
+    logging.getLogger("uvicorn.error").addFilter(_seldom)  # it is one object, so a second call adds nothing
     return uvicorn.Server(
         uvicorn.Config(
             for_each_client(app, limits),
             http=connections(limits),
-            proxy_headers=False,  # a header that any client may send is no address
+            proxy_headers=False,  # any client could send such a header and claim another address
             backlog=_BACKLOG,
             ws="none",
             lifespan="off",
@@ -77,7 +77,7 @@ def web_server(app: ASGIApp, *, grace: int, limits: LimitsConfig) -> uvicorn.Ser
 def _await_model(
     pool: TranslatorPool, service: Service, server: uvicorn.Server, failed: list[Exception], url: str
 ) -> None:
-    """Without its model the server ends."""
+    """Wait for the model. If it cannot be loaded, store the error and end the server."""
     try:
         pool.wait()
     except Exception as error:  # noqa: BLE001 - raised again by the thread that serves
@@ -90,9 +90,9 @@ def _await_model(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that clients can connect to from now on. Raises ValueError."""
+    """Return a socket that listens for clients. Raises ValueError if the address cannot be used."""
     try:
-        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, location = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except socket.gaierror as error:
         raise ValueError(
             f"host={host} is no address of this machine ({error.strerror}); 127.0.0.1 is always one"
@@ -100,7 +100,7 @@ def listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(where)
+        listener.bind(location)
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()

@@ -28,9 +28,9 @@ class Witness:
         self._decisions, self._served = Decisions(decisions_N), []
 
     @property
-    def noted_N(self) -> Tensor:
+    def recorded_N(self) -> Tensor:
         """The decisions that the group's routers made by themselves, as int32 for `begin`."""
-        return self._decisions.noted_N
+        return self._decisions.recorded_N
 
     @property
     def served_TE(self) -> Tensor:

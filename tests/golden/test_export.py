@@ -12,9 +12,9 @@ import torch
 
 from pipeline.config import ROOT
 from pipeline.corpus.languages import LangPair
-from pipeline.decode.incremental import DecoderState
-from pipeline.decode.rows import padded
-from pipeline.decode.search import Request, search
+from pipeline.decode.search.incremental import DecoderState
+from pipeline.decode.search.rows import padded
+from pipeline.decode.search.search import Request, search
 from pipeline.export.command import export_run
 from pipeline.export.config import load_export
 from pipeline.model.config import MoEConfig

@@ -1,7 +1,7 @@
-"""Clients that mean harm, all at once: `python -m tests.hostile.server_attacks PORT SECONDS`.
+"""Attacks on a server, all at the same time: `python -m tests.hostile.server_attacks PORT SECONDS`.
 
-Each attack comes from an address of its own on this machine, again and again, by several connections at a time. Prints
-how often each was begun, as JSON.
+Each attack comes from its own address of this machine, repeatedly and by several connections at a time. The number of
+attempts of each attack is printed as JSON.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 
-REACTION = 10  # seconds that a connection is held, or an answer is waited for
+REACTION = 10  # seconds for which a connection is kept, or an answer is awaited
 GET = b"GET /v1/pairs HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LARGE = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LINE = b'{"pair": "tr-en", "text": "961 Dizi veya y\xc3\xb6ntem bulunamad\xc4\xb1"}'
@@ -26,7 +26,7 @@ def post(body):
 
 
 def huge(start, item, end):
-    """A body of a little less than the megabyte that a server takes."""
+    """Return a body of a little less than a megabyte, which is the limit of a server."""
     return post(start + item * ((999_000 - len(start) - len(end)) // len(item)) + end)
 
 
@@ -57,11 +57,11 @@ async def come_and_go(reader, writer):
 
 
 def answered(*data):
-    """An attack that sends these one after another and reads what is answered, while the server lets it."""
+    """Return an attack that sends these requests one after another and reads the answers."""
 
     async def attack(reader, writer):
-        for each in data:
-            writer.write(each)
+        for request in data:
+            writer.write(request)
             await writer.drain()
             async with asyncio.timeout(REACTION):
                 await reader.read(1 << 16)
@@ -69,7 +69,7 @@ def answered(*data):
     return attack
 
 
-ATTACKS = {  # name: connections at a time, and what is done with one
+ATTACKS = {  # name: connections at a time, and the attack by one connection
     "slow heads": (64, slow_head),
     "slow bodies": (64, slow_body),
     "slow readers": (64, slow_reader),
@@ -86,11 +86,11 @@ ATTACKS = {  # name: connections at a time, and what is done with one
 }
 
 
-async def again_and_again(name, attack, address, port, end, begun):
-    while (left := end - time.monotonic()) > 0:
-        begun[name] += 1
-        with suppress(OSError, TimeoutError):  # what a server does about it
-            async with asyncio.timeout(left):
+async def repeat(name, attack, address, port, end, attempts):
+    while (seconds := end - time.monotonic()) > 0:
+        attempts[name] += 1
+        with suppress(OSError, TimeoutError):  # the server ends the connection
+            async with asyncio.timeout(seconds):
                 connection = socket.socket()
                 connection.setblocking(False)
                 if attack is slow_reader:
@@ -106,15 +106,15 @@ async def again_and_again(name, attack, address, port, end, begun):
 
 
 async def attack_all(port, seconds):
-    begun = Counter()
+    attempts = Counter()
     end = time.monotonic() + seconds
     async with asyncio.TaskGroup() as group:
         for number, (name, (width, attack)) in enumerate(ATTACKS.items(), start=2):
             for _ in range(width):
-                group.create_task(again_and_again(name, attack, f"127.0.0.{number}", port, end, begun))
-    return begun
+                group.create_task(repeat(name, attack, f"127.0.0.{number}", port, end, attempts))
+    return attempts
 
 
 if __name__ == "__main__":
-    os.nice(10)  # attackers are elsewhere: their own work is not the server's
+    os.nice(10)  # real attackers run on other machines and take no processor time of the server
     print(json.dumps(asyncio.run(attack_all(int(sys.argv[1]), float(sys.argv[2])))))

@@ -136,7 +136,7 @@ def test_pickles_come_from_own_processes_alone() -> None:
     imports = re.compile(r"^\s*(import|from) (pickle|shelve|marshal)", re.MULTILINE)
     unpickling = {name for name, code in text.items() if imports.search(code)}
     # they exchange calls and results over a pipe or the folder of a job
-    assert unpickling == {"pipeline/tasks/__init__.py", "pipeline/tasks/call.py", "pipeline/decode/workers.py"}
+    assert unpickling == {"pipeline/tasks/__init__.py", "pipeline/tasks/call.py", "pipeline/decode/job/workers.py"}
     for name, code in text.items():
         assert not re.search(r"torch\.load\(|allow_pickle=True|unsafe_load|yaml\.(Full|Unsafe|)Loader", code), name
         # yaml_text makes only texts, numbers, lists and mappings, by the SafeLoader and the BaseLoader of the library

@@ -1,4 +1,4 @@
-"""Connections that are kept from others: by clients that take no answer, send ahead, or fill the log."""
+"""Clients that block connections, fill memory or fill the log: they take no answer, send ahead, or send no HTTP."""
 
 import socket
 import threading
@@ -11,33 +11,34 @@ import requests
 
 from tests.serving import served
 
-PATIENCE = 15  # seconds of this test, much more than of the server
+PATIENCE = 15  # seconds that a test waits, much longer than the server does
 
 
 def connected(server, receive_buffer=None):
-    where = urlsplit(server.url)
+    url = urlsplit(server.url)
     connection = socket.socket()
     if receive_buffer:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     connection.settimeout(PATIENCE)
-    connection.connect((where.hostname, where.port))
+    connection.connect((url.hostname, url.port))
     return connection
 
 
 def stuck(server):
-    """Connections with bytes of an answer that the system has not taken."""
-    return [each for each in list(server.server.server_state.connections) if each.transport.get_write_buffer_size()]
+    """Return the server's connections with bytes of an answer that the system has not taken."""
+    connections = list(server.server.server_state.connections)
+    return [connection for connection in connections if connection.transport.get_write_buffer_size()]
 
 
 def with_large_answer(server, receive_buffer=4096):
-    """A connection whose client has asked for 8 MB, which are more than the system keeps for it."""
+    """Return a connection whose client has requested 8 MB, which is more than the system's buffers hold."""
     connection = connected(server, receive_buffer)
     port = connection.getsockname()[1]
     text = '{"pair": "de-en", "beam": 8, "n_best": 8, "text": "' + "x" * 900_000 + '"}'
     head = "POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     connection.sendall(f"{head}Content-Length: {len(text)}\r\n\r\n{text}".encode())
     end = time.monotonic() + PATIENCE
-    while port not in [each.client[1] for each in stuck(server)]:
+    while port not in [protocol.client[1] for protocol in stuck(server)]:
         assert time.monotonic() < end
         time.sleep(0.005)
     return connection
@@ -46,22 +47,22 @@ def with_large_answer(server, receive_buffer=4096):
 @pytest.mark.parametrize("bytes_at_once", [0, 100], ids=["takes nothing", "takes little"])
 def test_a_client_that_does_not_take_its_answer_keeps_no_connection(bytes_at_once):
     with served(limits={"seconds": 2, "waiting": 1, "characters": 10**6}) as server, ExitStack() as stack:
-        others = [stack.enter_context(with_large_answer(server)) for _ in range(4)]  # four times `waiting`: all
+        blocking = [stack.enter_context(with_large_answer(server)) for _ in range(4)]  # all that may be open
         end = time.monotonic() + PATIENCE
-        taken = 0
+        num_bytes = 0
         while True:
             try:
                 assert requests.get(f"{server.url}/v1/pairs", timeout=PATIENCE).ok
                 break
             except requests.ConnectionError:
                 assert time.monotonic() < end, f"{len(stuck(server))} connections are kept"
-            for other in others if bytes_at_once else ():
+            for connection in blocking if bytes_at_once else ():
                 try:
-                    taken += len(other.recv(bytes_at_once))
+                    num_bytes += len(connection.recv(bytes_at_once))
                 except ConnectionError:
                     continue
             time.sleep(0.05)
-        assert taken < 100_000
+        assert num_bytes < 100_000
 
 
 def test_a_slow_client_that_takes_its_answer_in_time_gets_it():
@@ -85,7 +86,7 @@ def test_requests_that_are_sent_ahead_fill_no_memory():
             try:
                 for _ in range(500):
                     connection.sendall(requests_ahead)
-            except OSError:  # which is what should happen
+            except OSError:  # the server should close the connection
                 return
 
         sender = threading.Thread(target=send)
@@ -94,8 +95,8 @@ def test_requests_that_are_sent_ahead_fill_no_memory():
         end = time.monotonic() + 5
         try:
             while time.monotonic() < end and connection.recv(1 << 16):
-                waiting = [len(each.conn.trailing_data[0]) for each in list(server.server.server_state.connections)]
-                largest = max([largest, *waiting])
+                connections = list(server.server.server_state.connections)
+                largest = max([largest, *(len(protocol.conn.trailing_data[0]) for protocol in connections)])
         except ConnectionError:
             pass
         finally:

@@ -1,4 +1,4 @@
-"""Requests that cost the server much: none of them may hold up the others for long before it is refused."""
+"""Expensive requests are refused before they delay other requests for long."""
 
 import asyncio
 import gc
@@ -13,38 +13,38 @@ import requests
 
 from tests.serving import served
 
-LONGEST = 0.05  # seconds of the processor for one turn of the loop
+LONGEST = 0.05  # processor seconds for one turn of the event loop
 
 
 @pytest.fixture(scope="module")
 def server():
     with served() as running:
-        requests.get(f"{running.url}/v1/pairs", timeout=10)  # imports that wait for a first request
+        requests.get(f"{running.url}/v1/pairs", timeout=10)  # the first request imports modules
         yield running
 
 
 @pytest.fixture
 def turns(monkeypatch):
-    """Seconds of its thread's processor time that each turn of the event loop has taken."""
-    taken = []
+    """A list that gets the processor seconds of each turn of the event loop."""
+    seconds = []
     run = asyncio.events.Handle._run
 
     def timed(handle):
-        began = time.thread_time()
+        start = time.thread_time()
         try:
             run(handle)
         finally:
-            taken.append(time.thread_time() - began)
+            seconds.append(time.thread_time() - start)
 
     gc.collect()
-    gc.freeze()  # what this process has imported is not what a server looks through
+    gc.freeze()  # a server has fewer objects to collect than this process
     monkeypatch.setattr(asyncio.events.Handle, "_run", timed)
-    yield taken
+    yield seconds
     gc.unfreeze()
 
 
 def longest(server, turns):
-    """Of the turns so far, the one of the last answer too: it comes before its turn ends, and another after that."""
+    """Return the longest turn so far. Another request comes first, so that the turn of the last answer has ended."""
     requests.get(f"{server.url}/v1/pairs", timeout=60)
     return max(turns)
 
@@ -85,7 +85,7 @@ def test_a_body_is_refused_at_once(server, turns, name):
     headers = {"Content-Type": "application/json"}
     answer = requests.post(f"{server.url}/v1/translate", BODIES[name], headers=headers, timeout=60)
     if name == "digits of a fraction":
-        assert answer.status_code == 200  # it is a number like others
+        assert answer.status_code == 200  # this is a valid number
     else:
         assert answer.status_code in (400, 422), answer.text
         assert len(answer.content) < 2000
@@ -93,19 +93,19 @@ def test_a_body_is_refused_at_once(server, turns, name):
 
 
 def test_the_largest_request_may_have_a_comma_for_each_character(server, turns):
-    most = server.service.limits
-    texts = ["," * (most.characters // most.lines)] * most.lines
-    request = {"pair": "de-en", "text": texts, "beam": most.beam, "n_best": most.beam}
+    limits = server.service.limits
+    texts = ["," * (limits.characters // limits.lines)] * limits.lines
+    request = {"pair": "de-en", "text": texts, "beam": limits.beam, "n_best": limits.beam}
     answer = requests.post(f"{server.url}/v1/translate", json=request, timeout=60)
-    assert [each["text"] for each in answer.json()["translations"]] == texts
+    assert [translation["text"] for translation in answer.json()["translations"]] == texts
     assert longest(server, turns) < LONGEST
 
 
 def sent(server, data):
-    """What the server answers to bytes, until it closes the connection."""
-    where = urlsplit(server.url)
+    """Send bytes, and return the answer until the server closes the connection."""
+    url = urlsplit(server.url)
     answer = b""
-    with socket.create_connection((where.hostname, where.port), timeout=60) as connection:
+    with socket.create_connection((url.hostname, url.port), timeout=60) as connection:
         connection.sendall(data)
         while received := connection.recv(1 << 16):
             answer += received
@@ -117,11 +117,11 @@ def test_chunks_of_one_byte(server, turns):
     head += b"Transfer-Encoding: chunked\r\n\r\n"
     assert b"is not JSON" in sent(server, head + b"1\r\n \r\n" * 4000 + b"0\r\n\r\n")
     longest(server, turns)
-    began = sum(turns)
+    seconds_before = sum(turns)
     with suppress(ConnectionError):
         assert sent(server, head + b"1\r\n \r\n" * 160_000 + b"0\r\n\r\n") == b""
     assert longest(server, turns) < LONGEST
-    assert sum(turns) - began < 0.5  # however many there are
+    assert sum(turns) - seconds_before < 0.5  # for any number of chunks
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Codes and pairs of any length: those that are too long are refused before they are looked through."""
+"""Language codes and pairs that are too long are refused before they cost time."""
 
 import subprocess
 import sys
@@ -19,19 +19,19 @@ CODES = [f"{first}{second}" for first in "abcdefghij" for second in "klmnopqrst"
 )
 def test_a_long_pair_is_refused_in_a_short_message(read):
     text = "ak-" * 2700
-    began = time.thread_time()
+    start = time.thread_time()
     with pytest.raises(ValueError, match=f"has 8100 characters, and two codes have at most {LONGEST_PAIR}") as raised:
         read(text)
-    assert time.thread_time() - began < 0.05
+    assert time.thread_time() - start < 0.05
     assert len(str(raised.value)) < 200
 
 
 @pytest.mark.parametrize("text", ["a-" * 32, "a-" * 64, "ak" * 64, f"{'a-' * 30}:{'b-' * 30}", "x" * 129])
 def test_the_longest_pair_costs_little(text):
-    began = time.thread_time()
+    start = time.thread_time()
     with pytest.raises(ValueError, match=r"the corpus has|and no pair"):
         parse_pair(text, CODES)
-    assert time.thread_time() - began < 0.05
+    assert time.thread_time() - start < 0.05
 
 
 def test_a_long_code_is_refused():
@@ -41,7 +41,7 @@ def test_a_long_code_is_refused():
 
 
 def test_a_megabyte_takes_neither_time_nor_memory():
-    """In a process of its own, which may have neither."""
+    """The pair is parsed by a process with little memory and time."""
     program = (
         "import resource\n"
         "from pipeline.corpus.languages import parse_pair\n"
@@ -50,8 +50,8 @@ def test_a_megabyte_takes_neither_time_nor_memory():
         "try:\n    parse_pair('a-' * 500_000, ['de', 'en'])\n"
         "except ValueError as error:\n    print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert "has 1000000 characters" in done.stdout, done.stderr[-500:]
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert "has 1000000 characters" in result.stdout, result.stderr[-500:]
 
 
 def test_a_file_may_have_a_long_name_beside_its_pair(tmp_path):

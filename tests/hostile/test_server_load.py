@@ -1,6 +1,6 @@
-"""A real server under all attacks at once, and a client that only wants a translation now and then.
+"""A real server under all attacks at once still answers another client in time.
 
-LOAD_SECONDS, by default 20, is how long it takes.
+LOAD_SECONDS is the duration, by default 20.
 """
 
 import json
@@ -33,7 +33,7 @@ def server(tmp_path):
     (tmp_path / "runs" / "old").mkdir(parents=True)
     shutil.copy(FIXTURE / "run.json", tmp_path / "runs" / "old")
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, files[1]))  # as many as a shell commonly allows
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, files[1]))  # the usual limit of a shell
     try:
         with started(place, "run=old", "runtime.processes=1", *(f"limits.{limit}" for limit in LIMITS)) as running:
             resource.setrlimit(resource.RLIMIT_NOFILE, files)
@@ -49,29 +49,29 @@ def server(tmp_path):
 @pytest.mark.quiet
 def test_a_client_is_answered_in_time_while_others_attack(server):
     process = psutil.Process(server.process.pid)
-    memory, said = process.memory_info().rss, len(server.said)
+    memory, log_lines = process.memory_info().rss, len(server.said)
     port = str(urlsplit(server.url).port)
     command = [sys.executable, "-m", "tests.hostile.server_attacks", port, str(SECONDS)]
     waits = []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as attackers:
         try:
-            time.sleep(2)  # until they are at it
+            time.sleep(2)  # until the attacks have started
             while attackers.poll() is None:
-                began = time.monotonic()
+                start = time.monotonic()
                 answer = server.ask(SOURCE, pair="tr-en", timeout=30)
-                waits.append(time.monotonic() - began)
+                waits.append(time.monotonic() - start)
                 assert answer.status_code == 200, answer.text
                 assert answer.json()["translations"][0]["text"] == TRANSLATION
                 time.sleep(0.05)
         finally:
             attackers.kill()
-        begun = json.loads(attackers.stdout.read())
+        attempts = json.loads(attackers.stdout.read())
     waits.sort()
     median, late = waits[len(waits) // 2], waits[int(0.99 * len(waits))]
     grown = (process.memory_info().rss - memory) / 1e6
-    print(f"{len(waits)} requests: median {median:.3f} s, p99 {late:.3f} s; {grown:.0f} MB more; attacks: {begun}")
-    assert set(begun) == set(ATTACKS)
+    print(f"{len(waits)} requests: median {median:.3f} s, p99 {late:.3f} s; {grown:.0f} MB more; attacks: {attempts}")
+    assert set(attempts) == set(ATTACKS)
     assert late < 2
     assert grown < 200
-    assert len(server.said) - said <= 3, "".join(server.said[-10:])
+    assert len(server.said) - log_lines <= 3, "".join(server.said[-10:])
     assert server.health().ok

@@ -1,8 +1,8 @@
-"""Translations by processes that hold a model's experts between them, against one process with the whole model.
+"""Translations by processes that share a model's experts, against one process with the whole model.
 
-job.json has `ep`, `vocabulary`, and `checkpoints` of a model whose experts are most of it. The first process writes
-`found.json` with what differs. At the end the last process of each group is asked to stop while its first searches.
-Run by test_decoding.py.
+test_decoding.py runs it. job.json has `ep`, `vocabulary` and `checkpoints` of a model that is mostly experts. The
+first process writes the differences to `report.json`. At the end, the last process of each group is asked to stop while
+the first one searches.
 """
 
 import json
@@ -17,10 +17,10 @@ import torch
 import torch.distributed as dist
 
 from pipeline.decode.config import DecodeConfig
+from pipeline.decode.experts.peers import ExpertPeers
+from pipeline.decode.job.share import share
 from pipeline.decode.model import load_model, set_precision
-from pipeline.decode.peers import ExpertPeers
-from pipeline.decode.search import Request, search
-from pipeline.decode.share import share
+from pipeline.decode.search.search import Request, search
 from pipeline.jobs.device import Place
 from pipeline.jobs.process import run_process
 from pipeline.jobs.rendezvous import join_job
@@ -40,7 +40,7 @@ CASES = {  # decoding, sentences of a batch
     "greedy": ({"beam": 1, "precision": "fp64"}, 5),
     "sampled": ({"search": "sample", "beam": 1, "precision": "fp64"}, 5),
     "float32": ({"beam": 4}, 5),
-    # what depends on what else is in a batch
+    # settings for which the rest of a batch matters
     "same batch, bfloat16": ({"beam": 4, "precision": "bf16"}, SENTENCES),
     "same batch, capacity": ({"beam": 2, "precision": "fp64", "capacity_factor": 0.5}, SENTENCES),
 }
@@ -59,7 +59,7 @@ def sharp(precision):
 
 
 def usage(model):
-    """Rows of each expert so far, by layer."""
+    """Return counters of the rows of each expert, by layer, which grow with every pass."""
     sums = {name: [0] * moe.num_experts for name, moe in model.moe_layers().items()}
 
     def note(name, _experts, args):
@@ -71,13 +71,13 @@ def usage(model):
 
 
 def translate(model, settings, *, size, order, place, peers=None):
-    """Hypotheses by sentence, of this process's batches."""
+    """Return the hypotheses of the sentences in this process's batches, by sentence."""
     batches = [order[start : start + size] for start in range(0, SENTENCES, size)]
-    found = {}
-    for batch in share(batches, place, together=peers is not None):
+    hypotheses = {}
+    for batch in share(batches, place, empty=None if peers is None else []):
         requests = [Request(source=SOURCES[number], number=number) for number in batch]
-        found.update(zip(batch, search(model, requests, settings, peers), strict=True))
-    return found
+        hypotheses.update(zip(batch, search(model, requests, settings, peers), strict=True))
+    return hypotheses
 
 
 def gathered(value):
@@ -87,7 +87,7 @@ def gathered(value):
 
 
 def compare(mesh, peers, place, case):
-    """What differs between processes with their experts and one with all of them; backwards, in other batches."""
+    """Return the differences between processes that share experts and one with all of them, in other batches."""
     values, size = CASES[case]
     settings = config(**values)
     whole, cut = sharp(settings.precision), sharp(settings.precision)
@@ -99,13 +99,13 @@ def compare(mesh, peers, place, case):
     parts = gathered(translate(cut, settings, size=size, order=order, place=place, peers=peers))
     everywhere = gathered(usage_here)
     assert sorted(number for part in parts for number in part) == forward
-    found = {number: best for part in parts for number, best in part.items()}
+    actual = {number: best for part in parts for number, best in part.items()}
     routed = {
-        layer: [sum(of) for of in zip(*(sums[layer] for sums in everywhere), strict=True)] for layer in usage_here
+        layer: [sum(rows) for rows in zip(*(sums[layer] for sums in everywhere), strict=True)] for layer in usage_here
     }
     return {
-        "other": [n for n in forward if found[n][0].tokens != expected[n][0].tokens],
-        "score": max(abs(found[n][0].score - expected[n][0].score) for n in forward),
+        "other": [n for n in forward if actual[n][0].tokens != expected[n][0].tokens],
+        "score": max(abs(actual[n][0].score - expected[n][0].score) for n in forward),
         "routed": routed,
         "routed by one": expected_usage,
         "idle": sum(not part for part in parts),
@@ -113,7 +113,7 @@ def compare(mesh, peers, place, case):
 
 
 def loading(mesh, values):
-    """How much memory the experts took while they were loaded, in units of all of them; and what was loaded wrong."""
+    """Return the memory that experts took while they were loaded, relative to all of them, and wrong tensors."""
     vocabulary, settings = Vocabulary.load(Path(values["vocabulary"])), config(beam=4)
     load = partial(
         load_model, Path(values["checkpoints"]), vocabulary, longest=8, config=settings, device=torch.device("cpu")
@@ -140,7 +140,7 @@ def loading(mesh, values):
 
 
 def memory():
-    """Bytes of this process by the kernel's names."""
+    """Return the memory of this process in bytes, by the kernel's names."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith(" kB")}
 
@@ -156,15 +156,15 @@ def work(values, stop):
     differences = {case: compare(mesh, peers, place, case) for case in CASES}
     loads = gathered(loading(mesh, values))
     if rank == 0:
-        found = {"differences": differences, "loads": loads, "source tokens": sum(map(len, SOURCES))}
-        Path(sys.argv[1]).with_name("found.json").write_text(json.dumps(found))
+        report = {"differences": differences, "loads": loads, "source tokens": sum(map(len, SOURCES))}
+        Path(sys.argv[1]).with_name("report.json").write_text(json.dumps(report))
     member = mesh.devices.get_local_rank("expert")
     if member == values["ep"] - 1:
         signal.raise_signal(signal.SIGTERM)
     cut = sharp("fp32")
     partition(cut, mesh)
     search(cut, [Request(source=[4, 9, 2])] if member == 0 else [], config(beam=4), peers)
-    raise AssertionError("one process was asked to stop, and this one went on")
+    raise AssertionError("one process was asked to stop, and this one continued")
 
 
 if __name__ == "__main__":

@@ -1,19 +1,20 @@
-"""Decoding by real processes: translations depend neither on batches nor on who decodes them, and nobody hangs."""
+"""Decoding by real processes: translations depend neither on batches nor on processes, and no process hangs."""
 
 import json
 import re
 import time
-from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-from pipeline.corpus.bitext import SCHEMA, iter_bitext, read_column, write_bitext
+from pipeline.corpus.bitext import read_column
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.job import LinesJob, TranslateJob
-from pipeline.decode.shards import LineShard, write_lines
+from pipeline.decode.job import starter
+from pipeline.decode.job.jobs import TranslateJob
+from pipeline.decode.job.shards import make_shards
+from pipeline.decode.job.starter import run_job
+from pipeline.jobs.hosts import launch_job
 from pipeline.jobs.launch import JobFailed, launch
 from pipeline.model.config import MoEConfig
 from pipeline.stopping import Stopped
@@ -30,8 +31,10 @@ ROOT = Path(__file__).resolve().parents[2]
     [(2, 2), pytest.param(4, 4, marks=pytest.mark.long), pytest.param(4, 2, marks=pytest.mark.long)],
 )
 def test_processes_that_share_experts_translate_as_one_does(prepared, tmp_path, monkeypatch, processes, ep):
-    """Any batches, also fewer than processes; no choice of an expert is lost; what they load is theirs alone, and they
-    end together, when one is asked to."""
+    """No choice of an expert is lost, whatever the batches, also fewer than processes.
+
+    Each process loads its own experts only. All end together when one is asked to stop.
+    """
     monkeypatch.chdir(ROOT)
     moe = MoEConfig(num_experts=8, expert_dim=1 << 16)
     checkpoints = write_checkpoints(
@@ -42,76 +45,66 @@ def test_processes_that_share_experts_translate_as_one_does(prepared, tmp_path, 
         launch(
             "tests.parallel.decoding_worker", job, directory=tmp_path, processes=processes, threads=1, title="decoding"
         )
-    found = json.loads((tmp_path / "found.json").read_text())
-    differences = found["differences"]
-    for name, seen in differences.items():
-        assert seen["other"] == [], name
-        assert seen["score"] < (1e-4 if name == "float32" else 1e-12), name
-        assert seen["routed"] == seen["routed by one"], name
-        choices = 2 * found["source tokens"]  # two experts for each
-        assert (sum(seen["routed"]["encoder.2"]) == choices) == ("capacity" not in name), name
-        assert sum(seen["routed"]["decoder.2"]) > 200, name
+    report = json.loads((tmp_path / "report.json").read_text())
+    differences = report["differences"]
+    for name, difference in differences.items():
+        assert difference["other"] == [], name
+        assert difference["score"] < (1e-4 if name == "float32" else 1e-12), name
+        assert difference["routed"] == difference["routed by one"], name
+        choices = 2 * report["source tokens"]  # two experts for each
+        assert (sum(difference["routed"]["encoder.2"]) == choices) == ("capacity" not in name), name
+        assert sum(difference["routed"]["decoder.2"]) > 200, name
     assert differences["one batch"]["idle"] == processes - 1
     assert differences["one in a batch"]["idle"] == 0
-    for load in found["loads"]:
+    for load in report["loads"]:
         assert load["wrong"] == []
         assert load["tensors"] > 40
-        assert 0.98 / ep < load["kept"] < 1 / ep + 0.3  # modules and dense weights
-        assert load["peak"] < 2 / ep + 0.3  # pages of the file, which can go at any time, beside what they fill
+        assert 0.98 / ep < load["kept"] < 1 / ep + 0.3  # the rest is modules and dense weights
+        assert load["peak"] < 2 / ep + 0.3  # the peak includes pages of the file, which the system can drop
 
 
-def decoding_job(prepared, out, *, checkpoints, processes, ep, decode=None, **runtime):
-    """Of the test sentences of both pairs."""
+def decoding_job(prepared, out, rounds, *, checkpoints, processes, ep, decode=None, max_source_tokens=0, **runtime):
+    """Return a job that translates shards into English."""
     training = make_job(prepared, out, processes=processes, ep=ep, runtime=runtime)
     values = {"beam": 4, "length_penalty": 1.0, "max_length_ratio": 0.5, "max_length_extra": 4, **(decode or {})}
     return TranslateJob(
         title="translate",
-        slot=0,
-        pairs=prepared.pairs,
-        targets=["en", "en"],
-        bitexts=prepared.bitexts,
+        rounds=rounds,
+        max_source_tokens=max_source_tokens,
+        long="skip" if max_source_tokens else "whole",
         vocabulary=prepared.vocabulary,
         checkpoints=str(checkpoints),
-        out=str(out),
-        done=[[], []],
+        log=str(out / "log"),
         decode=DecodeConfig(**values),
         runtime=training.runtime,
     )
 
 
-def run(job):
-    """Best hypothesis and its score by pair and row."""
-    Path(job.out).mkdir(exist_ok=True)
-    launch(
-        "pipeline.decode",
-        asdict(job),
-        directory=Path(job.out, "log"),
-        processes=job.runtime.processes,
-        threads=1,
-        title=job.title,
-    )
-    found = {}
-    for pair in job.pairs:
-        for file in Path(job.out).glob(f"{pair}.rank-*.jsonl"):
-            for record in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
-                found[pair, record["row"]] = record["hypothesis"], record["score"]
-    return found
+def translations(job):
+    """Run a job, and return the best hypothesis and its score by shard and row."""
+    run_job(job)
+    shards = [shard for shards in job.rounds for shard in shards]
+    return {
+        (number, row): (record.get("text", ""), record.get("score", 0.0))
+        for number, shard in enumerate(shards)
+        for row, record in shard.records().items()
+    }
 
 
-def every_nth(bitext, out, n):
-    """A directory with every n-th of the test sentences."""
-    out.mkdir()
-    rows = pa.Table.from_batches(iter_bitext(Path(bitext), "test")).to_pylist()[::n]
-    write_bitext(out / "test.arrow", [pa.RecordBatch.from_pylist(rows, SCHEMA)])
-    return str(out)
+def every_nth(prepared, out, n):
+    """Return one round with every n-th test sentence of both pairs."""
+    return [
+        make_shards(out / pair, read_column(Path(bitext), "test", "src")[::n], target="en")[0]
+        for pair, bitext in zip(prepared.pairs, prepared.bitexts, strict=True)
+    ]
 
 
-def disagreements(found, expected):
-    """Sentences that are translated otherwise; that scores are as good is asserted."""
-    assert found.keys() == expected.keys()
+def disagreements(actual, expected):
+    """Return the sentences with another translation. All scores must be equal but for rounding."""
+    assert actual.keys() == expected.keys()
     for key, (_, score) in expected.items():
-        assert found[key][1] == pytest.approx(score, abs=1e-4), key
-    return [key for key in expected if found[key][0] != expected[key][0]]
+        assert actual[key][1] == pytest.approx(score, abs=1e-4), key
+    return [key for key in expected if actual[key][0] != expected[key][0]]
 
 
 @pytest.fixture(scope="module")
@@ -120,32 +113,37 @@ def checkpoints(prepared, tmp_path_factory):
     return write_checkpoints(tmp_path_factory.mktemp("untrained"), small(num_experts=4, dim=32), vocabulary)
 
 
-def test_a_job_with_cut_experts_ends_with_the_error_of_any_process(checkpoints, prepared, tmp_path, capfd):
-    """And then, without what was in the way, it translates as processes with whole models do."""
-    few = replace(
-        prepared, bitexts=[every_nth(bitext, tmp_path / f"test-{n}", 20) for n, bitext in enumerate(prepared.bitexts)]
-    )
-    job = partial(decoding_job, few, checkpoints=checkpoints, decode={"batch_tokens": 512, "capacity_factor": 4})
-    cut = job(tmp_path / "cut", processes=2, ep=2, decode_experts="sharded")
-    obstacle = tmp_path / "cut" / f"{prepared.pairs[0]}.rank-1.jsonl"
-    obstacle.mkdir(parents=True)
-    with pytest.raises(JobFailed, match=r"translate: process 1 of 2 failed: .*Is a directory"):
-        run(cut)
+def test_a_job_with_cut_experts_ends_with_the_error_of_any_process(checkpoints, prepared, tmp_path, capfd, monkeypatch):
+    """When its cause is removed, the job translates as processes with whole models do."""
+    settings = {"batch_tokens": 512, "capacity_factor": 4}
+    job = partial(decoding_job, prepared, checkpoints=checkpoints, decode=settings, processes=2, ep=2)
+    round_ = every_nth(prepared, tmp_path / "cut", 20)
+    cut = job(tmp_path / "cut", [round_], decode_experts="sharded")
+    obstacle = round_[0].part(1)
+
+    def launch_with_obstacle(*arguments, **settings):
+        obstacle.mkdir()
+        launch_job(*arguments, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(starter, "launch_job", launch_with_obstacle)
+        with pytest.raises(JobFailed, match=r"translate: process 1 of 2 failed: .*Is a directory"):
+            translations(cut)
     assert time.time() - (tmp_path / "cut" / "log" / "rank-1.error").stat().st_mtime < 15
     obstacle.rmdir()
-    found = run(cut)
+    actual = translations(cut)
     counts = [json.loads((tmp_path / "cut" / "log" / f"rank-{rank}.drops").read_text()) for rank in range(2)]
-    assert all(count["asked"] == count["kept"] > 0 for count in counts)  # a capacity that has room for all
-    said = capfd.readouterr().err
-    assert re.search(r"experts while decoding: cut over 2 processes; 2 x .* GB of weights .* GB free \(uncut ", said)
-    expected = run(job(tmp_path / "whole", processes=2, ep=2))
+    assert all(count["asked"] == count["kept"] > 0 for count in counts)  # the capacity has room for all
+    log = capfd.readouterr().err
+    assert re.search(r"experts while decoding: cut over 2 processes; 2 x .* GB of weights .* GB free \(uncut ", log)
+    expected = translations(job(tmp_path / "whole", [every_nth(prepared, tmp_path / "whole", 20)]))
     assert "experts while decoding: all in every process; 2 x " in capfd.readouterr().err
     assert len(expected) == 2 * 15
     assert len({text for text, _ in expected.values()}) > 15
-    assert disagreements(found, expected) == []
+    assert disagreements(actual, expected) == []
 
 
-LINES = {  # processes, ep, tokens of a batch, whether backwards
+LINES = {  # processes, ep, tokens of a batch, True for backwards
     "one process": (1, 1, 8192, False),
     "other batches": (1, 1, 1000, True),
     "two": (2, 1, 3000, False),
@@ -166,42 +164,25 @@ def test_lines_are_translated_alike_by_any_processes_in_any_order(checkpoints, p
     }
     expected = outcomes.pop("one process")
     assert len({text for text, _ in expected.values()}) > 600
-    for name, found in outcomes.items():
-        other = disagreements(found, expected)
-        print(f"{precision}, {name}: {len(other)} of {len(texts)} differ")
-        assert len(other) <= (0.002 * len(texts) if precision == "fp32" else 0), name
+    for name, actual in outcomes.items():
+        different = disagreements(actual, expected)
+        print(f"{precision}, {name}: {len(different)} of {len(texts)} differ")
+        assert len(different) <= (0.002 * len(texts) if precision == "fp32" else 0), name
 
 
 def lines(texts, checkpoints, prepared, out, precision, processes, ep, batch_tokens, backwards):
-    """Translation and score by line."""
-    out.mkdir()
+    """Return translation and score by line."""
     order = range(len(texts))[:: -1 if backwards else 1]
-    write_lines((texts[number] for number in order), out / "lines.parquet")
-    decode = {"batch_tokens": batch_tokens, "precision": precision}
-    placement = "sharded" if ep > 1 else "auto"
-    of = decoding_job(
+    job = decoding_job(
         prepared,
         out,
+        [make_shards(out, (texts[number] for number in order), target="en")],
         checkpoints=checkpoints,
         processes=processes,
         ep=ep,
-        decode=decode,
-        decode_experts=placement,
-    )
-    shard = LineShard(directory=out, start=0, stop=len(texts))
-    job = LinesJob(
-        title="lines",
-        lines=str(out / "lines.parquet"),
-        shards=[[shard.start, shard.stop]],
-        target="en",
+        decode={"batch_tokens": batch_tokens, "precision": precision},
         max_source_tokens=96,
-        vocabulary=of.vocabulary,
-        checkpoints=of.checkpoints,
-        out=of.out,
-        decode=of.decode,
-        runtime=of.runtime,
+        decode_experts="sharded" if ep > 1 else "auto",
     )
-    launch("pipeline.decode.lines", asdict(job), directory=out / "log", processes=processes, threads=1, title=job.title)
-    assert shard.gather()
-    records = shard.records()
-    return {number: (records[row].get("text", ""), records[row].get("score", 0.0)) for row, number in enumerate(order)}
+    records = translations(job)
+    return {number: records[0, row] for row, number in enumerate(order)}

@@ -19,9 +19,9 @@ from pipeline.corpus.funnel import funnel
 from pipeline.corpus.manifest import read_manifest
 from pipeline.dag.cleaning import clean, prepare_corpus
 from pipeline.dag.store import Store
-from pipeline.decode.job import LinesJob
-from pipeline.decode.lines import translate
-from pipeline.decode.shards import LineShard, write_lines
+from pipeline.decode.job.jobs import TranslateJob
+from pipeline.decode.job.process import translate
+from pipeline.decode.job.shards import make_shards
 from pipeline.finished_run import FinishedRun
 from pipeline.model.fused_attention import SWITCH
 from pipeline.stopping import Stopped
@@ -116,21 +116,17 @@ def process(monkeypatch):
 def test_interrupted_and_resumed_by_other_processes_equals_uninterrupted(place, results, process, tmp_path):
     finished = FinishedRun.open("smoke", runs=results.parent, store=Store(place.root / "artifacts"))
     lines = [*sentences(20), "", *sentences(40)[20:]]
-    write_lines(lines, tmp_path / "lines.parquet")
-    spans = [[0, 15], [15, 30], [30, 41]]
 
     def job(name):
-        (tmp_path / name).mkdir(exist_ok=True)
-        shards = [LineShard(directory=tmp_path / name, start=start, stop=stop) for start, stop in spans]
-        return shards, LinesJob(
+        shards = make_shards(tmp_path / name, lines, target="en", rows=15)
+        return shards, TranslateJob(
             title="lines",
-            lines=str(tmp_path / "lines.parquet"),
-            shards=[span for span, shard in zip(spans, shards, strict=True) if not shard.gather()],
-            target="en",
+            rounds=[[shard] for shard in shards if not shard.gather()],
             max_source_tokens=finished.max_source_tokens,
+            long="skip",
             vocabulary=str(finished.vocabulary.path),
             checkpoints=str(finished.model.path / "checkpoints"),
-            out=str(tmp_path / name),
+            log=str(tmp_path / name / "log"),
             decode=replace(finished.decode, beam=1, batch_tokens=60),
             runtime=replace(load_config([]).runtime, device="cpu", decode_experts="replicated"),
         )
@@ -149,7 +145,7 @@ def test_interrupted_and_resumed_by_other_processes_equals_uninterrupted(place, 
     with parts[0].part(1).open("a", encoding="utf-8") as file:
         file.write('{"row": 3, "text": "half a li')
     _, second = job("parts")
-    assert second.shards == spans[1:]  # the first was done
+    assert second.rounds == [[shard] for shard in parts[1:]]  # the first was done
     assert 0 < sum(len(shard.records()) for shard in parts[1:]) < 26
     for rank in range(3):
         process(second, rank=rank, world=3)

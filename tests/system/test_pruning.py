@@ -13,10 +13,10 @@ from pipeline.commands.translate import load_translate, translate
 from pipeline.dag.stages import routing
 from pipeline.dag.store import Store
 from pipeline.dag.work import read_routing
+from pipeline.decode.experts.pruned import cut
+from pipeline.decode.experts.pruning import Pruning
+from pipeline.decode.experts.ranking import choose, score
 from pipeline.decode.model import load_model
-from pipeline.decode.pruned import cut
-from pipeline.decode.pruning import Pruning
-from pipeline.decode.ranking import choose, score
 from pipeline.engine.checkpoint.weights import load_weights
 from pipeline.finished_run import FinishedRun
 from pipeline.vocab.tokenizer import Vocabulary

@@ -16,7 +16,7 @@ from pipeline.dag.artifact import Artifact
 from pipeline.dag.run import data_run, train_run
 from pipeline.dag.stages import translate
 from pipeline.dag.store import Store
-from pipeline.decode.pruning import Pruning
+from pipeline.decode.experts.pruning import Pruning
 from pipeline.finished_run import FinishedRun
 
 KEYS = """

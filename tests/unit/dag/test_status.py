@@ -273,16 +273,16 @@ def test_how_far_a_training_is_comes_from_its_records(tmp_path):
 
 
 def test_the_budget_is_in_steps_or_in_tokens_whichever_ends_first(tmp_path):
-    status_read = []
+    fractions = []
 
     def train(out: Path) -> None:
         record_training(out, tokens=[400], steps=10)
-        status_read.append(read_status(tmp_path).stages[0].fraction)
+        fractions.append(read_status(tmp_path).stages[0].fraction)
         record_training(out, tokens=[400], budget=0, steps=16)
-        status_read.append(read_status(tmp_path).stages[0].fraction)
+        fractions.append(read_status(tmp_path).stages[0].fraction)
 
     Store(tmp_path, StatusFile(tmp_path)).get(stage(train, name="train"))
-    assert status_read == [0.8, 0.5]
+    assert fractions == [0.8, 0.5]
 
 
 def test_a_resumed_training_says_where_it_began(tmp_path):
@@ -306,22 +306,20 @@ def test_a_resumed_training_says_where_it_began(tmp_path):
 
 
 def test_how_far_a_translation_is_comes_from_what_it_has_written(tmp_path):
-    for pair, rows in (("de-en", 6), ("tr-en", 2)):
-        (tmp_path / pair).mkdir()
-        (tmp_path / pair / "funnel.json").write_text(json.dumps({"test": {"kept": rows}}))
-    status_read = []
+    fractions = []
 
     def translate(out: Path) -> None:
-        (out / "log").mkdir()
-        job = {"bitexts": [str(tmp_path / pair) for pair in ("de-en", "tr-en")]}
+        for directory in ("log", "work/de-en", "work/tr-en"):
+            (out / directory).mkdir(parents=True)
+        job = {"rounds": [[{"start": 0, "stop": 6}, {"start": 0, "stop": 2}]]}
         (out / "log" / "job.json").write_text(json.dumps(job))
-        (out / "de-en.rank-0.jsonl").write_text("{}\n{}\n")
-        (out / "tr-en.rank-0.jsonl").write_text("{}\n")
-        (out / "de-en.rank-1.jsonl").write_text("{}\n{")
-        status_read.append(read_status(tmp_path).stages[0].fraction)
+        (out / "work" / "de-en" / "0-6.rank-0.jsonl").write_text("{}\n{}\n")
+        (out / "work" / "tr-en" / "0-2.rank-0.jsonl").write_text("{}\n")
+        (out / "work" / "de-en" / "0-6.rank-1.jsonl").write_text("{}\n{")
+        fractions.append(read_status(tmp_path).stages[0].fraction)
 
     Store(tmp_path, StatusFile(tmp_path)).get(stage(translate, name="translate", label="moe"))
-    assert status_read == [0.5]
+    assert fractions == [0.5]
 
 
 def test_what_a_finished_training_took_is_among_its_results(tmp_path):

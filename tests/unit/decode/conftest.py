@@ -1,4 +1,4 @@
-"""A model with random weights and the vocabulary of the sample, as training leaves them on the disk."""
+"""A model with random weights and the vocabulary of the sample, also as files that training writes."""
 
 import json
 from dataclasses import asdict
@@ -10,7 +10,7 @@ from torch.distributed.checkpoint.metadata import MetadataIndex
 
 from pipeline.config import load_config
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.workers import TranslatorPool, TranslatorSpec
+from pipeline.decode.job.workers import TranslatorPool, TranslatorSpec
 from pipeline.engine.checkpoint.shard_writer import write_shard
 from pipeline.model.initialization import initialize
 from pipeline.model.transformer import Transformer
@@ -27,7 +27,7 @@ def vocabulary(prepared):
 
 @pytest.fixture(scope="session")
 def model(vocabulary):
-    """Weights with sharp outputs, so that translations differ."""
+    """Return a model with sharp outputs, so that translations differ."""
     torch.manual_seed(0)
     sizes = {"source_vocabulary": vocabulary.source_size, "target_vocabulary": vocabulary.target_size}
     model = Transformer(small(decoder_layers=2), **sizes, shared=False, max_positions=8)

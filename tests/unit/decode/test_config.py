@@ -1,4 +1,4 @@
-"""Settings of decoding: what is refused, with its remedy, and what is part of a key."""
+"""Settings of decoding: errors name the remedy, and a stage's key has the settings that matter."""
 
 from dataclasses import fields, replace
 
@@ -60,7 +60,7 @@ def test_a_sample_needs_no_beam():
 
 
 def test_a_key_has_what_changes_translations():
-    """With a capacity, what is decoded together does, and in bf16 everything by which sums are rounded."""
+    """With a capacity, batches change translations. In bf16, everything that changes the rounding of sums does."""
     names = {field.name for field in fields(DecodeConfig)}
     assert PLAIN.decisive().keys() == names - set(SPEED_ONLY)
     assert replace(PLAIN, capacity_factor=1.0).decisive().keys() == names - {"beam_memory"}

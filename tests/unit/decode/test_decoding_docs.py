@@ -1,13 +1,13 @@
-"""docs/decoding.md: its table is what there is, its commands compose, its sums are right."""
+"""docs/decoding.md: its table has all settings, and its statements and sums are right."""
 
 import re
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 import yaml
 
-from pipeline.config import ROOT
+from pipeline.config import ROOT, load_config
 from pipeline.decode.config import SPEED_ONLY, DecodeConfig
-from pipeline.decode.rows import batch_size
+from pipeline.decode.search.rows import batch_size
 from pipeline.model.moe.gates.capacity import capacity_of
 from pipeline.model.moe.gates.config import Top2Config
 from tests.gates import GATES, gates_where
@@ -15,19 +15,19 @@ from tests.gates import GATES, gates_where
 TEXT = (ROOT / "docs" / "decoding.md").read_text(encoding="utf-8")
 WORDS = " ".join(TEXT.split())
 ROWS = re.findall(r"(?m)^\| `(\w+)` \| (\S+) \| (.*) \|$", TEXT)
-DEFAULTS = yaml.safe_load((ROOT / "configs" / "decode" / "beam.yaml").read_text(encoding="utf-8"))
+DEFAULTS = asdict(DecodeConfig())
 
 
 def test_the_table_has_every_setting_with_its_default():
     assert {name: yaml.safe_load(default.strip("`")) for name, default, _ in ROWS} == DEFAULTS
-    assert DEFAULTS.keys() == {field.name for field in fields(DecodeConfig)}
+    assert load_config([]).to_json()["decode"] == DEFAULTS
 
 
 def test_the_choices_are_those_of_the_table():
     hints = {field.name: field.type for field in fields(DecodeConfig)}
     for name, choices in (("search", "sample"), ("length_norm", "power"), ("precision", "bf16 fp64")):
-        said = next(text for row, _, text in ROWS if row == name)
-        assert all(f"`{choice}`" in said and choice in str(hints[name]) for choice in choices.split())
+        meaning = next(text for row, _, text in ROWS if row == name)
+        assert all(f"`{choice}`" in meaning and choice in str(hints[name]) for choice in choices.split())
 
 
 def test_what_changes_no_translation_is_said():
@@ -41,6 +41,6 @@ def test_gates_that_refuse_a_capacity_are_those_that_are_named():
 
 
 def test_capacity_is_that_of_the_page():
-    """ceil(1.25 · k · S / E)."""
+    """The formula is ceil(1.25 · k · S / E)."""
     assert "ceil(1.25 · k · S / E)" in WORDS
     assert capacity_of(1.25, Top2Config.k, 100, 8) == 32  # 31.25

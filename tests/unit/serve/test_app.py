@@ -22,8 +22,8 @@ def server():
 
 
 @pytest.fixture
-def held():
-    """A server that keeps what it is asked for, with little patience."""
+def blocked():
+    """A server whose pool does not translate, and that gives requests up soon."""
     with served(limits={"seconds": 0.6, "waiting": 2}) as running:
         running.pool.go.clear()
         yield running
@@ -50,22 +50,20 @@ def test_translations_are_in_order_with_alternatives_and_what_was_not_translated
 
 
 @pytest.mark.parametrize(
-    "body",
-    [{"pair": "de-en"}, {"pair": "de:en"}, {"pair": "DE-en"}, {"source": "de", "target": "en"}],
-    ids=lambda body: str(body),
+    "body", [{"pair": "de-en"}, {"pair": "de:en"}, {"pair": "DE-en"}, {"source": "de", "target": "en"}], ids=str
 )
 def test_a_direction_has_several_names(server, body):
     answer = requests.post(f"{server.url}/v1/translate", json={**body, "text": "ja", "prefix": "O"}, timeout=10)
     assert answer.json()["pair"] == "de-en"
-    assert [each["text"] for each in answer.json()["translations"]] == ["OJA"]
+    assert [translation["text"] for translation in answer.json()["translations"]] == ["OJA"]
 
 
 def test_settings_of_a_request_reach_the_search(server):
-    given = {"beam": 6, "n_best": 5, "length_penalty": 0, "coverage_penalty": 0.2, "no_repeat_ngram": 3, "seed": 7}
-    given |= {"search": "sample", "temperature": 0.7, "top_k": 5, "top_p": 0.9}
-    ask(server, text="ja", **given).raise_for_status()
-    used = server.pool.calls[-1][1]
-    assert {name: getattr(used, name) for name in given} == given
+    settings = {"beam": 6, "n_best": 5, "length_penalty": 0, "coverage_penalty": 0.2, "no_repeat_ngram": 3, "seed": 7}
+    settings |= {"search": "sample", "temperature": 0.7, "top_k": 5, "top_p": 0.9}
+    ask(server, text="ja", **settings).raise_for_status()
+    config = server.pool.calls[-1][1]
+    assert {name: getattr(config, name) for name in settings} == settings
 
 
 WRONG = {
@@ -105,9 +103,9 @@ def test_what_cannot_be_is_told_by_field_value_and_remedy(server, name):
     before = len(server.pool.calls)
     headers = {"Content-Type": "application/json"}
     answer = requests.post(f"{server.url}/v1/translate", text.replace("Infinity", "1e999"), headers=headers, timeout=10)
-    told = problem(answer)
-    assert (answer.status_code, told["field"], told["value"]) == (422, field, value)
-    assert remedy in told["remedy"]
+    details = problem(answer)
+    assert (answer.status_code, details["field"], details["value"]) == (422, field, value)
+    assert remedy in details["remedy"]
     assert len(server.pool.calls) == before
 
 
@@ -140,12 +138,12 @@ def test_only_json_is_read_so_that_no_other_site_can_send_it_from_a_browser(serv
 
 
 def connect(server):
-    where = urlsplit(server.url)
-    return http.client.HTTPConnection(where.hostname, where.port, timeout=5)
+    url = urlsplit(server.url)
+    return http.client.HTTPConnection(url.hostname, url.port, timeout=5)
 
 
 def post(connection, **headers):
-    """The beginning of a request to translate."""
+    """Send the head of a request to translate."""
     connection.putrequest("POST", "/v1/translate")
     for name, value in {"Content-Type": "application/json", **headers}.items():
         connection.putheader(name.replace("_", "-"), value)
@@ -168,40 +166,38 @@ def test_a_body_of_unknown_length_is_read_up_to_the_limit(server):
     assert connection.getresponse().status == 413
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(held):
-    connection = connect(held)
+def test_a_body_that_does_not_come_is_not_waited_for(blocked):
+    connection = connect(blocked)
     post(connection, Content_Length="100")
     answer = connection.getresponse()
     assert answer.status == 408
     assert "0.6 seconds" in json.loads(answer.read())["detail"]
 
 
-def wait_until(true):
+def wait_until(condition):
     end = time.monotonic() + 5
-    while not true():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)
 
 
-def test_what_is_not_translated_in_time_is_given_up(held):
+def test_what_is_not_translated_in_time_is_given_up(blocked):
     texts = [str(number) for number in range(100)]
-    answer = ask(held, text=texts, timeout=5)
+    answer = ask(blocked, text=texts, timeout=5)
     assert (answer.status_code, problem(answer)["remedy"]) == (504, "send fewer lines at once, or lower beam")
-    held.pool.go.set()
-    assert ask(held, text="ja").json()["translations"][0]["text"] == "JA"
-    asked = [text for texts, _ in held.pool.calls for text in texts]
-    assert asked == [*texts[:32], "ja"]
+    blocked.pool.go.set()
+    assert ask(blocked, text="ja").json()["translations"][0]["text"] == "JA"
+    assert [text for texts, _ in blocked.pool.calls for text in texts] == [*texts[:32], "ja"]
 
 
 def test_a_client_that_goes_takes_its_lines_along(server):
-    texts = [str(number) for number in range(5)]
     server.pool.go.clear()
     calls = len(server.pool.calls)
     first = threading.Thread(target=ask, args=(server,), kwargs={"text": "first"})
     first.start()
     wait_until(lambda: len(server.pool.calls) == calls + 1)
     with pytest.raises(requests.Timeout):
-        ask(server, text=texts, timeout=0.2)
+        ask(server, text=list("01234"), timeout=0.2)
     wait_until(lambda: server.batcher.under_way == 1)
     server.pool.go.set()
     first.join()
@@ -217,27 +213,25 @@ def test_a_client_that_goes_while_it_sends_is_no_error(server, caplog):
     assert not caplog.records
 
 
-def test_more_requests_than_may_wait_are_told_when_to_come_again(held):
-    threads = [threading.Thread(target=ask, args=(held,), kwargs={"text": "a"}) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    wait_until(lambda: held.batcher.under_way == 2)
-    answer = ask(held, text="b")
+def test_more_requests_than_may_wait_are_told_when_to_come_again(blocked):
+    with ThreadPoolExecutor(2) as clients:
+        for _ in range(2):
+            clients.submit(ask, blocked, text="a")
+        wait_until(lambda: blocked.batcher.under_way == 2)
+        answer = ask(blocked, text="b")
+        blocked.pool.go.set()
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
     assert problem(answer)["detail"] == "2 requests are waiting"
-    held.pool.go.set()
-    for thread in threads:
-        thread.join()
 
 
 def test_what_outlasts_the_grace_is_told():
     with served() as stopping:
         stopping.pool.go.clear()
         with ThreadPoolExecutor(1) as client:
-            asked = client.submit(ask, stopping, text="a")
+            future = client.submit(ask, stopping, text="a")
             wait_until(lambda: stopping.pool.calls)
             stopping.server.should_exit = True
-            answer = asked.result()
+            answer = future.result()
     assert (answer.status_code, problem(answer)["detail"]) == (503, "the server stops")
 
 
@@ -252,24 +246,23 @@ def test_health_is_200_only_when_it_translates(server):
     lost = ask(server, text="lost")
     assert (lost.status_code, problem(lost)["remedy"]) == (503, "send the request again")
     calls = len(server.pool.calls)
-    assert requests.get(health, timeout=10).ok  # it has tried
-    assert requests.get(health, timeout=10).ok  # and need not again
+    assert all(requests.get(health, timeout=10).ok for _ in range(2))  # only the first one translates a line
     assert len(server.pool.calls) == calls + 1
 
 
-def test_health_after_a_loss_does_not_wait_for_ever(held):
-    held.batcher.broken = True
-    answer = requests.get(f"{held.url}/health", timeout=5)
+def test_health_after_a_loss_does_not_wait_for_ever(blocked):
+    blocked.batcher.broken = True
+    answer = requests.get(f"{blocked.url}/health", timeout=5)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
     assert problem(answer)["detail"] == "nothing was translated within 0.6 seconds"
 
 
 def test_pairs_and_how_they_are_written(server):
-    found = requests.get(f"{server.url}/v1/pairs", timeout=10).json()
-    written = {each["pair"]: (each["source_direction"], each["target_direction"]) for each in found["pairs"]}
-    assert written == {"de-en": ("ltr", "ltr"), "en-ar": ("ltr", "rtl"), "he-en": ("rtl", "ltr")}
-    assert (found["run"], found["decode"]["beam"]) == ("capitals", 4)
-    assert found["limits"] == {**found["limits"], **LIMITS}
+    answer = requests.get(f"{server.url}/v1/pairs", timeout=10).json()
+    directions = {pair["pair"]: (pair["source_direction"], pair["target_direction"]) for pair in answer["pairs"]}
+    assert directions == {"de-en": ("ltr", "ltr"), "en-ar": ("ltr", "rtl"), "he-en": ("rtl", "ltr")}
+    assert (answer["run"], answer["decode"]["beam"]) == ("capitals", 4)
+    assert answer["limits"] == {**answer["limits"], **LIMITS}
 
 
 def test_openapi_names_what_there_is_and_nothing_comes_from_elsewhere(server):
@@ -292,7 +285,7 @@ def test_openapi_names_what_there_is_and_nothing_comes_from_elsewhere(server):
 def test_head_is_answered_as_get_without_the_body(server, path):
     connection = connect(server)
     answers = []
-    for method in ("GET", "HEAD", "GET"):  # the last would find the body of the one before it
+    for method in ("GET", "HEAD", "GET"):  # a body after HEAD would be read as the last answer
         connection.request(method, path)
         answer = connection.getresponse()
         headers = {name: value for name, value in answer.getheaders() if name.lower() != "date"}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.decode.text import Line
+from pipeline.decode.text.line import Line
 from pipeline.serve.batching import Batcher, Full
 from pipeline.serve.config import BatchingConfig
 from pipeline.tasks.call import TaskFailed
@@ -18,7 +18,7 @@ def lines(*texts):
 
 
 class Waiting:
-    """Requests to a Batcher with one worker or more."""
+    """A Batcher with requests. Its pool has one worker or more."""
 
     def __init__(self, *, workers=1, waiting=100, **settings):
         self.pool = Capitals(workers)
@@ -28,8 +28,8 @@ class Waiting:
     def ask(self, *texts, decode=DECODE):
         return asyncio.ensure_future(self.batcher.translate(lines(*texts), decode))
 
-    async def held(self, *texts, decode=DECODE):
-        """A request that is with the pool, which keeps it until `go`."""
+    async def running(self, *texts, decode=DECODE):
+        """Return a request whose call the pool keeps until `go`."""
         self.pool.go.clear()
         calls = len(self.pool.calls)
         task = self.ask(*texts, decode=decode)
@@ -43,7 +43,7 @@ class Waiting:
 
 
 class Clock(asyncio.SelectorEventLoop):
-    """A loop whose clock can be put forward. ahead: seconds."""
+    """An event loop whose clock can be put forward. ahead: seconds."""
 
     ahead = 0.0
 
@@ -66,7 +66,7 @@ def test_requests_of_the_same_moment_are_one_call_and_each_gets_its_own():
 
 
 def test_a_request_alone_waits_only_so_long():
-    """An hour, of which 40 minutes pass, and then the rest: nothing that a busy machine takes 20 minutes for."""
+    """It waits for an hour. The steps are so large that a slow machine cannot change the result."""
 
     async def work():
         loop = asyncio.get_running_loop()
@@ -74,7 +74,7 @@ def test_a_request_alone_waits_only_so_long():
         task = waiting.ask("a")
         for minutes, calls in ((0, []), (40, []), (61, [["a"]])):
             loop.ahead = 60.0 * minutes
-            for _ in range(3):  # the request begins; the clock's call comes; the batch goes to the pool
+            for _ in range(3):  # turns for the request, the timer, and the call of the pool
                 await asyncio.sleep(0)
             assert waiting.texts == calls
         assert await outcome(task) == ["A"]
@@ -86,7 +86,7 @@ def test_a_request_alone_waits_only_so_long():
 def test_a_small_request_is_not_behind_a_large_one():
     async def work():
         waiting = Waiting()
-        large = await waiting.held(*(f"large {number}" for number in range(100)))
+        large = await waiting.running(*(f"large {number}" for number in range(100)))
         small = waiting.ask("small")
         await asyncio.sleep(0.02)
         waiting.pool.go.set()
@@ -136,34 +136,34 @@ def test_workers_that_are_free_share_what_waits():
 def test_a_request_that_is_given_up_leaves_the_queue():
     async def work():
         waiting = Waiting(lines=1)
-        held = await waiting.held("a")
+        running = await waiting.running("a")
         given_up, kept = waiting.ask(*"bcd"), waiting.ask("e")
         await asyncio.sleep(0.02)
         given_up.cancel()
         await asyncio.sleep(0)
         waiting.pool.go.set()
-        assert await outcome(held) + await outcome(kept) == ["A", "E"]
+        assert await outcome(running) + await outcome(kept) == ["A", "E"]
         assert waiting.texts == [["a"], ["e"]]
         assert waiting.batcher.under_way == 0
 
     asyncio.run(work())
 
 
-async def until(true):
+async def until(condition):
     async with asyncio.timeout(5):
-        while not true():
+        while not condition():
             await asyncio.sleep(0.001)
 
 
 def test_a_call_that_nobody_waits_for_ends():
     async def work():
         waiting = Waiting()
-        long = await waiting.held("x" * 5000)
+        long = await waiting.running("x" * 5000)
         small = waiting.ask("small")
         await asyncio.sleep(0.02)
         assert len(waiting.texts) == 1
         long.cancel()
-        await until(lambda: len(waiting.texts) == 2)  # while the pool does not go on by itself
+        await until(lambda: len(waiting.texts) == 2)  # the pool is still blocked, so the first call was given up
         waiting.pool.go.set()
         assert await outcome(small) == ["SMALL"]
         assert not waiting.batcher.broken
@@ -175,9 +175,9 @@ def test_a_call_goes_on_while_one_of_its_requests_waits():
     async def work():
         waiting = Waiting()
         waiting.pool.go.clear()
-        gone, kept = waiting.ask("a"), waiting.ask("b")
+        cancelled, kept = waiting.ask("a"), waiting.ask("b")
         await until(lambda: waiting.texts)
-        gone.cancel()
+        cancelled.cancel()
         await asyncio.sleep(0.03)
         waiting.pool.go.set()
         assert await outcome(kept) == ["B"]
@@ -205,13 +205,13 @@ def test_one_of_several_workers_is_free_of_long_lines():
 def test_no_more_than_so_many_requests_wait():
     async def work():
         waiting = Waiting(waiting=2)
-        held = await waiting.held("a")
+        running = await waiting.running("a")
         queued = waiting.ask("b")
         await asyncio.sleep(0)
         with pytest.raises(Full):
             await waiting.ask("c")
         waiting.pool.go.set()
-        assert await outcome(held) + await outcome(queued) + await outcome(waiting.ask("d")) == ["A", "B", "D"]
+        assert await outcome(running) + await outcome(queued) + await outcome(waiting.ask("d")) == ["A", "B", "D"]
 
     asyncio.run(work())
 
@@ -246,13 +246,13 @@ def test_everyone_gets_their_own_whatever_comes_and_goes():
                 draw.choice(tasks)[1].cancel()
         results = await asyncio.gather(*(task for _, task in tasks), return_exceptions=True)
         finished = [
-            (texts, found)
-            for (texts, _), found in zip(tasks, results, strict=True)
-            if not isinstance(found, asyncio.CancelledError)
+            (texts, result)
+            for (texts, _), result in zip(tasks, results, strict=True)
+            if not isinstance(result, asyncio.CancelledError)
         ]
         assert 200 < len(finished) < 300
-        for texts, found in finished:
-            assert [translated.text for translated in found] == [text.upper() for text in texts]
+        for texts, translations in finished:
+            assert [translated.text for translated in translations] == [text.upper() for text in texts]
         assert all(len(call) <= 5 for call in waiting.texts)
 
     asyncio.run(work())

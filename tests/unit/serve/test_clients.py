@@ -1,4 +1,4 @@
-"""Shares of one client: its connections and its requests."""
+"""Limits of one client: its connections and its requests."""
 
 import socket
 from dataclasses import replace
@@ -16,7 +16,7 @@ OTHER = "127.0.0.2"  # an address of this machine that is another client's; macO
 
 
 class From(HTTPAdapter):
-    """Sends requests from this address."""
+    """An adapter that sends requests from one address."""
 
     def __init__(self, address):
         self.address = address
@@ -27,9 +27,9 @@ class From(HTTPAdapter):
 
 
 def session(address):
-    found = requests.Session()
-    found.mount("http://", From(address))
-    return found
+    client = requests.Session()
+    client.mount("http://", From(address))
+    return client
 
 
 @pytest.mark.parametrize(
@@ -83,24 +83,24 @@ def test_connections_are_counted_for_all_and_for_each():
 
 def test_a_client_has_no_more_than_its_connections():
     with served(limits={"client_connections": 2}) as server:
-        where = urlsplit(server.url)
-        own = [socket.create_connection((where.hostname, where.port), timeout=10) for _ in range(3)]
-        assert own[2].recv(1) == b""  # or it would be silent, and time out
+        url = urlsplit(server.url)
+        connections = [socket.create_connection((url.hostname, url.port), timeout=10) for _ in range(3)]
+        assert connections[2].recv(1) == b""  # closed; an open one would time out
         with pytest.raises(requests.ConnectionError):
             requests.get(f"{server.url}/v1/pairs", timeout=10)
-        with session(OTHER) as other:
-            assert other.get(f"{server.url}/v1/pairs", timeout=10).ok
-        for connection in own:
+        with session(OTHER) as client:
+            assert client.get(f"{server.url}/v1/pairs", timeout=10).ok
+        for connection in connections:
             connection.close()
 
 
 def test_a_client_that_asks_too_often_is_told_when_to_come_again():
-    with served(limits={"client_rate": 0.1}) as server, session(OTHER) as other:
-        forwarded = {"X-Forwarded-For": "192.0.2.1"}  # whatever a client says of itself
+    with served(limits={"client_rate": 0.1}) as server, session(OTHER) as client:
+        forwarded = {"X-Forwarded-For": "192.0.2.1"}  # a header of the client does not matter
         answers = [requests.get(f"{server.url}/v1/pairs", headers=forwarded, timeout=10) for _ in range(2)]
         assert [answer.status_code for answer in answers] == [200, 429]
         assert answers[1].headers["Content-Type"] == "application/problem+json"
         assert answers[1].headers["Connection"] == "close"
         assert 1 <= int(answers[1].headers["Retry-After"]) <= 10
         assert answers[1].json()["detail"] == "one client may send 0.1 requests in a second"
-        assert other.get(f"{server.url}/v1/pairs", timeout=10).ok
+        assert client.get(f"{server.url}/v1/pairs", timeout=10).ok

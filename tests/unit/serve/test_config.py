@@ -1,4 +1,4 @@
-"""Settings and addresses that cannot be, told before a model is loaded."""
+"""Wrong settings and addresses are errors before a model is loaded."""
 
 import socket
 
@@ -9,8 +9,8 @@ from pipeline.serve.server import listen
 
 
 def test_an_address_that_is_taken_or_not_ours():
-    with listen("127.0.0.1", 0) as taken:
-        port = taken.getsockname()[1]
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
         with pytest.raises(ValueError, match=f"host=127.0.0.1 port={port}: Address already in use; .*port=8001"):
             listen("127.0.0.1", port)
     with pytest.raises(ValueError, match=r"host=192.0.2.1 port=0: .*must be an address of this machine"):

@@ -15,8 +15,8 @@ def test_the_commands_compose():
     (command,) = re.findall(r"^make (.+)$", TEXT, re.MULTILINE)
     config = load_serve(overrides_of("serve", f"make {command}"))
     assert f"`http://{config.host}:{config.port}`, where `runs/{config.run}` translates" in TEXT
-    (given,) = re.findall(r'^`(ARGS="[^`]+")`', TEXT, re.MULTILINE)
-    config = load_serve(overrides_of("serve", f"make serve NAME=demo RUNTIME=gpu {given}"))
+    (arguments,) = re.findall(r'^`(ARGS="[^`]+")`', TEXT, re.MULTILINE)
+    config = load_serve(overrides_of("serve", f"make serve NAME=demo RUNTIME=gpu {arguments}"))
     assert (config.run, config.port, config.limits.seconds, config.runtime.device) == ("demo", 8001, 10, "cuda")
 
 
@@ -29,9 +29,9 @@ def test_the_keys_have_the_defaults_of_the_table():
         if keys == ["decode.beam"]:
             continue
         paths = [key if "." in key or not group else f"{group}.{key}" for key in keys]
-        shown = [value.strip("`") for value in re.split(r", ", values)]
-        for path, value in zip(paths, shown, strict=True):
-            found = attrgetter(path)(config)
-            assert value.replace(",", "") == (found if isinstance(found, str) else f"{found:.12g}"), path
+        defaults = [value.strip("`") for value in re.split(r", ", values)]
+        for path, documented in zip(paths, defaults, strict=True):
+            default = attrgetter(path)(config)
+            assert documented.replace(",", "") == (default if isinstance(default, str) else f"{default:.12g}"), path
             checked += 1
     assert checked == 15

@@ -1,0 +1,57 @@
+"""Jobs of several processes that use a trained model, as plain values that travel in a JSON file."""
+
+from dataclasses import dataclass
+
+from pipeline.decode.config import DecodeConfig
+from pipeline.decode.job.shards import Shard
+from pipeline.decode.text.line import Long
+from pipeline.jobs.runtime import RuntimeConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateJob:
+    """A job that translates lines of text (`pipeline.decode.job.process`).
+
+    title: name for messages.
+    slot: line of the terminal for the progress bar.
+    rounds: shards of lines. The lines of one round share batches and are in memory together.
+    max_source_tokens, long: as in `Translator`. No line may be split.
+    vocabulary: directory of the vocabulary.
+    checkpoints: a training run's directory of checkpoints.
+    log: directory of the logs.
+    experts: path of a pruning (`pipeline.decode.experts.pruned`), or empty for all experts.
+    """
+
+    title: str
+    slot: int = 0
+    rounds: list[list[Shard]]
+    max_source_tokens: int
+    long: Long
+    vocabulary: str
+    checkpoints: str
+    log: str
+    decode: DecodeConfig
+    runtime: RuntimeConfig
+    experts: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutingJob:
+    """A job that records the experts that tokens choose (`pipeline.decode.job.routing`).
+
+    pairs: names of the pairs.
+    encoded: directories of their encoded rows, in the same order.
+    split: the split to record.
+    out: directory of the results `routing.rank-N.json`.
+    Other fields are as in TranslateJob.
+    """
+
+    title: str
+    pairs: list[str]
+    encoded: list[str]
+    split: str
+    vocabulary: str
+    checkpoints: str
+    out: str
+    decode: DecodeConfig
+    runtime: RuntimeConfig

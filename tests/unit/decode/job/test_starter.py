@@ -1,0 +1,59 @@
+"""The test translations of a job are written in the order of the test set, and a finished job starts no process."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import load_config
+from pipeline.corpus.bitext import read_bitext, read_column
+from pipeline.decode.job import starter
+from pipeline.decode.job.jobs import TranslateJob
+from pipeline.decode.job.shards import make_shards
+from tests.unit.decode.conftest import DECODE
+
+
+@pytest.fixture
+def bitext(prepared):
+    return Path(prepared.bitexts[prepared.pairs.index("tr-en")])
+
+
+@pytest.fixture
+def job(bitext, tmp_path):
+    shards = make_shards(tmp_path / "work", read_column(bitext, "test", "src"), target="en")
+    return TranslateJob(
+        title="translate",
+        rounds=[shards],
+        max_source_tokens=0,
+        long="whole",
+        vocabulary="",
+        checkpoints="",
+        log=str(tmp_path / "log"),
+        decode=DECODE,
+        runtime=load_config([]).runtime,
+    )
+
+
+def write_records(shard, rows):
+    for rank in range(2):
+        records = [{"row": row, "text": f"h{row}\u2028", "score": -1.0} for row in rows[rank::2]]
+        lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+        shard.part(rank).write_text("".join(lines), encoding="utf-8")
+
+
+def test_translations_are_in_the_order_of_the_test_set(job, bitext, tmp_path):
+    ((shard,),) = job.rounds
+    count = len(read_bitext(bitext, "test"))
+    write_records(shard, list(range(count))[::-1])
+    starter.run_job(job)  # all rows are translated, so it starts no process: the vocabulary is not even there
+    starter.write_test_translations([shard], bitext, tmp_path / "tr-en.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "tr-en.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    assert [row["hypothesis"] for row in rows] == [f"h{number}\u2028" for number in range(count)]
+    assert [row["source"] for row in rows] == read_column(bitext, "test", "src")
+    assert rows[0].keys() == {"source", "hypothesis", "reference", "score"}
+
+
+def test_a_missing_row_is_noticed(job, monkeypatch):
+    monkeypatch.setattr(starter, "launch_job", lambda *_, **__: write_records(job.rounds[0][0], [0, 1]))
+    with pytest.raises(AssertionError, match="has 2 records"):
+        starter.run_job(job)
