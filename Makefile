@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 COMMANDS := train sweep status data baselines backtranslate translate serve prune distill export plan config verify
-.PHONY: help setup $(COMMANDS) score report bench check format test test-full mutate lock clean
+.PHONY: help setup $(COMMANDS) score report bench check format test test-full mutate docs lock clean
 
 # Settings of the commands, given as NAME=value: `make help` shows them in use, and pipeline/commands/table.py has the key that
 # each stands for. What is empty is left to the recipe.
@@ -35,6 +35,7 @@ PYTHON ?= $(shell for v in python3.11 python3.12 python3.13 python3; do \
 BIN       := .venv/bin
 READY     := .venv/.ready
 READY_DEV := .venv/.ready-dev
+READY_DOCS := .venv/.ready-docs
 
 # Options of pip, as a package index with torch for CPUs alone: PIP_ARGS="--extra-index-url <PyTorch's CPU index>".
 PIP_ARGS ?=
@@ -65,6 +66,10 @@ $(READY): pyproject.toml requirements.lock requirements-cuda.lock
 
 $(READY_DEV): $(READY) requirements-dev.lock
 	$(INSTALL) -r requirements-dev.lock
+	@touch $@
+
+$(READY_DOCS): $(READY) requirements-docs.lock
+	$(INSTALL) -r requirements-docs.lock
 	@touch $@
 
 $(COMMANDS): $(READY)
@@ -104,6 +109,10 @@ mutate: $(READY_DEV) ## break the core in many small ways and list what no test 
 	OMP_NUM_THREADS=1 .venv-mutate/bin/mutmut run --max-children 2 $(ARGS)
 	.venv-mutate/bin/mutmut results
 
+docs: $(READY_DOCS) ## build the documentation as a site in site/, with every link checked
+	$(BIN)/python -m docs.reference
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 # Versions that the files have are kept where they still fit. One version serves all Pythons and platforms where it can.
 COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --fork-strategy fewest \
 	--no-header --no-annotate --extra serve --extra cluster $(ARGS)
@@ -112,8 +121,10 @@ lock: $(READY_DEV) ## resolve pyproject.toml into requirements*.lock for all pla
 	@mkdir -p .venv/lock
 	@$(PINS) requirements.lock requirements-cuda.lock > .venv/lock/users
 	@$(PINS) requirements.lock requirements-cuda.lock requirements-dev.lock > .venv/lock/all
+	@$(PINS) requirements.lock requirements-cuda.lock requirements-dev.lock requirements-docs.lock > .venv/lock/docs
 	$(COMPILE) --output-file .venv/lock/users
 	$(COMPILE) --extra dev --constraint .venv/lock/users --output-file .venv/lock/all
+	$(COMPILE) --extra dev --extra docs --constraint .venv/lock/all --output-file .venv/lock/docs
 	@{ echo "# What users install. CUDA's libraries come with a torch that needs them; the file of constraints pins those."; \
 		echo '# Made by `make lock`.'; echo '--constraint requirements-cuda.lock'; \
 		grep -vE '^(cuda|nvidia|triton)' .venv/lock/users; } > requirements.lock
@@ -121,6 +132,9 @@ lock: $(READY_DEV) ## resolve pyproject.toml into requirements*.lock for all pla
 		grep -E '^(cuda|nvidia|triton)' .venv/lock/users; } > requirements-cuda.lock
 	@{ echo '# What `make test` and `make check` need besides. Made by `make lock`.'; \
 		echo '--constraint requirements.lock'; grep -vxFf .venv/lock/users .venv/lock/all; } > requirements-dev.lock
+	@{ echo '# What `make docs` needs besides, next to the tools of `make test`. Made by `make lock`.'; \
+		echo '--constraint requirements.lock'; echo '--constraint requirements-dev.lock'; \
+		grep -vxFf .venv/lock/all .venv/lock/docs; } > requirements-docs.lock
 
-clean: ## remove artifacts and runs, keep .venv
-	rm -rf data/artifacts runs
+clean: ## remove artifacts, runs and the built site, keep .venv
+	rm -rf data/artifacts runs site

@@ -20,7 +20,10 @@ SAME_FOR_ALL = (
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineTier:
-    """The bilingual model of pairs with at most `up_to` training rows (0: any number)."""
+    """The bilingual model of pairs with at most `up_to` training rows (0: any number).
+
+    up_to: training rows of a pair up to which the tier is meant; 0 for any number.
+    """
 
     up_to: int
     vocab: VocabConfig

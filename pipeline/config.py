@@ -69,6 +69,8 @@ class RunConfig:
 
     pairs: as the user wrote them; they are parsed when the corpus is read.
     layout: letters of the main model's tensors, and the axes of the mesh that cut them; a bilingual model is not cut.
+    name: directory of the results below runs/.
+    recipe: name of the complete experiment that the settings come from.
     """
 
     name: str

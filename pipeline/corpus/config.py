@@ -118,6 +118,7 @@ class SplitConfig:
     dev, test: about so many rows; whole documents are taken.
     max_share: most of the rows that each of the two may take, as a share.
     block: rows that count as a document, if the corpus has no names of documents.
+    seed: decides which documents or blocks are split off.
     """
 
     dev: int = 200

@@ -83,6 +83,8 @@ class Device:
         number of nodes.
     price: US dollars for an hour of one device, 0 if it is not for rent.
     float32_attention: attention computes in float32 under bf16 too (`pipeline.model.fused_attention`).
+    name: name of the device in tables.
+    kind: family of the processor.
     """
 
     name: str

@@ -87,7 +87,7 @@ def save(path: Path, outcome: Any, case: Case, mesh: Mesh | None) -> None:
     tensors |= extremes(tensors)
     tensors["served"] = gathered(outcome.served, case.groups, mesh).to(torch.uint8)
     if mesh is None:
-        tensors["decisions"] = gathered(outcome.noted, case.groups, mesh)
+        tensors["decisions"] = gathered(outcome.recorded, case.groups, mesh)
     if dist.get_rank() == 0:
         save_file(tensors, path)
 

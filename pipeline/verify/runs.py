@@ -46,7 +46,7 @@ class Outcome:
 
     Of plain torch alone:
 
-    noted: decisions for `Witness.begin`, by step and group.
+    recorded: decisions for `Witness.begin`, by step and group.
     later_gradients: of the step after a checkpoint.
     early_weights: after as many steps as a short run has.
     """
@@ -58,7 +58,7 @@ class Outcome:
     later_gradients: dict[str, Tensor] = field(default_factory=dict)
     early_weights: dict[str, Tensor] = field(default_factory=dict)
     served: dict[tuple[int, int], Tensor] = field(default_factory=dict)
-    noted: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    recorded: dict[tuple[int, int], Tensor] = field(default_factory=dict)
 
 
 class Passes:
@@ -77,7 +77,7 @@ class Passes:
         losses = forward(step.groups[group], label_smoothing=LABEL_SMOOTHING)
         outcome.served[number, group] = self._witness.served_TE
         if self._decisions is None:
-            outcome.noted[number, group] = self._witness.noted_N
+            outcome.recorded[number, group] = self._witness.recorded_N
         share: Tensor = losses.share(target_tokens=step.target_tokens, nonempty_groups=step.nonempty_groups)
         return share
 

@@ -13,6 +13,7 @@ class VocabConfig:
     sample_chars: most characters of the training text. Training needs 20 to 45 bytes of memory for each.
     temperature: a pair of n rows gets a share of the sample in proportion to n ** (1 / temperature).
     character_coverage: share of characters that become pieces; the others are spelled in bytes.
+    seed: decides which rows the models are trained on.
     """
 
     shared: bool

@@ -120,7 +120,7 @@ def plain_steps(case, steps, decisions=None):
 
     decisions: of another run, to repeat them.
     """
-    model, noted = built(case), {}
+    model, recorded = built(case), {}
     witness = Witness(model)
     named = dict(model.named_parameters())
     masters = {name: nn.Parameter(p.detach().float()) for name, p in named.items()}
@@ -133,7 +133,7 @@ def plain_steps(case, steps, decisions=None):
             with torch.autocast("cpu", torch.bfloat16, enabled=case.precision == "bf16"):
                 share = share_of(model, case, number, group)
             if decisions is None:
-                noted[number, group] = witness.noted_N
+                recorded[number, group] = witness.recorded_N
             share.backward()
             total += float(share.detach())
         gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in named.items()}
@@ -149,7 +149,7 @@ def plain_steps(case, steps, decisions=None):
                 p.grad = None
         losses.append(total)
         norms.append(float(norm))
-    return losses, norms, first, {name: master.detach() for name, master in masters.items()}, noted
+    return losses, norms, first, {name: master.detach() for name, master in masters.items()}, recorded
 
 
 def within(bounds, key, actual, expected, where):

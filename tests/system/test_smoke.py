@@ -47,6 +47,12 @@ def test_every_result_is_there(results):
     assert expected <= {path.name for path in results.iterdir()}
 
 
+def test_every_file_is_on_the_page_of_files(results):
+    text = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
+    names = {f"{path.stem}.png" if path.suffix == ".svg" else path.name for path in results.iterdir()}
+    assert {name for name in names if f"`{name}`" not in text and f"`{name}/`" not in text} == set()
+
+
 def test_make_status_says_that_it_is_done(place, results):
     output = run([*place.command(target="status"), "NAME=smoke"])
     assert output.returncode == 0, output.stderr

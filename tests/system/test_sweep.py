@@ -189,7 +189,7 @@ def test_the_commands_of_the_page_compose():
         assert plan(load_sweep(words)).points, command
     first = plan(load_sweep(words_of(sweeps[0].split("  #")[0])[1]))
     names = [point.id for point in first.points]
-    assert re.findall(r"`((?:dense_)?(?:params_)?\d*e?_?\d+l)`", TEXT.split("## Launchers")[0]) == names
+    assert re.findall(r"`((?:dense_)?(?:params_)?\d*e?_?\d+l)`", TEXT.split("## Where do points run?")[0]) == names
     settings = re.findall(r"^\| `([a-z_]+=[^`]+)`", TEXT, re.MULTILINE)
     assert len(settings) == 3
     for setting in settings:

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 USERS, CUDA, DEV = "requirements.lock", "requirements-cuda.lock", "requirements-dev.lock"
+DOCS = "requirements-docs.lock"
 LINUX = {"sys_platform": "linux", "platform_system": "Linux"}
 MAC = {"sys_platform": "darwin", "platform_system": "Darwin"}
 
@@ -39,12 +40,12 @@ def test_every_dependency_is_pinned_once_within_its_bounds(python: str, machine:
         "python_full_version": f"{python}.0",
     }
     chosen: dict[str, Version] = {}
-    for pin in [*pins(USERS), *pins(DEV)]:
+    for pin in [*pins(USERS), *pins(DEV), *pins(DOCS)]:
         if pin.marker is None or pin.marker.evaluate(environment):
             name = canonicalize_name(pin.name)
             assert name not in chosen
             chosen[name] = version_of(pin)
-    requirements = [*PROJECT["dependencies"], *EXTRAS["serve"], *EXTRAS["cluster"], *EXTRAS["dev"]]
+    requirements = [*PROJECT["dependencies"], *EXTRAS["serve"], *EXTRAS["cluster"], *EXTRAS["dev"], *EXTRAS["docs"]]
     for requirement in map(Requirement, requirements):
         assert chosen[canonicalize_name(requirement.name)] in requirement.specifier, requirement
 
@@ -52,7 +53,7 @@ def test_every_dependency_is_pinned_once_within_its_bounds(python: str, machine:
 def test_users_get_no_tools_of_development_and_no_cuda() -> None:
     users = {pin.name for pin in pins(USERS)}
     shared = {Requirement(text).name for text in (*EXTRAS["serve"], *EXTRAS["cluster"])}
-    tools = {Requirement(text).name for text in EXTRAS["dev"]} - shared
+    tools = {Requirement(text).name for text in (*EXTRAS["dev"], *EXTRAS["docs"])} - shared
     assert "pytest" in tools
     assert not users & tools
     assert not [name for name in users if name.startswith(("nvidia", "cuda", "triton"))]
@@ -69,5 +70,5 @@ def test_libraries_of_cuda_are_constraints_of_linux_alone() -> None:
 
 def test_pre_releases_are_those_that_have_no_release() -> None:
     """OpenTelemetry's exporters and conventions are published as betas alone."""
-    early = {pin.name for lock in (USERS, CUDA, DEV) for pin in pins(lock) if version_of(pin).is_prerelease}
+    early = {pin.name for lock in (USERS, CUDA, DEV, DOCS) for pin in pins(lock) if version_of(pin).is_prerelease}
     assert {name for name in early if not name.startswith("opentelemetry-")} == set()

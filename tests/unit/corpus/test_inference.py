@@ -125,7 +125,7 @@ def test_unclear_names_are_an_error(tmp_path: Path, names: list[str], message: s
 def test_names_and_manifest_of_the_readme_are_read(tmp_path: Path, sample: Path) -> None:
     readme = (sample.parent / "README.md").read_text(encoding="utf-8")
     formats = []
-    for number, row in enumerate(re.findall(r"^\| (`[^|]+) \|", readme.split("## Describe")[0], re.MULTILINE)):
+    for number, row in enumerate(re.findall(r"^\| (`[^|]+) \|", readme.split("## How do I describe")[0], re.MULTILINE)):
         for name in re.findall(r"`([^`]+)`", row):
             (tmp_path / str(number)).mkdir(exist_ok=True)
             (tmp_path / str(number) / name).write_text("x")

@@ -8,7 +8,7 @@ from pipeline.serve.config import load_serve
 from tests.make import overrides_of
 
 TEXT = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
-ROWS = re.findall(r"^\| (`.+?) \| (.+?) \|.*\|$", TEXT[TEXT.index("## Settings") :], re.MULTILINE)
+ROWS = re.findall(r"^\| (`.+?) \| (.+?) \|.*\|$", TEXT[TEXT.index("## Which settings are there?") :], re.MULTILINE)
 
 
 def test_the_commands_compose():

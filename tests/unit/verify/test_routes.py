@@ -34,11 +34,11 @@ def run(model, witness, decisions=None):
 def test_another_router_takes_over_noted_decisions_and_still_learns(gate):
     model, witness = watched(gate, seed=1)
     run(model, witness)
-    noted, served = witness.noted_N, witness.served_TE
+    recorded, served = witness.recorded_N, witness.served_TE
     other, other_witness = watched(gate, seed=2)
     run(other, other_witness)
     assert not torch.equal(other_witness.served_TE, served)
-    run(other, other_witness, noted).backward()
+    run(other, other_witness, recorded).backward()
     assert torch.equal(other_witness.served_TE, served)
     for name, p in other.named_parameters():
         assert p.grad is not None, name
@@ -49,7 +49,7 @@ def test_another_router_takes_over_noted_decisions_and_still_learns(gate):
 def test_its_own_decisions_change_nothing(gate):
     model, witness = watched(gate, seed=1)
     loss = run(model, witness)
-    assert torch.equal(run(model, witness, witness.noted_N), loss)
+    assert torch.equal(run(model, witness, witness.recorded_N), loss)
 
 
 def test_a_token_is_served_by_at_most_two_and_padding_by_none():
