@@ -29,14 +29,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         part, parts = parse_part(config.getoption("--long-part"))
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
-    others = [
+    deselected = [
         item
         for item in items
         if item.get_closest_marker("nightly")
         or (item.get_closest_marker("long") and part_of(item.nodeid, parts) != part)
     ]
-    config.hook.pytest_deselected(items=others)
-    items[:] = [item for item in items if item not in others]
+    config.hook.pytest_deselected(items=deselected)
+    items[:] = [item for item in items if item not in deselected]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,4 +1,4 @@
-"""What other programs make of exported models, for tests: `python -m tests.transformers_worker < cases > answers`.
+"""Run exported models in other programs, for tests: `python -m tests.transformers_worker < cases > answers`.
 
 Runs in an environment that has transformers. cases: a list; of each model `directory`, `remote` (trust the code beside
 the weights), `sources` (token ids), `targets` (of the first sources, with `</s>`), `generate` (arguments), `texts` by
@@ -27,16 +27,16 @@ def answer(case):
     arguments = {"input_ids": source, "attention_mask": mask}
     with torch.no_grad():
         logits = model(input_ids=source[:count], attention_mask=mask[:count], decoder_input_ids=target).logits
-        found = model.generate(**arguments, return_dict_in_generate=True, output_scores=True, **case["generate"])
+        output = model.generate(**arguments, return_dict_in_generate=True, output_scores=True, **case["generate"])
     tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=remote)
     return {
         "class": [kind.__name__ for kind in type(model).__mro__],
         "loading": {name: sorted(map(str, keys)) for name, keys in info.items() if name.endswith("_keys")},
         "unknown": sorted(settings.keys() - type(model.config)().to_dict().keys()),
         "logits": [rows[: len(ids)].tolist() for rows, ids in zip(logits, case["targets"], strict=True)],
-        "generated": [trimmed(row) for row in found.sequences.tolist()],
-        "scores": found.sequences_scores.tolist(),
-        "decoded": tokenizer.batch_decode(found.sequences, skip_special_tokens=True),
+        "generated": [trimmed(row) for row in output.sequences.tolist()],
+        "scores": output.sequences_scores.tolist(),
+        "decoded": tokenizer.batch_decode(output.sequences, skip_special_tokens=True),
         "ids": {language: encoded(tokenizer, language, texts) for language, texts in case["texts"].items()},
     }
 
@@ -70,8 +70,11 @@ def translated(case):
 
         assert main(case["command"]) == 0
     translator = ctranslate2.Translator(case["directory"], compute_type="float32", intra_threads=1)
-    found = translator.translate_batch(case["sources"], return_scores=True, **case["arguments"])
-    return {"hypotheses": [each.hypotheses[0] for each in found], "scores": [each.scores[0] for each in found]}
+    results = translator.translate_batch(case["sources"], return_scores=True, **case["arguments"])
+    return {
+        "hypotheses": [result.hypotheses[0] for result in results],
+        "scores": [result.scores[0] for result in results],
+    }
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -14,7 +13,6 @@ from itertools import product
 import pytest
 import sacrebleu
 
-from pipeline.commands.table import COMMANDS
 from pipeline.config import ROOT
 from pipeline.dag.status import read_status
 from tests.clocks import childrens_seconds
@@ -224,59 +222,6 @@ def test_a_changed_learning_rate_trains_again_but_tokenizes_nothing_and_survives
     assert numbers == sorted(set(numbers)), "a step was recorded twice or out of order"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["pairs=[de-en,dee-en]"], "dee"),
-        (["pairs=[de-xx]"], "xx"),
-        (["pairs=[de-en,de-en]"], "named twice"),
-        (["corpus.path=data/nowhere"], "nowhere"),
-        (["runtime.artifacts=/proc/nothing"], "cannot write to"),
-        (["train.warmup_stepss=3"], "did you mean train.warmup_steps"),
-        (["vocab.source_size=20"], "source_size"),
-        (["runtime.device=cuda"], "finds 0 CUDA devices"),
-    ],
-)
-def test_bad_input_is_one_clear_line_before_training(place, tmp_path, overrides, message):
-    other = Place(tmp_path)
-    process = run([*other.direct(), *overrides], timeout=120)
-    assert process.returncode == 1, process.stderr
-    last = process.stderr.strip().splitlines()[-1]
-    assert last.startswith("error: ")
-    assert message in last
-    status = read_status(tmp_path / "runs" / "smoke")
-    assert status is None or (status.state == "failed" and last == f"error: {status.error}")
-    assert "Traceback" not in process.stderr
-    trained = tmp_path / "artifacts" / "train"
-    assert not trained.exists() or not list(trained.glob("*/log/metrics.jsonl"))
-
-
-def write_corpus(directory, lines):
-    """A corpus of aligned files, with dev and test sets."""
-    directory.mkdir()
-    for split in ("train", "dev", "test"):
-        for side, code in enumerate(("de", "en")):
-            content = lines.get((split, code)) or "\n".join(f"Satz {split} {i} {side}" for i in range(20)) + "\n"
-            data = content if isinstance(content, bytes) else content.encode()
-            (directory / f"{split}.de-en.{code}").write_bytes(data)
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ({("train", "en"): "one line\n"}, "line"),
-        ({("train", "de"): b"gut\nschlecht \xff\xfe\n"}, "UTF-8"),
-        ({("train", "de"): b"\n", ("train", "en"): b"\n"}, "empty"),
-    ],
-)
-def test_a_faulty_corpus_is_named_before_training(tmp_path, lines, message):
-    write_corpus(tmp_path / "corpus", lines)
-    process = run(Place(tmp_path).direct(f"corpus.path={tmp_path}/corpus", "pairs=[de-en]"), timeout=120)
-    assert process.returncode == 1, process.stderr
-    assert message in process.stderr.strip().splitlines()[-1]
-    assert "train.de-en" in process.stderr
-
-
 def test_english_to_many_and_between_others_in_one_run(tmp_path):
     """en->X and X->Y with a shared vocabulary: tags on the source, zh and ja scored with their own tokenizers. Trained
     with heads, hidden units and vocabulary cut over both processes, and translated by each."""
@@ -303,67 +248,3 @@ def test_english_to_many_and_between_others_in_one_run(tmp_path):
     assert "tok:13a" in rows["tr-en", "bleu"]
     (moe,) = json.loads((tmp_path / "runs" / "many" / "run.json").read_text())["systems"]["moe"]
     assert (moe["processes"], moe["ep"], moe["mp"], moe["layout"]["N"]) == (2, 1, 2, ["model"])
-
-
-def test_make_help_lists_every_target():
-    output = run(["make", "help"]).stdout
-    targets = (
-        "setup train sweep status data baselines backtranslate translate serve prune distill export score report "
-        "config verify bench"
-    )
-    for target in [*targets.split(), "check", "test"]:
-        assert f"make {target}" in output
-
-
-def test_readme_names_only_targets_and_keys_that_exist(tmp_path):
-    """Every `make` target and every configuration key in the README's code is real."""
-    from pipeline.config import load_config
-
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    targets = {
-        line.split("##")[0].split(":")[0] for line in (ROOT / "Makefile").read_text().splitlines() if "## " in line
-    } | {command.name for command in COMMANDS}
-    blocks = text.split("```")[1::2]
-    lines = [line for block in blocks for line in block.splitlines()]
-    for line in lines:
-        words = [word for word in line.split("#")[0].split() if word != "-s"]
-        if words[:1] == ["make"]:
-            assert words[1] in targets, line
-            if words[1] in ("train", "data", "config") and " ARGS=" in line:
-                load_config([f"recipes={RECIPE_OF(line)}", *line.split('ARGS="')[1].split('"')[0].split()])
-
-
-def RECIPE_OF(line):
-    return line.split("RECIPE=")[1].split()[0] if "RECIPE=" in line else "demo"
-
-
-IN_A_CLONE = """
-import importlib, re
-from pathlib import Path
-from pipeline.config import ROOT, load_config
-assert ROOT == Path.cwd()
-for file in sorted([*ROOT.glob("pipeline/**/*.py"), *ROOT.glob("eval/**/*.py")]):
-    if file.parent.name != "beside":  # what is copied beside an exported model is code for transformers
-        importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
-for file in ROOT.glob("recipes/**/*.yaml"):
-    load_config([f"recipes={file.relative_to(ROOT / 'recipes').with_suffix('')}"])
-for file in [*ROOT.glob("eval/**/*.py"), *ROOT.glob("eval/report/templates/*")]:
-    for name in re.findall(r'"([a-z_.]+[.](?:j2|css))"', file.read_text(encoding="utf-8")):
-        assert (ROOT / "eval/report/templates" / name).is_file(), name
-"""
-
-
-def test_a_clone_has_all_that_the_sources_import_and_read(tmp_path):
-    """A copy of the tracked files imports every module, loads every recipe and takes the sample through the stages
-    before training. A file that was not added to git, or that git ignores, is missing there."""
-    if not (ROOT / ".git").exists() or shutil.which("git") is None:
-        pytest.skip("not a git checkout")
-    tracked = run(["git", "ls-files", "-z", "pipeline", "eval", "configs", "recipes", "data"]).stdout.split("\0")
-    for name in tracked:
-        if (ROOT / name).is_file():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, tmp_path / name)
-    python = str(ROOT / ".venv/bin/python")
-    for command in (["-c", IN_A_CLONE], ["-m", "pipeline", "data", "recipes=smoke", "pairs=[tr-en]"]):
-        process = subprocess.run([python, *command], cwd=tmp_path, capture_output=True, text=True)
-        assert process.returncode == 0, process.stderr

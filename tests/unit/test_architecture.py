@@ -3,10 +3,9 @@
 import ast
 from pathlib import Path
 
-import pytest
-
 from pipeline.config import ROOT
 
+PYTHON = ("pipeline", "eval", "bench", "data", "docs", "tests")
 SOURCES = sorted([*(ROOT / "pipeline").rglob("*.py"), *(ROOT / "eval").rglob("*.py")])
 
 
@@ -48,6 +47,8 @@ def test_the_model_imports_nothing_distributed():
     }
 
 
-@pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_files_are_short(file):
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= 330
+def test_files_are_short():
+    files = [file for folder in PYTHON for file in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 700
+    lengths = {str(file.relative_to(ROOT)): len(file.read_text(encoding="utf-8").splitlines()) for file in files}
+    assert {name: length for name, length in lengths.items() if length > 300} == {}
