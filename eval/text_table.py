@@ -12,5 +12,5 @@ def aligned(rows: Sequence[Sequence[str]], left: Collection[int] | None = (0,)) 
         numbers, whose cells end at the same place.
     """
     sides = ["left" if left is None or column in left else "right" for column in range(len(rows[0]))]
-    text: str = tabulate(rows, tablefmt="plain", colalign=sides, disable_numparse=True)
+    text: str = tabulate(rows, tablefmt="plain", colalign=sides, disable_numparse=True, preserve_whitespace=True)
     return text

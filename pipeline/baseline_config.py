@@ -12,17 +12,14 @@ from pipeline.train.config import TrainConfig
 from pipeline.vocab.config import VocabConfig
 
 PARTS = ("vocab", "batch", "model", "train")
-SAME_FOR_ALL = (
-    "vocab",
-    "batch",
-)  # no candidate changes these, or losses would not compare
+SAME_FOR_ALL = ("vocab", "batch")  # a candidate with another vocabulary or batch would have another scale of losses
 
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineTier:
-    """The bilingual model of pairs with at most `up_to` training rows (0: any number).
+    """The bilingual model of pairs of one size.
 
-    up_to: training rows of a pair up to which the tier is meant; 0 for any number.
+    up_to: most training rows of such a pair; 0 is any number.
     """
 
     up_to: int
@@ -34,7 +31,11 @@ class BaselineTier:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """Settings that the search tries in place of those of a tier."""
+    """Settings that the search tries in place of those of a tier.
+
+    name: the candidate's name in search.csv and in the report.
+    model, train: the keys of these groups that differ from the tier.
+    """
 
     name: str
     model: dict[str, Any] = field(default_factory=dict)
@@ -55,7 +56,8 @@ class BaselineSearch:
     """A search that trains every candidate on some pairs, which span the resources.
 
     The lowest validation loss wins a pair. Every other pair takes the winner of the searched pair nearest in resource.
-    pairs: how many pairs are searched.
+    pairs: number of pairs that are searched.
+    candidates: the settings that are compared.
     """
 
     pairs: int

@@ -54,7 +54,7 @@ def started(place, *settings):
             pytest.fail("".join(output))
         reader = threading.Thread(target=output.extend, args=(process.stderr,))  # so that it never waits for us
         reader.start()
-        yield Server(process=process, url=match[1], said=output, reader=reader)
+        yield Server(process=process, url=match[1], output=output, reader=reader)
     finally:
         process.kill()
         process.wait()

@@ -21,7 +21,7 @@ def test_the_better_candidate_is_found_once_and_its_models_are_those_of_the_run(
     assert "search: tr-en takes as_it_is; validation cross-entropy brief " in process.stderr
     status = read_status(place.root / "runs" / "searched")
     assert {stage.title: stage.state for stage in status.stages} == dict.fromkeys(ran, "done")
-    assert (status.state, status.batch.what, status.batch.done, status.batch.total) == (
+    assert (status.state, status.batch.what, status.batch.num_done, status.batch.total) == (
         "done",
         "candidates trained",
         4,

@@ -258,7 +258,7 @@ def test_asked_to_stop_it_ends_what_is_under_way(server):
     assert len(answer.json()["translations"]) == 60
     assert server.process.wait(timeout=20) == 0
     assert not [worker for worker in workers if worker.is_running()]
-    assert "error" not in "".join(server.said).lower()
+    assert "error" not in "".join(server.output).lower()
     with pytest.raises(requests.ConnectionError):
         server.health()
 
@@ -267,7 +267,7 @@ def test_without_its_model_it_ends_and_says_why(place, results):
     with started(place, "decode.average=9", "runtime.processes=1") as loading:
         assert loading.process.wait(timeout=60) == 1
         loading.reader.join()
-        assert loading.said[-1].startswith("error: decode.average=9: of the last checkpoints ")
+        assert loading.output[-1].startswith("error: decode.average=9: of the last checkpoints ")
 
 
 def test_asked_to_stop_it_does_not_load_to_the_end(place, results):
@@ -276,7 +276,7 @@ def test_asked_to_stop_it_does_not_load_to_the_end(place, results):
         loading.process.send_signal(signal.SIGINT)
         assert loading.process.wait(timeout=20) == 0
         loading.reader.join()
-        assert not [line for line in loading.said if line.startswith("ready")]
+        assert not [line for line in loading.output if line.startswith("ready")]
         assert len(workers) == 1
         assert not [worker for worker in workers if worker.is_running()]
-        assert "error" not in "".join(loading.said).lower()
+        assert "error" not in "".join(loading.output).lower()

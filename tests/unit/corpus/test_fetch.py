@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.dag import corpus as corpora
+from pipeline.dag import stages
 from pipeline.dag.corpus import Corpus
 from pipeline.files import file_sha256
 from tests.corpora import prepare, table_rows
@@ -111,7 +111,7 @@ def test_a_file_is_hashed_once_however_many_pairs_it_serves(
         hashed.append(path.name)
         return file_sha256(path)
 
-    monkeypatch.setattr(corpora, "file_sha256", counting)
+    monkeypatch.setattr(stages, "file_sha256", counting)
     corpus = fetched(sample, tmp_path, "de-en fr-en ja-en")
     assert len(corpus.pairs) == 3
     assert sorted(hashed) == ["dev.tsv", "test.tsv", "train.tsv"]
