@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -29,6 +30,15 @@ with warnings.catch_warnings():
     from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
     from deepspeed.utils import groups as deepspeed_groups
     from deepspeed.utils import logger as deepspeed_logger
+
+_torch_compile = torch.compile
+try:
+    # DeepSpeed's Muon is compiled when it is imported, and that loads torch's compiler: a second of every process.
+    # Nobody uses Muon here, so its functions may stay as they are.
+    torch.compile = lambda function: function  # type: ignore[assignment]
+    import_module("deepspeed.runtime.zero.muon.original_muon")
+finally:
+    torch.compile = _torch_compile
 
 # DeepSpeed makes these calls.
 warnings.filterwarnings("ignore", category=FutureWarning, message=r".*torch\.distributed\..* is deprecated")
