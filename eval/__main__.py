@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from eval.records.scores import METRICS
+from eval.score.comet import NAME as COMET
 from eval.terminal import log_to_terminal, printable
 
 
@@ -56,7 +58,7 @@ def _add_score(score: argparse.ArgumentParser) -> None:
     add("--ref", type=Path, nargs="+", required=True, help="one or more references, as many lines each")
     add("--src", type=Path, help="sources, which comet needs")
     add("--tgt", required=True, help="code of the target language, e.g. ja or zh-Hans")
-    add("--metric", nargs="+", default=["bleu", "chrf++"], help="bleu chrf++ chrf ter spbleu spbleu101 comet")
+    add("--metric", nargs="+", default=["bleu", "chrf++"], help=" ".join((*METRICS, COMET)))
     add("--sentence", action="store_true", help="score every line by itself")
     add("--confidence", action="store_true", help="95 %% intervals by bootstrap")
     tests = score.add_mutually_exclusive_group()

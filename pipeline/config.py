@@ -53,7 +53,7 @@ class ScoreConfig:
         for metric in self.metrics:
             if metric not in METRICS:
                 raise ValueError(f"score.metrics: {metric!r} does not exist{suggestion(metric, METRICS)}")
-            if metric.startswith("spbleu"):
+            if METRICS[metric].sentence_piece:
                 from eval.score.metrics import scorer_for  # late, because it loads sacreBLEU
 
                 scorer_for(metric, "en")  # raises before training where its model is missing

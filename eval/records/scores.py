@@ -8,15 +8,32 @@ from typing import Any, TypeVar
 
 SYSTEM = "moe"
 BASELINE = "bilingual"
-METRIC_NAMES = {
-    "bleu": "BLEU",
-    "chrf++": "chrF++",
-    "chrf": "chrF",
-    "ter": "TER",
-    "spbleu": "spBLEU",
-    "spbleu101": "spBLEU-101",
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A metric of sacreBLEU. `scorer_for` in eval/score/metrics.py builds the object that computes it.
+
+    title: its name in reports.
+    falling: a lower score is better.
+    by_word: it compares words, which are cut at spaces where a language has no tokenizer.
+    sentence_piece: the name of sacreBLEU's SentencePiece model that cuts text for it, or empty.
+    """
+
+    title: str
+    falling: bool = False
+    by_word: bool = False
+    sentence_piece: str = ""
+
+
+METRICS = {
+    "bleu": Metric(title="BLEU", by_word=True),
+    "chrf++": Metric(title="chrF++"),
+    "chrf": Metric(title="chrF"),
+    "ter": Metric(title="TER", falling=True, by_word=True),
+    "spbleu": Metric(title="spBLEU", sentence_piece="flores200"),
+    "spbleu101": Metric(title="spBLEU-101", sentence_piece="flores101"),
 }
-METRICS = tuple(METRIC_NAMES)  # all are higher for better translations, but TER, which is lower
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import sacrebleu.utils
 from numpy.typing import NDArray
+from sacrebleu.metrics.base import Metric as SacreBleuMetric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from eval.records.scores import METRICS
 
-Scorer = BLEU | CHRF | TER
+Scorer = SacreBleuMetric
 
 # The members of the macrolanguage zho (ISO 639-3). A test checks that they include all that langcodes knows.
 _CHINESE = "zh zho chi cmn cdo cjy cnp cpx csp czh czo gan hak hnm hsn luh lzh mnp nan sjc wuu yue"
@@ -25,7 +26,6 @@ _SCRIPTS = {  # the scripts that each tokenizer is made for
 }
 # Languages without spaces between words for which sacreBLEU has no tokenizer.
 _UNSPACED = frozenset({"th", "tha", "lo", "lao", "km", "khm", "my", "mya", "shn", "bo", "bod", "dz", "dzo"})
-_SENTENCE_PIECE = {"spbleu": "flores200", "spbleu101": "flores101"}
 
 
 def tokenizer_for(tgt: str) -> str:
@@ -44,7 +44,7 @@ def tokenizer_for(tgt: str) -> str:
 
 def caution(metric: str, tgt: str) -> str:
     """Return a warning if a metric says little for a target language, else an empty text."""
-    if metric not in ("bleu", "ter") or _subtags(tgt)[0] not in _UNSPACED:
+    if not METRICS[metric].by_word or _subtags(tgt)[0] not in _UNSPACED:
         return ""
     return (
         f"{metric} of {tgt}: written without spaces, and sacreBLEU has no tokenizer for it, so that runs of text count "
@@ -63,8 +63,8 @@ def scorer_for(
     by_sentence: score single sentences with the n-gram orders that they have, as `sacrebleu -sl` does.
     Raises ValueError for an unknown metric, and for spBLEU without its model, which is never downloaded.
     """
-    if metric == "bleu" or metric in _SENTENCE_PIECE:
-        tokenizer = _sentence_piece(metric) if metric in _SENTENCE_PIECE else tokenizer_for(tgt)
+    if metric in ("bleu", "spbleu", "spbleu101"):
+        tokenizer = _sentence_piece(metric) if METRICS[metric].sentence_piece else tokenizer_for(tgt)
         return BLEU(tokenize=tokenizer, effective_order=by_sentence, references=references)
     if metric in ("chrf++", "chrf"):
         return CHRF(word_order=2 if metric == "chrf++" else 0, references=references)
@@ -107,7 +107,7 @@ def _sentence_piece(metric: str) -> str:
     """Return the name of spBLEU's tokenizer. Raises ValueError without its model, which sacreBLEU would download."""
     from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 
-    name = _SENTENCE_PIECE[metric]
+    name = METRICS[metric].sentence_piece
     url = SPM_MODELS[name]["url"]
     path = Path(sacrebleu.utils.SACREBLEU_DIR, "models", url.rsplit("/", 1)[-1])
     if not path.is_file():

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.records.results import System
-from eval.records.scores import BASELINE, METRIC_NAMES, METRICS, SYSTEM
+from eval.records.scores import BASELINE, METRICS, SYSTEM
 from eval.score.macro import complete_mean, resource_classes
 from eval.score.paired_systems import PairedScores, joint_difference, pair_systems, shared_sentences
 from eval.score.pairwise import (
@@ -118,8 +118,9 @@ def scores_section(out: Path, systems: Sequence[System]) -> Mapping[str, Any]:
         save_comparison(out / "comparison.csv", rows)
     pair_rows = [_pair_row(pair, tables) for pair in pairs]
     baselines = {row.pair: row.baselines[0] for row in pair_rows if len(row.baselines) == 1}
+    scored = {name: metric for name, metric in METRICS.items() if any(name in table.scores.metrics for table in tables)}
     return {
-        "names": METRIC_NAMES,
+        "metrics": METRICS,
         "SYSTEM": SYSTEM,
         "BASELINE": BASELINE,
         "tables": tables,
@@ -129,8 +130,8 @@ def scores_section(out: Path, systems: Sequence[System]) -> Mapping[str, Any]:
         "classes": _class_rows({row.pair: row.train_pairs[1] for row in pair_rows}, baselines),
         "compared": any(table.gains for table in tables),
         "seeds": any(table.scores.num_seeds > 1 for table in tables),
-        "others": [METRIC_NAMES[metric] for metric in METRICS if metric != "bleu" and _is_scored(metric, tables)],
-        "falling": _is_scored("ter", tables),
+        "others": [metric.title for name, metric in scored.items() if name != "bleu"],
+        "falling": [metric.title for metric in scored.values() if metric.falling],
         "too_few_resamples": _too_few_resamples(tables),
         "signatures": _signatures(systems),
     }
@@ -207,10 +208,6 @@ def _mean_interval(joint: Mapping[str, Joint], pairs: Sequence[str]) -> tuple[fl
     return percentile_interval(np.mean([joint[pair] for pair in pairs], axis=0))
 
 
-def _is_scored(metric: str, tables: Sequence[SystemTable]) -> bool:
-    return any(metric in table.scores.metrics for table in tables)
-
-
 def _too_few_resamples(tables: Sequence[SystemTable]) -> int | None:
     """Return the number of resamples if no corrected p-value can reach the level with so few, else None."""
     groups = [list(rows.values()) for table in tables for rows in (table.gains, table.against) if rows]
@@ -236,5 +233,6 @@ def _signatures(systems: Sequence[System]) -> list[tuple[str, str, str]]:
             systems_of.setdefault("all pairs" if len(pairs) == counts[label] else ", ".join(pairs), []).append(label)
         shared = len(systems_of) == 1 and len(by_system) == len(systems)
         names = [pairs if shared else f"{pairs} of {', '.join(labels)}" for pairs, labels in systems_of.items()]
-        rows.append((METRIC_NAMES.get(metric, metric), signature, "; ".join(names)))
+        title = METRICS[metric].title if metric in METRICS else metric
+        rows.append((title, signature, "; ".join(names)))
     return rows

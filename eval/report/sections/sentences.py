@@ -6,7 +6,7 @@ from typing import Any
 from eval.language import text_direction
 from eval.records.results import RunResults, group_seeds
 from eval.records.run_record import Translation, load_translations
-from eval.records.scores import BASELINE, METRIC_NAMES, SYSTEM
+from eval.records.scores import BASELINE, METRICS, SYSTEM
 from eval.report.sections.sentence_choice import LEGIBLE, choose, legible_places, sentence_scores
 from eval.report.sections.word_marks import mark_differences
 
@@ -28,7 +28,7 @@ def sentences_section(runs: Sequence[RunResults]) -> Mapping[str, Any] | None:
     pairs = sorted({pair for run in seeds for pair in run.record.pairs}, key=lambda pair: (-train_pairs[pair], pair))
     baselines = next((run for run in seeds if BASELINE in _names(run)), None)
     return {
-        "metric": METRIC_NAMES[metric],
+        "metric": METRICS[metric].title,
         "several": len(seeds) > 1,
         "seeds": len(seeds) < len(runs),
         "baselines": baselines.label if baselines else None,

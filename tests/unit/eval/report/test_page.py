@@ -104,6 +104,7 @@ def test_means_are_shown_by_resource_and_every_metric_has_its_column(make_run: M
     labels = [text for text in page.text if text.startswith("mean, ")]
     assert labels == ["mean, high (4)", "mean, medium (4)", "mean, low (3)", "mean, all (11)"]
     assert {"1,500–6,000", "chrF", "TER"} <= set(page.text)
+    assert "A lower TER is better." in " ".join(" ".join(page.text).split())
     assert "chrF++" not in page.text
     for row in macro_means(load_scores(run_dir / "scores.csv")):
         assert f"{row.score:.1f}" in page.text

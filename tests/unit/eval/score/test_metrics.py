@@ -4,7 +4,7 @@ import pytest
 from langcodes.data_dicts import MACROLANGUAGES
 
 from eval.records.scores import METRICS
-from eval.score.metrics import caution, scorer_for, tokenizer_for
+from eval.score.metrics import Scorer, caution, scorer_for, tokenizer_for
 from eval.score.significance import resample
 
 
@@ -88,8 +88,16 @@ def test_bad_input_is_named(hypotheses: list[str], references: list[str], tgt: s
 def test_languages_without_spaces_and_tokenizer_have_a_caution() -> None:
     assert caution("bleu", "km").startswith("bleu of km: written without spaces")
     assert caution("ter", "tha_Thai")
-    assert not any(caution(metric, "th") for metric in METRICS if metric not in ("bleu", "ter"))
+    assert not any(caution(metric, "th") for metric, record in METRICS.items() if not record.by_word)
     assert not any(caution(metric, tgt) for metric in METRICS for tgt in ("en", "ja", "zh-Hans", "ko"))
+
+
+@pytest.mark.parametrize("metric", [name for name, record in METRICS.items() if not record.sentence_piece])
+def test_every_record_has_a_scorer_that_rises_or_falls_as_it_says(metric: str) -> None:
+    scorer = scorer_for(metric, "en")
+    assert isinstance(scorer, Scorer)
+    better, worse = (scorer.corpus_score([line], [["a cat sat down"]]).score for line in ("a cat sat down", "dogs ran"))
+    assert (better < worse) == METRICS[metric].falling
 
 
 @pytest.mark.parametrize(

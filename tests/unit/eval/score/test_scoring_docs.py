@@ -38,8 +38,12 @@ def test_the_commands_score_what_they_unpack(tmp_path: Path, capsys: pytest.Capt
 def test_options_columns_and_metrics_are_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["score", "--help"])
-    options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help", "--hyp", "--ref", "--tgt"}
+    help_text = capsys.readouterr().out
+    assert " ".join((*METRICS, "comet")) in " ".join(help_text.split())
+    options = set(re.findall(r"--[a-z-]+", help_text)) - {"--help", "--hyp", "--ref", "--tgt"}
     assert options <= set(re.findall(r"--[a-z-]+", TEXT))
     for names in (CORPUS_COLUMNS, SENTENCE_COLUMNS, COMPARISON_COLUMNS, (*METRICS, "comet")):
         assert {f"`{name}`" for name in names} - set(re.findall(r"`[a-z0-9+_]+`", TEXT)) <= {"`bleu`", "`chrf++`"}
     assert "default `bleu chrf++`" in TEXT
+    falling = [metric.title for metric in METRICS.values() if metric.falling]
+    assert f"Of all metrics only {' and '.join(falling)} is better when lower" in TEXT
