@@ -66,7 +66,7 @@ class Case:
             shape=GroupShape(rows=self.rows, source=self.length, target=self.length),
             groups_per_step=self.groups,
             precision=self.precision,
-            optimizer="adafactor" if self.optimizer == "adafactor" else "adamw",
+            optimizer=self.optimizer,
             ema=False,
             max_tokens=0,
         )

@@ -22,10 +22,11 @@ from pipeline.decode.config import DecodeConfig
 from pipeline.decode.experts.pruning import Pruning
 from pipeline.decode.job.jobs import RoutingJob, TranslateJob
 from pipeline.decode.job.shards import make_shards
+from pipeline.engine.optimizer_kinds import checkpoint_bytes
 from pipeline.files import check_free
 from pipeline.jobs.hosts import launch_job
 from pipeline.jobs.runtime import RuntimeConfig
-from pipeline.parallel.shapes import checkpoint_bytes, parameter_shapes
+from pipeline.parallel.shapes import parameter_shapes
 from pipeline.tasks import DataConfig, shard_runner
 from pipeline.train.job import TrainJob
 

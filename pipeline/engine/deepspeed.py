@@ -19,6 +19,7 @@ from pipeline.engine import BUCKET
 from pipeline.engine.gradient_norm import GradientNorm
 from pipeline.engine.logical_state import LogicalState
 from pipeline.engine.optimizer import OptimizerSettings, build_optimizer, set_learning_rate
+from pipeline.engine.optimizer_kinds import optimizer_kind
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import expert_parameters
@@ -141,7 +142,9 @@ class Engine:
             mpu=mesh,
             dist_init_required=False,
         )
-        self._state = LogicalState(model, self.zero, mesh, experts, ema)
+        self._state = LogicalState(
+            model, self.zero, mesh, experts, ema=ema, moments=optimizer_kind(optimizer.kind).moments
+        )
         if precision == "float64":
             self._reduce_in_float64()
         # ZeRO's GradScaler for fp16 clips gradients that are still scaled, and it never lowers the scale.

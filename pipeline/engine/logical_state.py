@@ -19,7 +19,6 @@ from pipeline.parallel.layout import AXES
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import parameter_cuts
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
 EMA = "ema"
 
 
@@ -28,17 +27,20 @@ class LogicalState:
 
     experts: names of the experts' parameters.
     ema: decay of a moving average of the weights; 0 for none.
+    moments: names of the state that the optimizer has for each element (`OptimizerKind.moments`).
     """
 
-    def __init__(self, model: Transformer, zero: Any, mesh: Mesh, experts: set[str], ema: float) -> None:
+    def __init__(
+        self, model: Transformer, zero: Any, mesh: Mesh, experts: set[str], *, ema: float, moments: tuple[str, ...]
+    ) -> None:
         self._named: list[tuple[str, Any]] = list(model.named_parameters())
         self._zero, self._mesh, self._experts, self._ema = zero, mesh, experts, ema
         self._cuts = parameter_cuts(model, mesh.layout)
         self._partitions: list[Tensor] = zero.single_partition_of_fp32_groups
         self._adafactor: Adafactor | None = zero.optimizer if isinstance(zero.optimizer, Adafactor) else None
-        self._kinds: tuple[str, ...] = MOMENTS
+        self._moments = self._kinds = moments
         if self._adafactor is not None:
-            self._kinds = (adafactor.ROW, adafactor.COLUMN, adafactor.FULL)
+            self._kinds = (adafactor.ROW, adafactor.COLUMN, *moments)
             self._lay_out(self._adafactor)
         if ema:
             self._kinds += (EMA,)
@@ -87,7 +89,7 @@ class LogicalState:
             else:
                 self._zero.optimizer.state[partition] = {
                     "step": torch.tensor(float(updates), device=partition.device),
-                    **{moment: torch.zeros_like(partition, requires_grad=False) for moment in MOMENTS},
+                    **{moment: torch.zeros_like(partition, requires_grad=False) for moment in self._moments},
                 }
             if self._ema:
                 self._zero.optimizer.state[partition][EMA] = partition.detach().clone()

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.engine.adafactor import Adafactor, Matrices
+from pipeline.engine.optimizer_kinds import OPTIMIZERS
 from pipeline.model.transformer import Transformer
 
 
@@ -14,7 +15,7 @@ from pipeline.model.transformer import Transformer
 class OptimizerSettings:
     """The choice of the optimizer.
 
-    kind: adamw, or adafactor, which ignores betas and epsilon.
+    kind: name in `OPTIMIZERS`. adafactor ignores betas and epsilon.
     expert_rate: factor on the learning rate of the experts.
     """
 
@@ -51,11 +52,19 @@ def build_optimizer(
     ]
     if expert:
         groups.append({"params": expert, "name": expert_group, "factor": settings.expert_rate, "moe": True})
+    return optimizer_of(groups, settings)
+
+
+def optimizer_of(groups: list[dict[str, Any]], settings: OptimizerSettings) -> torch.optim.Optimizer:
+    """Return an optimizer of these groups, whose rate is 0 at first. Raises ValueError for an unknown kind."""
+    decay = settings.weight_decay
+    if settings.kind == "adamw":
+        return torch.optim.AdamW(
+            groups, lr=0.0, betas=settings.betas, eps=settings.epsilon, weight_decay=decay, fused=True
+        )
     if settings.kind == "adafactor":
-        return Adafactor(groups, lr=0.0, weight_decay=settings.weight_decay)
-    return torch.optim.AdamW(
-        groups, lr=0.0, betas=settings.betas, eps=settings.epsilon, weight_decay=settings.weight_decay, fused=True
-    )
+        return Adafactor(groups, lr=0.0, weight_decay=decay)
+    raise ValueError(f"optimizer={settings.kind!r} is not one of {', '.join(OPTIMIZERS)}")
 
 
 def set_learning_rate(groups: list[dict[str, Any]], learning_rate: float) -> None:

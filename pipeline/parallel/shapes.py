@@ -4,7 +4,7 @@ V vocabulary, M model, N heads, D head dim, H hidden, E experts.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipeline.model.config import ModelConfig
@@ -72,18 +72,6 @@ def parameter_shapes(
             shapes.extend(_layer(config, f"{side}.layers.{index}", index + 1, decoder=side == "decoder"))
         shapes.extend(_norm(f"{side}.norm", config.dim))
     return shapes
-
-
-def checkpoint_bytes(shapes: Iterable[Shape], *, optimizer: str, ema: bool) -> int:
-    """Return the bytes of a checkpoint: weights, the state of the optimizer, and the average if `ema`, all float32.
-
-    adamw keeps two moments of every element. adafactor keeps means of rows and columns, and the squares of vectors.
-    """
-    numbers = 0
-    for shape in shapes:
-        state = 2 * shape.elements if optimizer == "adamw" else shape.factors() or shape.elements
-        numbers += (2 if ema else 1) * shape.elements + state
-    return FLOAT * numbers
 
 
 def _layer(config: ModelConfig, prefix: str, number: int, *, decoder: bool) -> Iterator[Shape]:

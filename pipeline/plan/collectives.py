@@ -54,8 +54,8 @@ def engine_collectives(workload: Workload, setup: Setup) -> list[Collective]:
         unit = ALIGNMENT * layout.parts(group.axes)
         elements = -(-sum(part.elements for part in group.members) // unit) * unit
         total.add("parameters", "all_gather", group.axes, FLOAT32 * elements)
-    if workload.optimizer == "adafactor":
-        _adafactor(total, workload, setup)
+    if workload.optimizer_kind.factored:
+        _factors(total, workload, setup)
     total.add("norm", "all_reduce", AXES, 8)
     return total.collectives(setup)
 
@@ -80,8 +80,8 @@ def _groups(parts: Sequence[Shape], layout: Layout) -> list[_Group]:
     return [group for group in groups if group.members]
 
 
-def _adafactor(total: "_Total", workload: Workload, setup: Setup) -> None:
-    """Add two sums for each group of parameters, over the processes that hold parts of them.
+def _factors(total: "_Total", workload: Workload, setup: Setup) -> None:
+    """Add the two sums of Adafactor for each group of parameters, over the processes that hold parts of them.
 
     The first sums rows, columns and weights of every matrix, the second its update.
     """

@@ -138,7 +138,7 @@ def backward(parts: tuple[Segment, ...], *, fresh: bool) -> list[tuple[float, fl
 @cache
 def state_of(workload: Workload, setup: Setup) -> State:
     """Return the weights of one process, and what ZeRO and the optimizer keep for them."""
-    layout, adafactor = setup.layout, workload.optimizer == "adafactor"
+    layout, kind = setup.layout, workload.optimizer_kind
     tensors = process_shapes(workload, layout)
     common, experts = layout.parts(layout.batch_axes), layout.parts(layout.expert_copies)
     groups = [
@@ -149,9 +149,8 @@ def state_of(workload: Workload, setup: Setup) -> State:
     own = [FLOAT * -(-elements // over) for elements, over in groups]
     partition = float(sum(own))
     optimizer = partition * (2 if workload.ema else 1)
-    optimizer += (
-        own[1] + FLOAT * sum(shape.factors(layout) for shape in shapes(workload)) if adafactor else 2 * partition
-    )
+    optimizer += len(kind.moments) * (own[1] if kind.factored else partition)
+    optimizer += FLOAT * sum(shape.factors(layout) for shape in shapes(workload)) if kind.factored else 0
     joined = [groups[0][0] + groups[1][0] if common > 1 else 0, groups[2][0] if experts > 1 else 0]
     return State(
         weights=FLOAT * float(sum(t.elements for t in tensors)),
@@ -159,7 +158,7 @@ def state_of(workload: Workload, setup: Setup) -> State:
         group=float(max(own)),
         copied=FLOAT * float(max(joined)),
         optimizer=float(optimizer),
-        update=FLOAT * float(max(t.elements for t in tensors)) if adafactor else 0.0,
+        update=FLOAT * float(kind.temporaries * max(t.elements for t in tensors)),
     )
 
 

@@ -51,11 +51,9 @@ def optimizer(workload: Workload, setup: Setup) -> Work:
     accesses = 3 * (accumulation - 1)  # a gradient added to those before
     accesses += 4 * reductions  # copied to a bucket, divided by the number of processes
     accesses_updated = 2 + 1 + 2 + 2  # gradients copied, their norm, clipped; masters copied to the weights
-    # AdamW, fused, reads weight, gradient and two moments and writes all but the gradient. Adafactor squares gradients
-    # and weights, sums squares over rows and columns, scales by both, squares again and adds the update.
-    accesses_updated += 7 if workload.optimizer == "adamw" else 19
+    accesses_updated += workload.optimizer_kind.accesses
     accesses_updated += 3 if workload.ema else 0
-    launches = len(tensors) * (accumulation + 2 * reductions + (2 if workload.optimizer == "adamw" else 30))
+    launches = len(tensors) * (accumulation + 2 * reductions + workload.optimizer_kind.launches)
     moved = FLOAT * (accesses * elements + accesses_updated * updated)
     return Work(part="optimizer", flops=0.0, bytes=moved, launches=launches)
 

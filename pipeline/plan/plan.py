@@ -172,7 +172,7 @@ def workload_of(config: "RunConfig") -> Workload:
         shape=shape,
         groups_per_step=config.batch.groups_per_step,
         precision="fp32" if train.precision == "fp32" else "bf16",  # fp16 is as large and as fast
-        optimizer="adafactor" if train.optimizer == "adafactor" else "adamw",
+        optimizer=train.optimizer,
         ema=train.ema > 0,
         max_tokens=min(budgets),
     )

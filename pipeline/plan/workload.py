@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from pipeline.batch.config import GroupShape
+from pipeline.engine.optimizer_kinds import OptimizerKind, optimizer_kind
 from pipeline.model.config import ModelConfig, Recompute
 from pipeline.parallel.layout import Layout
 
@@ -24,6 +25,7 @@ class Workload:
     shape: shape of a group. One group is a micro-batch of a process.
     groups_per_step: groups of all processes together.
     precision: fp32 or bf16.
+    optimizer: name in `OPTIMIZERS`.
     max_tokens: the budget in target tokens, 0 for none.
     """
 
@@ -35,9 +37,14 @@ class Workload:
     shape: GroupShape
     groups_per_step: int
     precision: str
-    optimizer: Literal["adamw", "adafactor"]
+    optimizer: str
     ema: bool
     max_tokens: int
+
+    @property
+    def optimizer_kind(self) -> OptimizerKind:
+        """The facts of the optimizer. Raises ValueError for an unknown name."""
+        return optimizer_kind(self.optimizer)
 
     @property
     def source_tokens(self) -> int:

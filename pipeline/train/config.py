@@ -1,7 +1,8 @@
 """The configuration of training. This module does not import torch, so that it loads fast."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
+from pipeline.engine.optimizer_kinds import optimizer_kind
 from pipeline.train.schedule import Schedule, ScheduleConfig
 from pipeline.train.spikes import SpikeConfig
 
@@ -101,12 +102,10 @@ class TrainConfig:
             raise ValueError(f"train.ema={self.ema} must lie in [0, 1); 0.999 is usual, 0 keeps no average")
         if self.precision not in ("fp32", "bf16", "fp16"):
             raise ValueError(f"train.precision={self.precision!r} is not one of fp32, bf16, fp16")
-        if self.optimizer not in ("adamw", "adafactor"):
-            raise ValueError(f"train.optimizer={self.optimizer!r} is not one of adamw, adafactor")
-        if self.optimizer == "adafactor":
-            for name, default in (("beta1", 0.9), ("beta2", 0.98), ("epsilon", 1e-9)):
-                if getattr(self, name) != default:
-                    raise ValueError(f"train.{name}={getattr(self, name)} has no effect with adafactor; leave it out")
+        defaults = {setting.name: setting.default for setting in fields(self)}
+        for name in optimizer_kind(self.optimizer, "train.optimizer").unused:
+            if (value := getattr(self, name)) != defaults[name]:
+                raise ValueError(f"train.{name}={value} has no effect with {self.optimizer}; leave it out")
         self._schedule()
 
     def learning_rate_at(self, step: int) -> float:

@@ -14,7 +14,7 @@ from pipeline.engine.adafactor import Adafactor, Contents
 from pipeline.engine.checkpoint.logical import load, save
 from pipeline.engine.checkpoint.weights import read_state
 from pipeline.engine.deepspeed import Engine
-from pipeline.engine.optimizer import OptimizerSettings, matrices_of, set_learning_rate
+from pipeline.engine.optimizer import OptimizerSettings, matrices_of, optimizer_of, set_learning_rate
 from pipeline.jobs.process import StopRequest
 from pipeline.model.initialization import initialize
 from pipeline.model.noise import seed_group
@@ -190,13 +190,11 @@ def plain_optimizer(masters: dict[str, nn.Parameter], experts: set[str], kind: s
         {"params": [m for m in dense.values() if m.dim() <= 1], "factor": 1.0, "weight_decay": 0.0},
         {"params": [masters[name] for name in sorted(experts)], "factor": SETTINGS.expert_rate},
     ]
-    if kind == "adafactor":
-        adafactor = Adafactor(groups, lr=0.0, weight_decay=SETTINGS.weight_decay)
+    optimizer = optimizer_of(groups, replace(SETTINGS, kind=kind))
+    if isinstance(optimizer, Adafactor):
         for name, master in masters.items():
-            adafactor.lay_out(master, Contents.whole(master, matrices_of(name, master, experts)))
-        return adafactor
-    betas, epsilon, weight_decay = SETTINGS.betas, SETTINGS.epsilon, SETTINGS.weight_decay
-    return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=epsilon, weight_decay=weight_decay, fused=True)
+            optimizer.lay_out(master, Contents.whole(master, matrices_of(name, master, experts)))
+    return optimizer
 
 
 def build_model(case: Case, mesh: Mesh | None = None) -> Transformer:
