@@ -1,6 +1,6 @@
 """Formats of the entries of a manifest, each with its reader and with what an entry of it must say; light to import.
 
-A new format is one function that reads it and one line of FORMATS.
+docs/extend.md says how to add a format.
 """
 
 from collections.abc import Callable

@@ -20,7 +20,7 @@ from pipeline.corpus.cleaning.codepoints import Bools
 from pipeline.corpus.cleaning.duplicates import find_duplicates
 from pipeline.corpus.cleaning.held_out import HeldOut
 from pipeline.corpus.cleaning.near_duplicates import near_duplicates
-from pipeline.corpus.cleaning.rules import EMPTY, LANGUAGE, SCRIPT, not_judged, row_rules
+from pipeline.corpus.cleaning.rules import EMPTY, HELD_OUT, LANGUAGE, SCRIPT, not_judged, row_rules
 from pipeline.corpus.cleaning.shard import NEAR, REMOVED_ROWS, ROWS, Shard, clean_shard, plan_shards, read_texts
 from pipeline.corpus.cleaning.tally import Tally
 from pipeline.corpus.config import CorpusConfig, Rules
@@ -32,7 +32,7 @@ from pipeline.tasks import in_turn
 
 REMOVED = "removed.tsv.gz"
 FEW_ROWS = 100
-HELD_OUT, DUPLICATE, NEAR_DUPLICATE = "held_out", "duplicate", "near_duplicate"
+DUPLICATE, NEAR_DUPLICATE = "duplicate", "near_duplicate"
 _SHARDS = "shards"
 _ADD_ROWS = "choose another pair, or add rows with both languages to the corpus"
 
@@ -181,10 +181,9 @@ def _remove_shards(out: Path) -> None:
 
 
 def _rule_names(rules: Rules, pair: LangPair) -> list[str]:
-    """Return the rules that are on, in the order of the funnel."""
-    names = [name for name in row_rules(rules, pair, None) if name != LANGUAGE]
-    later = {HELD_OUT: rules.held_out, LANGUAGE: rules.language, DUPLICATE: rules.duplicates}
-    return [*names, *(name for name, rule in {**later, NEAR_DUPLICATE: rules.near_duplicates}.items() if rule)]
+    """Return the rules that are on, in the order in which they apply. Those for repeated rows apply to all shards."""
+    repeats = {DUPLICATE: rules.duplicates, NEAR_DUPLICATE: rules.near_duplicates}
+    return [*row_rules(rules, pair, None), *(name for name, rule in repeats.items() if rule)]
 
 
 def _write_held_out(

@@ -1,12 +1,12 @@
 """Rules that judge single rows, for many rows at once.
 
-A rule takes the source and the target texts of N rows, and returns a mask of the rows to remove: bool [N]. A new rule
-is a function, a field of `Rules` in `pipeline.corpus.config` with its default, and a line of `row_rules`. The table in
-docs/cleaning.md and `RULES` in `eval.records.funnel` list it too, which a test checks.
+A rule takes the source and the target texts of N rows, and returns a mask of the rows to remove: bool [N].
+docs/extend.md says how to add a rule and how to change one.
 """
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from pipeline.corpus.config import Rules
 from pipeline.corpus.languages import LangPair
 
 Rule = Callable[[Texts, Texts], Bools]
-EMPTY, SCRIPT, LANGUAGE = "empty_side", "script", "language"
+EMPTY, SCRIPT, HELD_OUT, LANGUAGE = "empty_side", "script", "held_out", "language"
 _FEW_DIGITS = 3
 
 
@@ -30,7 +30,10 @@ def empty_side(src: Texts, tgt: Texts) -> Bools:
 
 
 def row_rules(rules: Rules, pair: LangPair, held_out: HeldOut | None) -> dict[str, Rule]:
-    """Return the rules by name, in the order in which they apply. held_out: index of dev and test texts, if used."""
+    """Return the rules by name, in the order in which they apply.
+
+    held_out: index of dev and test texts. A caller that only wants the names gives None.
+    """
     chosen: dict[str, Rule] = {EMPTY: empty_side}
     if (most := rules.max_chars) is not None:
         chosen["too_long"] = lambda src, tgt: _longer(src, tgt) > most
@@ -48,8 +51,8 @@ def row_rules(rules: Rules, pair: LangPair, held_out: HeldOut | None) -> dict[st
         chosen[SCRIPT] = lambda src, tgt: (
             wrong_script(src, pair.src, min_share=share) | wrong_script(tgt, pair.tgt, min_share=share)
         )
-    if held_out is not None:
-        chosen["held_out"] = lambda src, tgt: held_out.shares(src) | held_out.shares(tgt)
+    if rules.held_out is not None:
+        chosen[HELD_OUT] = partial(_shares, held_out)
     if (language := rules.language) is not None:
         limits = asdict(language)
         chosen[LANGUAGE] = lambda src, tgt: (
@@ -110,6 +113,12 @@ def _digits(texts: Texts) -> Ints:
     value = characters().digits[texts.codes[places]]
     counts: Ints = np.bincount(row * 10 + value, minlength=10 * len(texts)).reshape(-1, 10)
     return counts[:, 1:]
+
+
+def _shares(held_out: HeldOut | None, src: Texts, tgt: Texts) -> Bools:
+    if held_out is None:
+        raise ValueError("corpus.rules.held_out needs the index of the dev and test texts; set it to null without one")
+    return held_out.shares(src) | held_out.shares(tgt)
 
 
 def _longer(src: Texts, tgt: Texts) -> Ints:

@@ -22,7 +22,7 @@ from pipeline.model.transformer import Transformer
 from pipeline.vocab.symbols import EOS
 from pipeline.vocab.tokenizer import Vocabulary
 
-__all__ = ["Alternative", "Line", "Long", "Part", "Plan", "Translated", "Translator"]
+__all__ = ["Alternative", "Line", "Long", "Part", "Translated", "TranslationPlan", "Translator"]
 
 _NO_PIECES = 2  # tokens: tag and end
 
@@ -41,7 +41,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TranslationPlan:
     """A plan for translating some lines. It depends on the lines and the settings only.
 
     fates: outcomes of skipped lines, by index.
@@ -115,7 +115,7 @@ class Translator:
                     space = joiner(lines[part.line].target) if len(parts) > 1 else ""
                     yield part.line, self._translated(parts, space, plan.cut.get(part.line, ""))
 
-    def plan(self, lines: Sequence[Line]) -> Plan:
+    def plan(self, lines: Sequence[Line]) -> TranslationPlan:
         """Decide for every line if it is translated, in how many parts and in which batches."""
         fates: dict[int, Translated] = {}
         cut: dict[int, str] = {}
@@ -135,7 +135,7 @@ class Translator:
                 parts.append(Part(line=index, part=number, request=request))
         lengths = [max(len(part.request.source), len(part.request.prefix)) for part in parts]
         numbers = plan_batches(lengths, self.config)
-        return Plan(fates=fates, cut=cut, batches=[[parts[number] for number in batch] for batch in numbers])
+        return TranslationPlan(fates=fates, cut=cut, batches=[[parts[number] for number in batch] for batch in numbers])
 
     def search(self, batch: Sequence[Part]) -> list[list[Hypothesis]]:
         """Return the hypotheses of each part, best first. Without parts this process idles until its peers are done."""

@@ -9,7 +9,7 @@ each group (`pipeline.model.noise`). In evaluation it draws nothing, and experts
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, get_args, get_type_hints, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -229,15 +229,6 @@ class ExpertChoiceRouter(nn.Module):
         return Routing(decision=decision, observed=observe(logits_GSE, tokens.valid_GS, with_z=self.with_z))
 
 
-ROUTERS: Mapping[type[GateConfig], type[nn.Module]] = {
-    Top2Config: Top2Router,
-    Top1Config: Top1Router,
-    DroplessConfig: DroplessRouter,
-    NoisyTopKConfig: NoisyTopKRouter,
-    HierarchicalConfig: HierarchicalRouter,
-    BalancedConfig: BalancedRouter,
-    ExpertChoiceConfig: ExpertChoiceRouter,
-}
 Router = (
     Top2Router
     | Top1Router
@@ -247,6 +238,9 @@ Router = (
     | BalancedRouter
     | ExpertChoiceRouter
 )
+ROUTERS: Mapping[type[GateConfig], type[Router]] = {  # by the annotation of the argument `config`
+    get_type_hints(router.__init__)["config"]: router for router in get_args(Router)
+}
 
 
 def build_router(dim: int, num_experts: int, config: GateConfig, *, with_z: bool) -> Router:

@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
 
-from pipeline.model.inference import feed_forward
+from pipeline.model.inference import choose_route, feed_forward
+from pipeline.model.moe.routers import Top1Router
 from pipeline.model.moe.tokens import Tokens
+from tests.gates import moe_of
 from tests.unit.model.test_transformer import MOE_LAYERS, NAMES, built, small
 
 
@@ -22,3 +25,21 @@ def test_output_is_that_of_evaluation(moe, share):
     torch.testing.assert_close(output, expected, atol=1e-12, rtol=0)
     with torch.inference_mode():
         torch.testing.assert_close(feed_forward(layer, y, None)[live], expected[live], atol=1e-12, rtol=0)
+
+
+def test_a_router_that_only_inherits_keeps_its_own_routing():
+    class FirstExpertRouter(Top1Router):
+        """A router that sends every token to expert 0."""
+
+        def forward(self, x_GSM, tokens):
+            return super().forward(torch.zeros_like(x_GSM), tokens)
+
+    layer = built(small(moe=moe_of("top1"))).eval().double().decoder.layers[1]
+    router = FirstExpertRouter(16, 4, layer.feed_forward.config.gate, with_z=False)
+    layer.feed_forward.router = router.double().eval()
+    nn.init.normal_(router.wg_EM)
+    with torch.inference_mode():
+        route = choose_route(
+            layer.feed_forward, torch.randn(5, 16, dtype=torch.float64), torch.ones(5, dtype=torch.bool)
+        )
+    assert route.counts_E.tolist() == [5, 0, 0, 0]

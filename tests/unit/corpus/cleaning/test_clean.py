@@ -6,14 +6,17 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.corpus import tables
+from pipeline.corpus.cleaning import clean
 from pipeline.corpus.config import CorpusConfig, NearDuplicateRule, Rules
 from pipeline.corpus.funnel import funnel
+from pipeline.corpus.languages import LangPair
 from pipeline.dag.cleaning import prepare_corpus
 from pipeline.dag.store import Store
 from pipeline.tasks import DataConfig
@@ -97,6 +100,16 @@ def test_every_rule_removes_its_row_and_counts_it(corpus: Path, tmp_path: Path) 
     }
     assert result["dev"] == {"read": 2, "changed": 0, "removed": {"empty_side": 0}, "kept": 2}
     assert result["examples"]["held_out"] == [list(TRAIN[7]), list(TRAIN[8]), list(TRAIN[9])]
+
+
+def test_the_funnel_has_the_rules_in_the_order_in_which_they_apply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that is added after the rule of languages is also listed after it."""
+    plain = clean.row_rules
+    monkeypatch.setattr(clean, "row_rules", lambda *arguments: {**plain(*arguments), "mine": plain})
+    rules, pair = Rules(near_duplicates=NearDuplicateRule()), LangPair("de", "en")
+    last = ["script", "held_out", "language", "mine", "duplicate", "near_duplicate"]
+    assert clean._rule_names(rules, pair)[-6:] == last
+    assert clean._rule_names(replace(rules, held_out=None), pair)[-5:] == [rule for rule in last if rule != "held_out"]
 
 
 def test_decontamination_can_be_switched_off(corpus: Path, tmp_path: Path) -> None:

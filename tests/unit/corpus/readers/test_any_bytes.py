@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.corpus import formats
 from tests.unit.corpus.readers.written import COMPRESSIONS, FORMATS, rows_of
 
 # Texts that a cell of every format can hold: without tabs, line ends, byte order marks and characters outside XML.
@@ -95,6 +96,10 @@ def test_damaged_compression_gives_rows_or_names_the_file(suffix: str, data: st.
         path = Path(directory) / f"file.tsv{suffix}"
         path.write_bytes(bytes(content[: data.draw(st.integers(0, len(content)))]))
         _check([path], "tsv")
+
+
+def test_every_format_of_files_is_written() -> None:
+    assert {*FORMATS, "aligned"} == {name for name, format_ in formats.FORMATS.items() if not format_.needs.dataset}
 
 
 @pytest.mark.parametrize("format_", [*FORMATS, "aligned"])
