@@ -101,7 +101,7 @@ test: $(READY_DEV) ## unit, golden, parallel and system tests; LONG=3/10 adds th
 		tests/system tests/parallel tests/golden tests/hostile tests/unit
 	$(BIN)/python -m pytest $(if $(LONG),-m quiet --long-part $(LONG),-m "quiet and not long") tests/parallel tests/system tests/hostile
 
-test-full: $(READY_DEV) ## all tests, the long ones too, in order; hours (docs/testing.md)
+test-full: $(READY_DEV) ## all tests, the long ones too; more than an hour (docs/testing.md)
 	@tests/run_full.sh
 
 mutate: $(READY_DEV) ## break the core in many small ways and list what no test notices; hours; ARGS='eval.score.significance*'

@@ -42,7 +42,8 @@ def with_sums(rows: Sequence[Row]) -> list[Row]:
         if row["variant"] == "combine" and row.get("ms"):
             dispatch = next(part for part in rows if part["variant"] == "dispatch" and _same(part, row, BLOCK))
             if dispatch.get("ms"):
-                summed.append({**row, "variant": DISPATCH_AND_COMBINE, "ms": row["ms"] + dispatch["ms"]})
+                sums = {column: row[column] + dispatch[column] for column in ("ms", "ms_least", "ms_most")}
+                summed.append({**row, "variant": DISPATCH_AND_COMBINE, **sums})
     return summed
 
 

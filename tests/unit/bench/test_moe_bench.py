@@ -154,3 +154,10 @@ def test_memory_goes_to_the_rows_of_every_number_of_threads():
 
 def test_names_of_devices_make_file_names():
     assert slug("AMD EPYC 7B13 (64-Core)") == "amd-epyc-7b13-64-core"
+
+
+def test_brackets_of_published_rows_hold_their_medians() -> None:
+    with (ROOT / "bench" / "results" / "moe-amd-epyc.csv").open(newline="", encoding="utf-8") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["ms_least"]]
+    assert {row["variant"] for row in rows} >= {"ours", "dispatch + combine"}
+    assert [row for row in rows if not float(row["ms_least"]) <= float(row["ms"]) <= float(row["ms_most"])] == []
