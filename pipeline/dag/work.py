@@ -145,6 +145,8 @@ def translate(
     from pipeline.corpus.bitext import read_column
     from pipeline.decode.job.starter import run_job, write_test_translations
 
+    for old in out.glob("*.rank-*.jsonl"):  # version 0.2.4 left them here when it was interrupted
+        old.unlink()
     if pruning is not None:
         (out / EXPERTS).write_text(pruning.to_json(), encoding="utf-8")
     shards = {

@@ -261,7 +261,8 @@ def model_of(gate: str) -> ModelConfig:
     """
     values = yaml.safe_load((GATE_FILES / f"{gate}.yaml").read_text(encoding="utf-8"))
     for settings in (values["gate"], values["encoder_gate"] or {}):
-        if settings and GATES_BY_KIND[settings["kind"]].queues:
+        kind = GATES_BY_KIND.get(settings.get("kind", ""))  # `build` refuses a kind that does not exist
+        if kind is not None and kind.queues and "capacity_factor" in settings:
             settings["capacity_factor"] *= FULL
     extra = {"num_experts": NUM_EXPERTS, "expert_dim": 32, "z_weight": 0.001, "output_masking": 0.1}
     moe = build(MoEConfig, {**extra, "conditional": {"drop": 0.1}, **values})

@@ -49,7 +49,7 @@ def server(tmp_path):
 @pytest.mark.quiet
 def test_a_client_is_answered_in_time_while_others_attack(server):
     process = psutil.Process(server.process.pid)
-    memory, log_lines = process.memory_info().rss, len(server.said)
+    memory, log_lines = process.memory_info().rss, len(server.output)
     port = str(urlsplit(server.url).port)
     command = [sys.executable, "-m", "tests.hostile.server_attacks", port, str(SECONDS)]
     waits = []
@@ -73,5 +73,5 @@ def test_a_client_is_answered_in_time_while_others_attack(server):
     assert set(attempts) == set(ATTACKS)
     assert late < 2
     assert grown < 200
-    assert len(server.said) - log_lines <= 3, "".join(server.said[-10:])
+    assert len(server.output) - log_lines <= 3, "".join(server.output[-10:])
     assert server.health().ok

@@ -20,6 +20,7 @@ def run_job(job: TranslateJob) -> None:
     complete = {shard: shard.gather() for shards in job.rounds for shard in shards}
     rounds = [shards for shards in job.rounds if not all(complete[shard] for shard in shards)]
     if not rounds:
+        say_drops(Path(job.log), job.title)
         return
     values, log = asdict(replace(job, rounds=rounds)), Path(job.log)
     launch_job("pipeline.decode.job.process", values, directory=log, runtime=job.runtime, title=job.title)

@@ -7,6 +7,9 @@ import pytest
 
 from pipeline.config import load_config
 from pipeline.corpus.bitext import read_bitext, read_column
+from pipeline.corpus.languages import LangPair
+from pipeline.dag import work
+from pipeline.dag.artifact import Artifact
 from pipeline.decode.job import starter
 from pipeline.decode.job.jobs import TranslateJob
 from pipeline.decode.job.shards import make_shards
@@ -51,6 +54,15 @@ def test_translations_are_in_the_order_of_the_test_set(job, bitext, tmp_path):
     assert [row["hypothesis"] for row in rows] == [f"h{number}\u2028" for number in range(count)]
     assert [row["source"] for row in rows] == read_column(bitext, "test", "src")
     assert rows[0].keys() == {"source", "hypothesis", "reference", "score"}
+
+
+def test_parts_that_an_older_version_left_are_removed(job, bitext, tmp_path):
+    shards = make_shards(tmp_path / "work" / "tr-en", read_column(bitext, "test", "src"), target="en")
+    write_records(shards[0], list(range(len(read_bitext(bitext, "test")))))
+    (tmp_path / "tr-en.rank-0.jsonl").write_text("{}\n")
+    artifact = Artifact(stage="clean", key="0", path=bitext, content="")
+    work.translate({LangPair("tr", "en"): artifact}, artifact, artifact, DECODE, job.runtime, "moe", 0, None, tmp_path)
+    assert [path.name for path in tmp_path.glob("*.jsonl")] == ["tr-en.jsonl"]
 
 
 def test_a_missing_row_is_noticed(job, monkeypatch):
