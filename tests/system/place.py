@@ -17,7 +17,7 @@ class Place:
     root: Path
 
     def command(self, *overrides, target="train", recipe="smoke"):
-        budget = [BUDGET] if (target, recipe) in (("train", "smoke"), ("baselines", "smoke")) else []
+        budget = [BUDGET] if recipe == "smoke" and target in ("train", "baselines") else []
         words = [*budget, *overrides, *self.directories]
         return ["make", "--no-print-directory", target, f"RECIPE={recipe}", "ARGS=" + " ".join(words)]
 

@@ -11,8 +11,10 @@ from pipeline.corpus.languages import LangPair
 from pipeline.dag import work
 from pipeline.dag.artifact import Artifact
 from pipeline.decode.job import starter
+from pipeline.decode.job.drops import add_record, leave_drops
 from pipeline.decode.job.jobs import TranslateJob
 from pipeline.decode.job.shards import make_shards
+from pipeline.model.moe.drops import DropCount
 from tests.unit.decode.conftest import DECODE
 
 
@@ -54,6 +56,16 @@ def test_translations_are_in_the_order_of_the_test_set(job, bitext, tmp_path):
     assert [row["hypothesis"] for row in rows] == [f"h{number}\u2028" for number in range(count)]
     assert [row["source"] for row in rows] == read_column(bitext, "test", "src")
     assert rows[0].keys() == {"source", "hypothesis", "reference", "score"}
+
+
+def test_choices_that_an_earlier_attempt_dropped_are_told(job, bitext, tmp_path, caplog):
+    write_records(job.rounds[0][0], list(range(len(read_bitext(bitext, "test")))))
+    drops = DropCount()
+    add_record(drops, {"asked": 8, "kept": 6})
+    leave_drops(drops, tmp_path / "log", rank=0)
+    with caplog.at_level("INFO"):
+        starter.run_job(job)
+    assert caplog.messages == ["translate: 25.0 % of 8 choices of experts dropped"]
 
 
 def test_parts_that_an_older_version_left_are_removed(job, bitext, tmp_path):
