@@ -78,7 +78,7 @@ def test_a_buffer_that_becomes_a_gradient_is_not_counted_but_what_lay_there_befo
 
 def row(variant, ms=None, **columns):
     common = {"section": "layer", "device": "cpu", "experts": 8, "dtype": "fp32", "threads": 1, "note": ""}
-    return {**common, "variant": variant, "ms": ms, **columns}
+    return {**common, "variant": variant, "ms": ms, "ms_least": ms, "ms_most": ms, **columns}
 
 
 def test_targets():
@@ -108,9 +108,13 @@ def test_growth_is_measured_against_the_fewest_experts():
         for experts, dispatch, combine, extra in ((8, 4.0, 6.0, 10.0), (2048, 5.0, 7.0, 12.0))
         for variant, ms in (("ours", 100.0), ("dispatch", dispatch), ("combine", combine))
     ]
+    rows[4] |= {"ms_least": 4.5, "ms_most": 5.75}  # the dispatch to 2,048 experts
+    rows[5] |= {"ms_least": 6.5, "ms_most": 7.25}
     judged = {(judged_row["variant"], judged_row["experts"]): judged_row for judged_row in judge(rows)}
     assert judged[DISPATCH_AND_COMBINE, 2048]["measured"] == pytest.approx(1.2)
     assert judged[DISPATCH_AND_COMBINE, 8]["measured"] is None
+    assert judged[DISPATCH_AND_COMBINE, 2048]["ms_least"] == 11.0
+    assert judged[DISPATCH_AND_COMBINE, 2048]["ms_most"] == 13.0
     assert judged["ours", 2048]["memory_measured"] == pytest.approx(1.2)
 
 
