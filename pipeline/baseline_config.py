@@ -1,10 +1,13 @@
 """Configuration of the bilingual baselines: tiers of models by the size of the data, and a search that varies them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from pipeline.batch.config import BatchConfig
+from pipeline.interpolation import interpolate, log_share
 from pipeline.model.config import ModelConfig
 from pipeline.schema import build
 from pipeline.spelling import suggestion
@@ -19,7 +22,8 @@ SAME_FOR_ALL = ("vocab", "batch")  # a candidate with another vocabulary or batc
 class BaselineTier:
     """The bilingual model of pairs of one size.
 
-    up_to: most training rows of such a pair; 0 is any number.
+    up_to: most training rows of such a pair, 0 for any number. With `baselines.interpolate`, the training rows of a
+        pair that has exactly these settings.
     """
 
     up_to: int
@@ -84,21 +88,47 @@ class BaselineSearch:
 
 @dataclass(frozen=True, kw_only=True)
 class BaselinesConfig:
-    """The bilingual models of a run. tiers: empty for a run without them. search: None takes the tiers as they are."""
+    """The bilingual models of a run.
+
+    tiers: the models by training rows, the fewest first; empty for a run without bilingual models.
+    interpolate: between two tiers, numbers change linearly with the logarithm of the rows. Without it, a pair takes the
+        first tier that allows its rows.
+    search: None takes the tiers as they are.
+    """
 
     tiers: list[BaselineTier]
+    interpolate: bool = False
     search: BaselineSearch | None = None
 
     def __post_init__(self) -> None:
-        if self.tiers and self.tiers[-1].up_to != 0:
+        rows = [tier.up_to for tier in self.tiers]
+        if self.interpolate:
+            if len(rows) > 1 and (rows[0] < 1 or any(low >= high for low, high in pairwise(rows))):
+                raise ValueError(
+                    f"baselines.tiers: up_to is {rows}; between tiers that are interpolated it must rise from 1 or "
+                    "more, since it names the rows at which each of them holds; or set baselines.interpolate=false"
+                )
+            for low, high in pairwise(rows):
+                self.tier(round(math.sqrt(low * high)))  # raises where there is nothing between
+        elif rows and rows[-1] != 0:
             raise ValueError("baselines: the last tier must have up_to: 0, so that every pair has a baseline")
-        if any(tier.up_to == 0 for tier in self.tiers[:-1]):
+        elif 0 in rows[:-1]:
             raise ValueError("baselines: only the last tier may have up_to: 0")
         self.variants()  # raises where a candidate has a wrong setting
 
     def tier(self, train_rows: int) -> BaselineTier:
         """Return the tier for a pair with this number of training rows."""
-        return next(tier for tier in self.tiers if tier.up_to == 0 or train_rows <= tier.up_to)
+        if not self.interpolate:
+            return next(tier for tier in self.tiers if tier.up_to == 0 or train_rows <= tier.up_to)
+        if train_rows <= self.tiers[0].up_to:
+            return self.tiers[0]
+        for index, (low, high) in enumerate(pairwise(self.tiers)):
+            if train_rows < high.up_to:
+                share = log_share(train_rows, low.up_to, high.up_to)
+                place = f"baselines.tiers[{index}..{index + 1}]"
+                tier = build(BaselineTier, interpolate(asdict(low), asdict(high), share, place), place)
+                return replace(tier, up_to=train_rows)
+        return self.tiers[-1]
 
     def variants(self) -> list[BaselineTier]:
         """Return every tier as it is, and with the settings of every candidate."""
@@ -117,9 +147,10 @@ def complete(tree: dict[str, Any]) -> dict[str, Any]:
         _complete_tier(tree, tier, f"baselines.tiers[{index}]") for index, tier in enumerate(section.get("tiers") or [])
     ]
     search = section.get("search") if tiers else None
+    between_tiers = section.get("interpolate", False) if tiers else False
     if isinstance(search, dict):
         _check_parts(search.get("candidates") or [])
-    return {**section, "tiers": tiers, "search": search}
+    return {**section, "tiers": tiers, "interpolate": between_tiers, "search": search}
 
 
 def _complete_tier(tree: dict[str, Any], tier: dict[str, Any], place: str) -> dict[str, Any]:

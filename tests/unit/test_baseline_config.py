@@ -55,7 +55,7 @@ def test_baselines_alone_need_tiers():
 def test_all_runs_of_the_experiment_share_their_baselines():
     config = load_config([*FREESOFT38, "train.max_tokens=2000000"])
     assert config.baselines.search is not None
-    assert [tier.train.max_tokens for tier in config.baselines.tiers] == [100_000, 200_000, 300_000]
+    assert {tier.train.max_tokens for tier in config.baselines.tiers} == {1_000_000}
     for change in (
         ["recipes=freesoft38/moe_8e_12l", "train.seed=2"],
         ["recipes=freesoft38/moe_32e", "train.learning_rate=1e-4", "train.validate_every=7", "model.dropout=0.2"],
@@ -63,7 +63,7 @@ def test_all_runs_of_the_experiment_share_their_baselines():
         other = load_config([*FREESOFT38, *change, "train.max_tokens=2000000"])
         assert other.baselines == config.baselines
     full = load_config(FREESOFT38)
-    assert [tier.train.max_tokens for tier in full.baselines.tiers] == [1_000_000, 2_000_000, 3_000_000]
+    assert {tier.train.max_tokens for tier in full.baselines.tiers} == {10_000_000}
     longest = (full.batch.max_source, full.batch.max_target)  # the same sentences are too long for all
     assert {(tier.batch.max_source, tier.batch.max_target) for tier in full.baselines.tiers} == {longest}
 
@@ -96,7 +96,7 @@ def searching(*candidates, pairs=2):
         ),
         ({"search": {"candidates": [{"name": "a"}]}}, r"baselines\.search\.pairs is not set"),
         ({"search": 3}, r"baselines\.search=3 must be a mapping"),
-        ({"tiers": [{"up_to": 0}, {"up_to": 0}]}, r"only the last tier may have up_to: 0"),
+        ({"interpolate": False, "tiers": [{"up_to": 0}, {"up_to": 0}]}, r"only the last tier may have up_to: 0"),
         ({"serach": None}, r"baselines\.serach does not exist; did you mean search\?"),
     ],
 )
@@ -115,3 +115,55 @@ def test_what_decoding_averages_must_be_kept_of_candidates_too():
 def test_a_share_of_what_is_no_number_is_named_where_it_stands():
     with pytest.raises(ValueError, match=r"^train.max_tokens='many' must be of type int"):
         load_config([*FREESOFT38, "train.max_tokens=many"])
+
+
+POOR = "{up_to: 1000, vocab: {source_size: 2000, target_size: 1000}, model: {dropout: 0.4}, train: {max_tokens: 0}}"
+RICH = "{up_to: 16000, vocab: {source_size: 4000, target_size: 1001}, model: {dropout: 0.2}, train: {max_tokens: 0}}"
+
+
+def interpolating(*tiers):
+    return [
+        "recipes=demo",
+        "train.max_tokens=0",
+        "train.max_steps=9",
+        "baselines.interpolate=true",
+        f"baselines.tiers=[{','.join(tiers)}]",
+    ]
+
+
+def test_between_two_tiers_numbers_follow_the_logarithm_of_the_rows():
+    baselines = load_config(interpolating(POOR, RICH)).baselines
+    halfway = baselines.tier(4000)
+    assert (halfway.vocab.source_size, halfway.model.dropout) == (3008, 0.3)  # 3,000 is no multiple of 16
+    assert baselines.tier(2000).model.dropout == 0.35
+    assert halfway.vocab.target_size in (1000, 1001)  # not both are multiples of 16
+    assert (halfway.up_to, halfway.train.max_tokens) == (4000, 0)
+    assert [baselines.tier(rows) for rows in (1, 1000, 16000, 10**9)] == [
+        baselines.tiers[index] for index in (0, 0, 1, 1)
+    ]
+
+
+def test_a_single_tier_holds_for_all_pairs_with_and_without_interpolation():
+    baselines = load_config(interpolating("{up_to: 5000}")).baselines
+    assert baselines.tier(1) == baselines.tier(10**6) == baselines.tiers[0]
+
+
+@pytest.mark.parametrize(
+    ("tiers", "message"),
+    [
+        ((RICH, POOR), r"tiers: up_to is \[16000, 1000\]; .* must rise from 1 or more.* baselines.interpolate=false"),
+        ((POOR, "{up_to: 0}"), r"tiers: up_to is \[1000, 0\]"),
+        (
+            (POOR.replace("max_tokens: 0", "max_tokens: 9"), RICH),
+            r"tiers\[0\.\.1\]\.train\.max_tokens: there is no value between 9 and 0; give both tiers the same",
+        ),
+        ((POOR, "{up_to: 9000, train: {optimizer: adafactor}}"), r"train.optimizer: there is no value between 'adamw'"),
+        (
+            (POOR, "{up_to: 9000, batch: {shapes: [{rows: 9, source: 90, target: 80}]}}"),
+            r"batch.shapes: there is no value between",
+        ),
+    ],
+)
+def test_tiers_with_nothing_between_them_are_refused(tiers, message):
+    with pytest.raises(ValueError, match=message):
+        load_config(interpolating(*tiers))

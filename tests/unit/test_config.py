@@ -77,7 +77,8 @@ def test_baselines_are_chosen_by_resource():
     config = load_config(["recipes=demo"])
     poor, rich = config.baselines.tier(750), config.baselines.tier(6000)
     assert poor.model.dropout > rich.model.dropout
-    assert poor.train.max_tokens < rich.train.max_tokens
+    assert poor.vocab.source_size < rich.vocab.source_size
+    assert poor.train.max_tokens == rich.train.max_tokens  # patience ends a training
 
 
 def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
@@ -182,7 +183,7 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
         (["score.metrics=[bleu,spbleu]"], r"metric='spbleu' needs the SentencePiece model"),
         (["baselines.tiers=[{up_to: 0, model: {dimm: 3}}]"], r"dimm does not exist; did you mean dim"),
         (["baselines.tiers=[{upto: 0}]"], r"baselines.tiers\[0\].upto does not exist; did you mean up_to\?"),
-        (["baselines.tiers=[{up_to: 100}]"], r"the last tier must have up_to: 0"),
+        (["baselines.interpolate=false", "baselines.tiers=[{up_to: 100}]"], r"the last tier must have up_to: 0"),
     ],
 )
 def test_mistakes_are_named_with_their_remedy(overrides, message):
