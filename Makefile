@@ -1,13 +1,14 @@
 # Thin: every target is one command of `python -m pipeline`, pytest or a linter, after `setup`.
 SHELL := /bin/bash
+HERE := $(dir $(lastword $(MAKEFILE_LIST)))
 .DEFAULT_GOAL := help
-COMMANDS := train sweep status data baselines backtranslate translate serve prune distill export plan config verify
+COMMANDS := train sweep runs remove status data baselines backtranslate translate evaluate serve prune distill export plan config verify
 .PHONY: help setup $(COMMANDS) score report bench check format test test-full mutate docs lock clean
 
 # Settings of the commands, given as NAME=value: `make help` shows them in use, and pipeline/commands/table.py has the key that
 # each stands for. What is empty is left to the recipe.
-SETTINGS := RECIPE CORPUS CORPUS_PATH CORPUS_ADD LANG_PAIRS NAME RUNTIME LAYOUT EXPERIMENT EXPERTS LAYERS GATE SEEDS LAUNCHER \
-	TEXT LICENCE CITATION OUT PAIR KEEP WATCH FORMAT DEVICES DEVICE MP EP ZERO RECOMPUTE SEARCH
+SETTINGS := RECIPE CORPUS CORPUS_PATH CORPUS_ADD LANG_PAIRS NAME DRY RUNTIME LAYOUT REPLACE EXPERIMENT EXPERTS LAYERS GATE SEEDS LAUNCHER \
+	TEXT LICENCE CITATION OUT PAIR KEEP WATCH FORMAT DEVICES DEVICE MP EP ZERO RECOMPUTE SEARCH VERBOSE
 RECIPE ?= demo
 
 # Overrides (key=value) and options of any command, as one types them in a shell.
@@ -18,6 +19,19 @@ LONG   ?=
 
 # Setting of `make bench`.
 BENCH  ?= moe
+
+# The variables that the user typed; make's own and those of the environment are none. A make below this one gets none of them.
+ANYWHERE := PYTHON PIP_ARGS BIN SHELL
+TYPED := $(foreach name,$(filter-out $(ANYWHERE),$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name)))
+MAKEOVERRIDES :=
+
+# What the targets read that are no commands; the settings of commands are in pipeline/commands/table.py.
+READ_BY_score  := HYP REF TGT ARGS
+READ_BY_report := RUNS NAME ARGS
+READ_BY_bench  := BENCH ARGS
+READ_BY_test   := LONG
+READ_BY_mutate := ARGS
+READ_BY_lock   := ARGS
 
 # These settings are text: make expands no `$` in them, and the shell gets them by `quote` below. A line break would end the
 # command. ARGS and PIP_ARGS are words of a shell, as one types them.
@@ -45,7 +59,15 @@ INSTALL = DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --disable-pip-vers
 quote = '$(subst ','\'',$(1))'
 files = $(foreach file,$(foreach name,$(patsubst -%,./-%,$(1)),$(or $(wildcard $(name)),$(name))),$(call quote,$(file)))
 
-WORDS  := $(foreach name,$(SETTINGS),$(if $($(name)),$(call quote,$(name)=$($(name))))) $(ARGS)
+# What was typed is checked before anything runs, be it the setup.
+GOALS := $(or $(MAKECMDGOALS),help)
+CHECK = cd $(call quote,$(HERE)) && $(firstword $(PYTHON) $(wildcard .venv/bin/python)) \
+	-m pipeline.commands.make_variables $(call quote,$(GOALS)) $(call quote,$(TYPED)) \
+	$(call quote,$(foreach goal,$(GOALS),$(READ_BY_$(goal))))
+$(if $(TYPED),$(if $(shell $(CHECK) || echo wrong),$(error nothing was run)))
+
+# A command ignores NAME?=value, a default or of the environment, where it has no such setting; NAME=value is an error then.
+WORDS  := $(foreach name,$(SETTINGS),$(if $($(name)),$(call quote,$(name)$(if $(filter $(name),$(TYPED)),,?)=$($(name))))) $(ARGS)
 REPORT := $(call files,$(RUNS)) $(if $(NAME)$(word 2,$(RUNS)),--out $(call quote,runs/$(or $(NAME),comparison))) $(ARGS)
 
 help: ## list the targets
@@ -81,7 +103,7 @@ score: $(READY) ## score files of translations: HYP="a.txt b.txt" REF=ref.txt TG
 report: $(READY) ## compare the finished RUNS="a b label=c" in runs/NAME; one of them: draw its page again (docs/report.md)
 	@$(BIN)/python -m eval report $(REPORT)
 
-bench: $(READY) ## measure against other implementations: BENCH=moe, train, data, decode, plan, layout or serve, ARGS="--quick"
+bench: $(READY) ## measure against other implementations: BENCH=moe, train, data, decode, plan, layout, serve or quality, ARGS="--quick"
 	@bench/setup.sh $(call quote,$(BENCH))
 	@.venv-bench/bin/python -m $(call quote,bench.$(BENCH)) $(ARGS)
 

@@ -67,14 +67,17 @@ def results_file(benchmark: str, device: str, out: Path | None) -> Path:
 
 
 def write_csv(rows: Sequence[Row], columns: Sequence[str], path: Path) -> None:
-    """Write judged rows and their `origin`. Floats have five significant digits; cells without a value are empty."""
+    """Write judged rows and their `origin`. Floats have five significant digits; cells without a value are empty.
+
+    A row that was measured by an earlier command brings its own origin.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, [*columns, *ORIGIN], lineterminator="\n")
         writer.writeheader()
         for row in rows:
             values = {key: f"{value:.5g}" if isinstance(value, float) else value for key, value in row.items()}
-            writer.writerow({**values, **origin()})
+            writer.writerow({**origin(), **values})
 
 
 def aligned(lines: Sequence[Sequence[str]], *, left: Sequence[str]) -> str:

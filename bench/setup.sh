@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the environments of peers. Each also has all packages of .venv, such as torch. Usage:
-#   bench/setup.sh [moe|train|data|decode|plan]  for a benchmark
+#   bench/setup.sh [moe|train|quality|data|decode|plan]  for a benchmark
 #   bench/setup.sh export                        for the tests of exported models
 #   bench/setup.sh mutate                        for `make mutate`
 # The environments are:
@@ -36,7 +36,7 @@ if [[ ${1:-} = mutate ]]; then
 fi
 environment bench requirements.lock
 case ${1:-moe} in
-  train) peers=(joeynmt eole) ;;
+  train | quality) peers=(joeynmt eole) ;;
   data) peers=(opusfilter) ;;
   export)
     environment transformers5 transformers5.lock

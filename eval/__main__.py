@@ -39,10 +39,10 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser("report", help="write report.html, its figures and sweep.csv of one run or several")
     )
     summary = commands.add_parser("summary", help="write summary.md into a run's directory: its table of scores")
-    summary.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    summary.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="directory of a finished run, as runs/demo")
     summary.add_argument("--into", type=Path, help="a Markdown file, as README.md, whose table of the demo is replaced")
     data = commands.add_parser("data", help="write data.html, funnel.csv and its figure into a run's directory")
-    data.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    data.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the directory of a run whose data.json is there")
     return parser
 
 
@@ -58,7 +58,7 @@ def _add_score(score: argparse.ArgumentParser) -> None:
     add("--ref", type=Path, nargs="+", required=True, help="one or more references, as many lines each")
     add("--src", type=Path, help="sources, which comet needs")
     add("--tgt", required=True, help="code of the target language, e.g. ja or zh-Hans")
-    add("--metric", nargs="+", default=["bleu", "chrf++"], help=" ".join((*METRICS, COMET)))
+    add("--metric", nargs="+", default=["bleu", "chrf++"], help=f"{', '.join((*METRICS, COMET))} (bleu chrf++)")
     add("--sentence", action="store_true", help="score every line by itself")
     add("--confidence", action="store_true", help="95 %% intervals by bootstrap")
     tests = score.add_mutually_exclusive_group()
@@ -67,7 +67,7 @@ def _add_score(score: argparse.ArgumentParser) -> None:
     add("--baseline", type=Path, help="the system that others are tested against; else the first of --hyp")
     add("--resamples", type=int, default=0, help="of the bootstrap (1,000), or trials of the randomisation (10,000)")
     add("--comet-model", type=Path, help="checkpoints/model.ckpt of a COMET model")
-    add("--format", choices=["text", "tsv", "json"], default="text")
+    add("--format", choices=["text", "tsv", "json"], default="text", help="of the output (text)")
 
 
 def _add_report(report: argparse.ArgumentParser) -> None:
@@ -79,9 +79,12 @@ def _add_report(report: argparse.ArgumentParser) -> None:
 
 
 def _losses(text: str) -> tuple[float, ...]:
-    losses = tuple(float(loss) for loss in text.split(","))
-    if not all(0 < loss < float("inf") for loss in losses) or len(set(losses)) < len(losses):
-        raise ValueError
+    try:
+        losses: tuple[float, ...] = tuple(float(loss) for loss in text.split(","))
+    except ValueError:
+        losses = ()  # text that is no number gets the same message
+    if not losses or not all(0 < loss < float("inf") for loss in losses) or len(set(losses)) < len(losses):
+        raise argparse.ArgumentTypeError(f"{text} must be different losses above 0, such as 3.0,2.5,2.2")
     return losses
 
 

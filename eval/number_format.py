@@ -63,6 +63,12 @@ def duration(seconds: float | None) -> str:
     return f"{total // 3600} h {total % 3600 // 60:02d} min"
 
 
+def rough_duration(seconds: float) -> str:
+    """Return a time that is an estimate: 45 s, 14 min, 3 h 05 min."""
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if seconds >= 60 and minutes < 60 else duration(seconds)
+
+
 def p_value(value: float | None, n_resamples: int) -> str:
     """Return three decimals. The smallest p-value that so many resamples can give gets a less-or-equal sign."""
     if value is None:

@@ -15,6 +15,7 @@ from pipeline.train.config import TrainConfig
 from pipeline.vocab.config import VocabConfig
 
 PARTS = ("vocab", "batch", "model", "train")
+BUDGETS = {"max_tokens": "target tokens", "max_steps": "steps"}  # keys of train, and their units
 SAME_FOR_ALL = ("vocab", "batch")  # a candidate with another vocabulary or batch would have another scale of losses
 
 
@@ -130,38 +131,79 @@ class BaselinesConfig:
                 return replace(tier, up_to=train_rows)
         return self.tiers[-1]
 
+    def boundaries(self) -> list[int]:
+        """Return the training rows up to which a pair has other settings than above; none where these are smooth."""
+        return [] if self.interpolate else [tier.up_to for tier in self.tiers[:-1]]
+
     def variants(self) -> list[BaselineTier]:
         """Return every tier as it is, and with the settings of every candidate."""
         candidates = self.search.candidates if self.search else []
         return [*self.tiers, *(candidate.applied_to(tier) for tier in self.tiers for candidate in candidates)]
 
 
-def complete(tree: dict[str, Any]) -> dict[str, Any]:
+def complete(tree: dict[str, Any]) -> Any:
     """Return the section `baselines` of a composed configuration with complete tiers.
 
     Each tier gets the settings that it lacks from the run's own sections, without experts. Without tiers there is no
-    search.
+    search. A section that is no mapping is left as it is; the schema refuses it.
     """
-    section = tree["baselines"]
-    tiers = [
-        _complete_tier(tree, tier, f"baselines.tiers[{index}]") for index, tier in enumerate(section.get("tiers") or [])
-    ]
+    section = tree.get("baselines")
+    if not isinstance(section, dict) or not all(isinstance(tree.get(part), dict) for part in PARTS):
+        return {"tiers": []} if isinstance(section, dict) else section
+    tiers = section.get("tiers") or []
+    if isinstance(tiers, list):
+        tiers = [_complete_tier(tree, tier, f"baselines.tiers[{index}]") for index, tier in enumerate(tiers)]
     search = section.get("search") if tiers else None
     between_tiers = section.get("interpolate", False) if tiers else False
-    if isinstance(search, dict):
-        _check_parts(search.get("candidates") or [])
+    if isinstance(search, dict) and isinstance(search.get("candidates"), list):
+        _check_parts(search["candidates"])
     return {**section, "tiers": tiers, "interpolate": between_tiers, "search": search}
 
 
-def _complete_tier(tree: dict[str, Any], tier: dict[str, Any], place: str) -> dict[str, Any]:
-    for key in tier:
+def budget_cautions(tree: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """Return warnings about a budget of the run that differs from before, while every tier still has its old one.
+
+    tree, before: composed configurations, with and without the overrides that may change the budget.
+    """
+    cautions = []
+    tiers, tiers_before = (complete(composed)["tiers"] for composed in (tree, before))
+    for name, unit in BUDGETS.items():
+        run, run_before = tree["train"][name], before["train"][name]
+        caps = [tier["train"][name] for tier in tiers]
+        if run == run_before or caps != [tier["train"][name] for tier in tiers_before] or 0 in (run, run_before, *caps):
+            continue
+        if not caps or not all(isinstance(budget, int) for budget in (run, run_before, *caps)):
+            continue  # a wrong type is an error elsewhere
+        low, high = min(caps), max(caps)
+        least = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        share, share_before = (
+            f"{low / whole:.2g}" if low == high else f"{low / whole:.2g} to {high / whole:.2g}"
+            for whole in (run, run_before)
+        )
+        cautions.append(
+            f"train.{name}={run} changes the budget of the run, but its bilingual models still end at {least} {unit}, "
+            f"{share} times the run's budget ({share_before} times before); so that they follow, give each of "
+            f"baselines.tiers a share: {name}: ${{share:{high / run_before:.2g},${{train.{name}}}}}"
+        )
+    return cautions
+
+
+def _complete_tier(tree: dict[str, Any], tier: Any, place: str) -> dict[str, Any]:
+    if not isinstance(tier, dict):
+        raise ValueError(f"{place}={tier!r} must be a mapping, as {{up_to: 0, model: {{dim: 64}}}}")
+    for key, value in tier.items():
         if key not in ("up_to", *PARTS):
-            raise ValueError(f"{place}.{key} does not exist{suggestion(key, ('up_to', *PARTS))}")
+            raise ValueError(f"{place}.{key} does not exist{suggestion(str(key), ('up_to', *PARTS))}")
+        if key in PARTS and not isinstance(value, dict):
+            raise ValueError(f"{place}.{key}={value!r} must be a mapping of the keys of {key} that differ")
     merged = {part: merge(tree[part], tier.get(part, {})) for part in PARTS}
     merged["model"]["moe"] = {"num_experts": 0}
     # These are settings of the main model alone.
     merged["train"]["initialize_from"] = tier.get("train", {}).get("initialize_from", "")
     merged["batch"]["mixture"] = tier.get("batch", {}).get("mixture", {})
+    if tier.get("vocab", {}).get("from_run"):
+        raise ValueError(f"{place}.vocab.from_run: a bilingual model has a vocabulary of its own; leave it out")
+    merged["vocab"]["from_run"] = ""
     sizes = [size for key, size in tier.get("vocab", {}).items() if key.endswith("_size")]
     if merged["vocab"].get("shared") and len(sizes) == 1:  # a shared vocabulary has one size, whichever side names it
         merged["vocab"].update(source_size=sizes[0], target_size=sizes[0])

@@ -8,19 +8,23 @@ import io
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from eval.records.scores import METRICS
-from pipeline.baseline_config import BaselinesConfig, complete
+from pipeline.baseline_config import BUDGETS, BaselinesConfig, budget_cautions, complete
 from pipeline.batch.config import BatchConfig
+from pipeline.composition_errors import explain
 from pipeline.corpus.config import CorpusConfig, corpus_defaults
 from pipeline.decode.config import DecodeConfig
+from pipeline.earlier_runs import with_vocabulary_of_run
+from pipeline.group_choices import chosen_values, without_stale
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.model.config import ModelConfig
 from pipeline.parallel.layout import layout_of
 from pipeline.parallel.legality import cautions, check_sizes
+from pipeline.recipe_errors import Composer
 from pipeline.schema import build
 from pipeline.spelling import suggestion
 from pipeline.train.config import TrainConfig
@@ -35,6 +39,8 @@ OPEN = (
     "layout",
 )  # mappings whose keys the user chooses
 PLACE = ("runtime", "layout")  # parts that decide where a run executes, and do not affect its result
+# Settings that are left out of records where they have no effect, so that the keys of stages are those of old versions.
+UNSET = {"from_run": ""}
 _ANY_CORPUS = "rules"  # the corpus configuration without files
 
 
@@ -64,6 +70,21 @@ class ScoreConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReportConfig:
+    """The report of a run.
+
+    show: show translations and removed rows of the user's own files, and of text whose licence is known to allow it;
+        false hides them.
+    """
+
+    show: bool = True
+
+    def to_key(self) -> dict[str, Any]:
+        """Return the part of a stage's settings; it is empty for the defaults, so that older runs keep their keys."""
+        return {} if self == ReportConfig() else {"report": asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Everything that a run depends on.
 
@@ -86,12 +107,13 @@ class RunConfig:
     baselines: BaselinesConfig
     runtime: RuntimeConfig
     layout: dict[str, str | list[str] | None]
+    report: ReportConfig = field(default_factory=ReportConfig)
 
     def __post_init__(self) -> None:
         if not self.pairs:
             raise ValueError('pairs is empty; give language pairs, for example LANG_PAIRS="de-en fr-en"')
         if not self.name or "/" in self.name or self.name.startswith("."):
-            raise ValueError(f"name={self.name!r} must be a plain directory name")
+            raise ValueError(f"NAME={self.name!r} must be a plain directory name")
         check_sizes(layout_of(self.layout, self.runtime), model=self.model, batch=self.batch, vocab=self.vocab)
         ep, num_experts = self.runtime.ep, self.model.moe.num_experts
         if self.runtime.decode_experts == "sharded" and num_experts % ep:  # the layout of training does not matter
@@ -110,8 +132,12 @@ class RunConfig:
                 )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the configuration as plain values."""
-        return asdict(self)
+        """Return the configuration as plain values, without those of UNSET."""
+        return asdict(self, dict_factory=_set_values)
+
+
+def _set_values(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    return {key: value for key, value in items if key not in UNSET or value != UNSET[key]}
 
 
 def load_config(overrides: Sequence[str], root: Path = ROOT) -> RunConfig:
@@ -119,16 +145,29 @@ def load_config(overrides: Sequence[str], root: Path = ROOT) -> RunConfig:
 
     `corpus=` may also name a directory, relative to the working directory. Without `pairs=` it means all its pairs.
     """
-    overrides, directory = _corpus_directory(overrides, root)
+    _check_effect(overrides)
+    overrides, directory = corpus_directory(overrides, root)
     tree = compose_tree("config", overrides, root)
     if directory is not None:
         tree = _with_directory(tree, directory, overrides)
-    config = build(RunConfig, {**tree, "baselines": complete(tree)})
+    baselines = complete(tree)
+    if tree["vocab"].get("from_run"):
+        runs = root / tree["runtime"]["runs"]
+        tree = {**tree, "vocab": with_vocabulary_of_run(tree["vocab"], overrides, runs=runs, root=root)}
+    config = build(RunConfig, {**tree, "baselines": baselines})
     layout, sizes = layout_of(config.layout, config.runtime), {"target_vocabulary": config.vocab.target_size}
     replicated = cautions(layout, model=config.model, shape=config.batch.shapes[0], **sizes)
-    for caution in (*config.model.moe.cautions(), *replicated):
+    budgets = _budget_cautions(tree, overrides, root)
+    for caution in (*config.model.moe.cautions(), *replicated, *budgets):
         logger.warning("warning: %s", caution)
     return config
+
+
+def _budget_cautions(tree: dict[str, Any], overrides: Sequence[str], root: Path) -> list[str]:
+    """Return warnings where overrides change the budget of the run, and not that of its bilingual models."""
+    keys = ("train", *(f"train.{budget}" for budget in BUDGETS))
+    kept = [override for override in overrides if override.lstrip("+").partition("=")[0] not in keys]
+    return budget_cautions(tree, compose_tree("config", kept, root)) if len(kept) < len(overrides) else []
 
 
 def compose_tree(primary: str, overrides: Sequence[str], root: Path = ROOT) -> dict[str, Any]:
@@ -138,22 +177,38 @@ def compose_tree(primary: str, overrides: Sequence[str], root: Path = ROOT) -> d
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
+    faults = (HydraException, OmegaConfBaseException, YAMLError, ValueError, RecursionError)
     OmegaConf.register_new_resolver("share", _share, replace=True)
+
+    def read(file: Path) -> dict[str, Any]:
+        content = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+        assert isinstance(content, dict)
+        return {str(key): value for key, value in content.items()}
+
+    chosen = chosen_values(overrides, root / "configs", read) if primary == "config" else {}
+    ConfigStore.instance().store(group="chosen", name="values", node=chosen, package="_global_")
     ConfigStore.instance().store(group="corpus", name=_ANY_CORPUS, node=corpus_defaults())
     ConfigStore.instance().store(group="decode", name="defaults", node=asdict(DecodeConfig()))
     ConfigStore.instance().store(group="decode", name="unset", node=dict.fromkeys(asdict(DecodeConfig())))
+
+    def composed(words: Sequence[str]) -> Any:
+        configs = str(root / "configs")
+        with contextlib.redirect_stderr(io.StringIO()), initialize_config_dir(configs, version_base="1.3"):
+            return compose(primary, overrides=[_recipes(root), *words])
+
+    def unresolved(words: Sequence[str]) -> Any:
+        return OmegaConf.to_container(composed(words), resolve=False)
+
     try:
-        with (
-            contextlib.redirect_stderr(io.StringIO()),
-            initialize_config_dir(str(root / "configs"), version_base="1.3"),
-        ):
-            composed = compose(primary, overrides=[_recipes(root), *overrides])
-        tree = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ValueError(_explain(error, primary, overrides, root)) from error
+        words = [*(["+chosen=values"] if chosen else []), *overrides]
+        tree = OmegaConf.to_container(composed(words), resolve=True, throw_on_missing=True)
+    except faults as error:
+        composer = Composer(primary=primary, compose=unresolved, faults=faults, root=root, open_mappings=OPEN)
+        raise ValueError(explain(error, overrides, composer)) from error
     assert isinstance(tree, dict)
-    return {str(key): value for key, value in tree.items()}
+    return without_stale({str(key): value for key, value in tree.items()}, chosen, overrides)
 
 
 def _share(share: float, whole: Any) -> Any:
@@ -161,7 +216,19 @@ def _share(share: float, whole: Any) -> Any:
     return round(share * whole) if isinstance(whole, int) else whole
 
 
-def _corpus_directory(overrides: Sequence[str], root: Path) -> tuple[list[str], Path | None]:
+def _check_effect(overrides: Sequence[str]) -> None:
+    """Raise ValueError for keys that exist but would not do what they seem to say."""
+    for override in overrides:
+        key, _, value = override.lstrip("+~").partition("=")
+        if key == "recipe":
+            raise ValueError(
+                f"{override} only renames the settings; choose a recipe by RECIPE={value} or recipes={value}"
+            )
+        if re.match(r"hydra\b", key):
+            raise ValueError(f"{override}: Hydra's own keys have no effect on this command; leave it out")
+
+
+def corpus_directory(overrides: Sequence[str], root: Path) -> tuple[list[str], Path | None]:
     """Split off a directory that `corpus=` names.
 
     Returns the overrides with the corpus configuration without files in its place, and the directory if there is one.
@@ -196,65 +263,3 @@ def _recipes(root: Path) -> str:
     """Return the override that lets Hydra find `recipes/`, quoted for any path."""
     escaped = str(root).replace("\\", "\\\\").replace("'", "\\'")
     return f"hydra.searchpath=['file://{escaped}']"
-
-
-def _explain(error: Exception, primary: str, overrides: Sequence[str], root: Path) -> str:
-    """Shorten Hydra's message, and name the nearest key where one is misspelt."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
-    for override in overrides:
-        key = override.lstrip("+~").split("=", 1)[0]
-        if "Could not override" in text and f"'{key}'" in text:
-            names = _keys(primary, root, overrides)
-            if any(f"{key}.".startswith(f"{mapping}.") for mapping in OPEN):
-                return f"{key} names something new; add it with a plus: +{override.lstrip('+~')}"
-            return _unknown(override, names)
-    refused = next((o for o in overrides if o.split("\n")[0] in text), "") if "LexerNoViableAlt" in text else ""
-    if refused:
-        key, equals, value = refused.partition("=")
-        if not equals:
-            return f"{refused} is no key=value; `python -m pipeline help` lists what there is"
-        return f"{refused} cannot be read; put the value in quotes, as '{key}=\"{value}\"'"
-    missing = re.search(r"Could not (?:find|load) '([\w/]+)/([^/']+)'", text)
-    if missing:
-        group, name = missing.groups()
-        recipe = group.startswith("recipes")
-        directory = root / "recipes" if recipe else root / "configs" / group
-        name = f"{group}/{name}".removeprefix("recipes/") if recipe else name
-        names = sorted(str(f.relative_to(directory).with_suffix("")) for f in directory.rglob("*.yaml"))
-        return f"{'recipe' if recipe else group} {name} does not exist{suggestion(name, names)}"
-    return " ".join(lines[:3])
-
-
-def _unknown(override: str, names: Sequence[str]) -> str:
-    """Return the message for an override whose key does not exist, or is a mapping and has a wrong part.
-
-    names: the keys that exist.
-    """
-    key, _, value = override.lstrip("+~").partition("=")
-    parts = [name.removeprefix(f"{key}.") for name in names if name.startswith(f"{key}.")]
-    if parts:
-        wrong = [word for word in re.findall(r"[{,]\s*(\w+)\s*:", value) if word not in parts]
-        key = f"{key}.{wrong[0]}" if wrong else key
-    elif above := next((name for name in names if key.startswith(f"{name}.")), ""):
-        return f"{above} has no parts here; write {above}={{{key.removeprefix(f'{above}.')}: {value}}}"
-    nearest = suggestion(key, names)
-    hint = nearest if "did you mean" in nearest else "; `make config` prints those that there are"
-    return f"configuration key {key} does not exist{hint}"
-
-
-def _keys(primary: str, root: Path, overrides: Sequence[str]) -> list[str]:
-    """Return all keys, dotted, of the configuration with the groups that the overrides choose."""
-    from hydra import compose, initialize_config_dir
-    from omegaconf import OmegaConf
-
-    choices = [o for o in overrides if (root / "configs" / o.split("=", 1)[0]).is_dir() or o.startswith("recipes=")]
-    with initialize_config_dir(str(root / "configs"), version_base="1.3"):
-        tree = OmegaConf.to_container(compose(primary, overrides=[_recipes(root), *choices]), resolve=False)
-
-    def walk(node: Any, path: str) -> list[str]:
-        if not isinstance(node, dict):
-            return [path]
-        return [key for name, value in node.items() for key in walk(value, f"{path}.{name}" if path else str(name))]
-
-    return walk(tree, "")

@@ -15,10 +15,10 @@ from pipeline.decode.config import DecodeConfig
 from pipeline.decode.experts.pruning import Pruning
 from pipeline.decode.job.workers import TranslatorSpec
 from pipeline.decode.text.line import Long
+from pipeline.earlier_runs import RECORD, record_path
 from pipeline.schema import build
 from pipeline.spelling import suggestion
 
-RECORD = "run.json"
 PRUNED = "pruned"  # directory of a run's prunings
 
 
@@ -43,9 +43,12 @@ class FinishedRun:
     experts: str = ""
 
     @classmethod
-    def open(cls, run: str, *, runs: Path, store: Store) -> "FinishedRun":
-        """Return the run of this name below `runs`, or in this directory. Raises ValueError if it cannot be used."""
-        path = record_path(run, runs)
+    def open(cls, run: str, *, runs: Path, store: Store, setting: str = "NAME") -> "FinishedRun":
+        """Return the run of this name below `runs`, or in this directory. Raises ValueError if it cannot be used.
+
+        setting: the word or key by which the user named the run, for messages.
+        """
+        path = record_path(run, runs, ROOT, setting)
         record = json.loads(path.read_text(encoding="utf-8"))
         (system,) = record["systems"]["moe"]
         if "artifacts" not in system:
@@ -54,9 +57,10 @@ class FinishedRun:
                 "that made it again (make train), which trains nothing anew"
             )
         try:
-            model, vocabulary = (store.find(*system["artifacts"][name].split("/")) for name in ("model", "vocabulary"))
+            model, vocabulary = (store.hold(*system["artifacts"][name].split("/")) for name in ("model", "vocabulary"))
         except ValueError as error:
-            raise ValueError(f"run {run}: {error} (it was {record['config']['runtime']['artifacts']})") from error
+            place = record["config"]["runtime"]["artifacts"]
+            raise ValueError(f"{setting}={run}: {error} (it was {place})") from error
         return cls(
             name=record["name"],
             directory=path.parent,
@@ -132,15 +136,3 @@ class FinishedRun:
 def _decode_settings(record: dict[str, Any]) -> dict[str, Any]:
     """Return the decoding settings of a run, without the one that versions before 0.2.1 had for the batch size."""
     return {key: value for key, value in record["config"]["decode"].items() if key != "batch_sentences"}
-
-
-def record_path(run: str, runs: Path) -> Path:
-    """Return the path of a run's record. run: its name below `runs`, or its directory."""
-    if not run:
-        raise ValueError("run is empty; give the name of a finished run, a directory below runs/")
-    for directory in (runs / run, ROOT / run):
-        if (directory / RECORD).is_file():
-            return directory / RECORD
-    finished = sorted(path.parent.name for path in runs.glob(f"*/{RECORD}"))
-    hint = suggestion(run, finished, listing="finished are")
-    raise ValueError(f"run={run}: {runs / run} holds no {RECORD}, so there is no finished run{hint}")

@@ -37,15 +37,21 @@ def _convert(hint: Any, value: Any, path: str, *, optional: bool = False) -> Any
     if is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(value, Mapping):
             parts = ", ".join(f"{name}: …" for name in get_type_hints(hint))
+            if isinstance(value, str) and "kind" in get_type_hints(hint):
+                raise ValueError(f"{path}={value!r} must be a mapping; write {path}.kind={value}")
             raise ValueError(f"{path}={value!r} must be a mapping, as {{{parts}}}{', or null' if optional else ''}")
         return build(hint, value, path)
     if get_origin(hint) is list:
         if not isinstance(value, list):
-            raise ValueError(f"{path}={value!r} must be a list, as [{value}]")
+            items = ",".join(value.replace(",", " ").split()) if isinstance(value, str) else value
+            example = "" if value in (None, "") else f", as [{items}]"
+            raise ValueError(f"{path}={value!r} must be a list{example}")
         return [_convert(get_args(hint)[0], item, f"{path}[{index}]") for index, item in enumerate(value)]
     if get_origin(hint) is dict:
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-            raise ValueError(f"{path}={value!r} must be a mapping with names as keys{_QUOTING}")
+            raise ValueError(
+                f"{path}={value!r} must be a mapping with names as keys{_QUOTING if isinstance(value, Mapping) else ''}"
+            )
         return {key: _convert(get_args(hint)[1], item, _join(path, key)) for key, item in value.items()}
     if get_origin(hint) in (Union, UnionType):
         return _convert_union(get_args(hint), value, path)
@@ -77,6 +83,10 @@ def _convert_union(members: tuple[Any, ...], value: Any, path: str) -> Any:
     name = value["kind"]
     if name not in members_by_kind:
         raise ValueError(f"{path}.kind={name!r} does not exist{suggestion(str(name), members_by_kind)}")
+    own_names, *names_of_kinds = [{field.name for field in fields(kind)} for kind in (members_by_kind[name], *kinds)]
+    for key in value:
+        if key not in own_names and any(key in names for names in names_of_kinds):
+            raise ValueError(f"{_join(path, str(key))} does not exist with {path}.kind={name}; leave it out")
     return build(members_by_kind[name], value, path)
 
 

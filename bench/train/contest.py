@@ -42,7 +42,7 @@ class Running:
                 process = subprocess.Popen(
                     [python_of(contender), "-m", module, str(directory / "job.json")],
                     cwd=ROOT,
-                    env=environment(contender, contest, rank, directory),
+                    env=environment(contender, contest.device, rank, directory),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -92,7 +92,7 @@ class Running:
             process.wait()
 
 
-def environment(contender: Contender, contest: Contest, rank: int, directory: Path) -> dict[str, str]:
+def environment(contender: Contender, device: str, rank: int, directory: Path) -> dict[str, str]:
     """Return the environment of one process: rank, threads, and our allocator settings, for peers too."""
     return {
         **process_environment(rank, contender.processes, contender.threads, directory / "rendezvous"),
@@ -100,7 +100,7 @@ def environment(contender: Contender, contest: Contest, rank: int, directory: Pa
         "KINETO_LOG_LEVEL": "9",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(20000 + os.getpid() % 20000),
-        "DS_ACCELERATOR": contest.device,
+        "DS_ACCELERATOR": device,
     }
 
 

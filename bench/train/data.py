@@ -1,7 +1,7 @@
 """The sample that contenders train on: encoded by our own stages, and as text files or batches for peers."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,15 @@ from pipeline.batch.config import BatchConfig
 from pipeline.batch.lengths import read_lengths
 from pipeline.batch.mixture import Mixture
 from pipeline.batch.shapes import fit_targets
-from pipeline.config import ROOT, load_config
+from pipeline.config import ROOT, RunConfig, load_config
+from pipeline.corpus.languages import LangPair
+from pipeline.dag.artifact import Artifact
 from pipeline.dag.cleaning import clean, prepare_corpus
 from pipeline.dag.store import Store
 from pipeline.dag.system import System
 from pipeline.dag.training import prepare
 from pipeline.jobs.runtime import RuntimeConfig
+from pipeline.model.config import ModelConfig
 from pipeline.vocab.encoded import EncodedSplit
 
 SPECIALS = 4  # ids of special tokens, which every tool adds itself
@@ -46,29 +49,36 @@ class Sample:
 def prepare_sample(contest: Contest, pairs: str) -> Sample:
     """Run or reuse our stages up to `encode`, in the store of `make train`."""
     config = load_config(["recipes=demo", f"pairs=[{pairs}]", *contest.vocabulary])
+    return encoded_sample(config, contest.batch, contest.model)[0]
+
+
+def encoded_sample(
+    config: RunConfig, batch: BatchConfig, model: ModelConfig
+) -> tuple[Sample, Mapping[LangPair, Artifact]]:
+    """Run or reuse our stages up to `encode` for a configuration. Returns the sample, and the cleaned rows by pair."""
     store = Store(ROOT / config.runtime.artifacts)
     corpus = prepare_corpus(config.corpus, config.pairs, store, config.runtime.data)
-    corpus_pairs = corpus.pairs
-    cleaned = {pair: clean(config.corpus, store, corpus, pair, config.runtime.data) for pair in corpus_pairs}
+    cleaned = {pair: clean(config.corpus, store, corpus, pair, config.runtime.data) for pair in corpus.pairs}
     system = System(
         label="bench",
-        pairs=corpus_pairs,
+        pairs=corpus.pairs,
         vocab=config.vocab,
-        batch=contest.batch,
-        model=contest.model,
+        batch=batch,
+        model=model,
         train=config.train,
         runtime=config.runtime,
         layout=config.layout,
     )
     vocabulary, encoded = prepare(store, cleaned, system)
     content = json.loads((vocabulary.path / "vocab.json").read_text(encoding="utf-8"))
-    return Sample(
-        pairs=[pair.name for pair in corpus_pairs],
-        encoded=[str(encoded[pair].path) for pair in corpus_pairs],
+    sample = Sample(
+        pairs=[pair.name for pair in corpus.pairs],
+        encoded=[str(encoded[pair].path) for pair in corpus.pairs],
         vocabulary=str(vocabulary.path),
         sizes=(content["source_size"], content["target_size"]),
         runtime=config.runtime,
     )
+    return sample, cleaned
 
 
 def step_tokens(sample: Sample, batch: BatchConfig) -> int:
@@ -115,8 +125,13 @@ def write_text(batches: Sequence[Sequence[tuple[Ids, Ids]]], size: int, out: Pat
     and `vocab.txt` all words.
     """
     pairs = [pair for batch in batches for pair in batch]
+    write_words(pairs, out / "train")
+    write_words(pairs[:2], out / "dev")
+    (out / "vocab.txt").write_text("".join(f"t{i}\n" for i in range(SPECIALS, size)), encoding="utf-8")
+
+
+def write_words(pairs: Sequence[tuple[Ids | list[int], Ids | list[int]]], path: Path) -> None:
+    """Write pairs of ids with EOS as two files of words without it, `<path>.src` and `<path>.tgt`."""
     for side, name in enumerate(("src", "tgt")):
         lines = [" ".join(f"t{i}" for i in pair[side][:-1]) + "\n" for pair in pairs]
-        (out / f"train.{name}").write_text("".join(lines), encoding="utf-8")
-        (out / f"dev.{name}").write_text("".join(lines[:2]), encoding="utf-8")
-    (out / "vocab.txt").write_text("".join(f"t{i}\n" for i in range(SPECIALS, size)), encoding="utf-8")
+        path.with_name(f"{path.name}.{name}").write_text("".join(lines), encoding="utf-8")

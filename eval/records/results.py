@@ -32,6 +32,12 @@ class RunResults:
         moe = self.record.config.get("model", {}).get("moe", {})
         return bool(moe.get("num_experts"))
 
+    @property
+    def description(self) -> str:
+        """The model in words, such as `multilingual MoE, 8 experts`."""
+        kind = f"MoE, {self.record.config['model']['moe']['num_experts']} experts" if self.is_moe else "dense model"
+        return f"multilingual {kind}" if len(self.record.pairs) > 1 else kind
+
 
 @dataclass(frozen=True, kw_only=True)
 class System:
@@ -103,7 +109,7 @@ def _seed(run: RunResults) -> object:
 def _without_seed(run: RunResults) -> Json:
     config = run.record.config
     train = {key: value for key, value in config.get("train", {}).items() if key != SEED}
-    ignored = ("name", "recipe", "runtime", "layout", "train")
+    ignored = ("name", "recipe", "report", "runtime", "layout", "train")
     return {**{key: value for key, value in config.items() if key not in ignored}, "train": train}
 
 

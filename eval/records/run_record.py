@@ -35,7 +35,13 @@ class RunRecord:
     not_judged: Mapping[str, Sequence[str]]  # by pair: sentences on which rule does not apply to a side, and why
     encoded: Mapping[str, Json]  # by pair: training rows, and how many the encoder dropped for too many tokens
     baseline_search: Json  # how the bilingual recipes were chosen
+    baseline_boundaries: Sequence[int]  # training pairs up to which the baselines have other settings than above
     sample_sentences: bool
+
+    @property
+    def show(self) -> bool:
+        """False if the setting `report.show` hides texts of the corpora."""
+        return bool(self.config.get("report", {}).get("show", True))
 
     @property
     def pairs_by_resource(self) -> tuple[str, ...]:
@@ -95,6 +101,7 @@ def load_run(run_dir: Path, name: str = "run.json") -> RunRecord:
         pairs=pairs,
         train_pairs={pair: int(data["train_pairs"][pair]) for pair in pairs},
         languages=languages,
+        baseline_boundaries=[int(rows) for rows in data.get("baseline_boundaries") or ()],
         sample_sentences=data.get("sample_sentences") is True,
         **optional,
     )

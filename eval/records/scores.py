@@ -33,7 +33,14 @@ METRICS = {
     "ter": Metric(title="TER", falling=True, by_word=True),
     "spbleu": Metric(title="spBLEU", sentence_piece="flores200"),
     "spbleu101": Metric(title="spBLEU-101", sentence_piece="flores101"),
+    "bleu_tok": Metric(title="tokenized BLEU", by_word=True),
 }
+
+
+def verdict(metric: str, ci_low: float, ci_high: float) -> int:
+    """Return +1 (better) or -1 (worse) if the interval of a difference excludes zero, else 0."""
+    sign = int(ci_low > 0) - int(ci_high < 0)
+    return -sign if metric in METRICS and METRICS[metric].falling else sign
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +73,8 @@ class SignificanceRow:
 
     @property
     def verdict(self) -> int:
-        """Return +1 or -1 if the 95 % interval of the difference excludes zero, else 0."""
-        return int(self.ci_low > 0) - int(self.ci_high < 0)
+        """Return +1 (better) or -1 (worse) if the 95 % interval of the difference excludes zero, else 0."""
+        return verdict(self.metric, self.ci_low, self.ci_high)
 
 
 Row = TypeVar("Row", ScoreRow, SignificanceRow)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eval.number_format import decimal, duration, integer, signed
+from eval.records.ending import MARK, MEANING
 from eval.records.results import RunResults, load_results
 from eval.records.run_record import Json
 from eval.records.scores import BASELINE, SYSTEM
@@ -33,9 +34,11 @@ def write_summary(run_dir: Path, into: Path | None = None) -> Path:
 
 
 def render_summary(run: RunResults, command: Json) -> str:
-    """Return the table and the line below it as Markdown. command: the contents of command.json, empty without it."""
-    rows = [table_row(summary) for summary in summarise(run.record, run.scores, run.gains)]
-    return "\n".join([*table_head("MoE" if run.is_moe else "dense"), *rows, "", provenance(run, command), ""])
+    """Return the table and the lines below it as Markdown. command: the contents of command.json, empty without it."""
+    summaries = summarise(run.record, run.scores, run.gains)
+    note = [f"{MARK} {MEANING}.", ""] if any(summary.unfinished for summary in summaries) else []
+    head = table_head("MoE" if run.is_moe else "dense")
+    return "\n".join([*head, *map(table_row, summaries), "", *note, provenance(run, command), ""])
 
 
 def table_head(kind: str) -> list[str]:
@@ -48,7 +51,10 @@ def table_row(summary: PairSummary) -> str:
     """Return one pair's line of the table."""
     gain = summary.gains.get("bleu")
     interval = "" if gain is None else f" [{signed(gain.ci_low)}, {signed(gain.ci_high)}]"
-    scores = (decimal(summary.score(name, "bleu")) for name in (SYSTEM, BASELINE))
+    scores = (
+        decimal(summary.score(name, "bleu")) + (f" {MARK}" if name in summary.unfinished else "")
+        for name in (SYSTEM, BASELINE)
+    )
     return _cells((summary.pair, integer(summary.train_pairs), *scores, signed(summary.gain("bleu")) + interval))
 
 

@@ -1,6 +1,7 @@
 """The page report.html of one run or several. It is one self-contained file from the plain files of the runs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -9,14 +10,16 @@ from matplotlib.figure import Figure
 
 from eval import number_format
 from eval.language import pair_labels
+from eval.records.ending import unfinished_systems
 from eval.records.results import RunResults, System, group_seeds
 from eval.records.run_record import Json, LossPoint, load_losses
-from eval.records.scores import SYSTEM
+from eval.records.scores import BASELINE, SYSTEM
 from eval.report.comparison import differences, headline_of, settings
 from eval.report.plots.loss import LossSeries, plot_loss, plot_losses
 from eval.report.plots.loss_levels import lowest_loss, round_levels
 from eval.report.plots.scores import correlations, plot_bleu_by_resource, plot_trendline
 from eval.report.plots.style import inline_svg, save_figure
+from eval.report.plots.trendline import FEWEST_TO_FIT
 from eval.report.sections.cost import (
     FlopsGroup,
     bilingual_rows,
@@ -32,7 +35,7 @@ from eval.report.sections.routing import routing_section
 from eval.report.sections.score_points import Points, points_of
 from eval.report.sections.scores import scores_section
 from eval.report.sections.sentences import sentences_section
-from eval.report.summary import headline, summarise
+from eval.report.summary import headline, summarise, unfinished_sentence
 from eval.report.templating import environment
 from eval.score.macro import ALL, THIRDS, resource_classes
 
@@ -54,8 +57,11 @@ def write_report(out: Path, runs: Sequence[RunResults], losses: Sequence[float] 
     validation = {run.label: load_losses(run.directory, "validation") for run in runs}
     lowest = [loss for points in train.values() if (loss := lowest_loss(points)) is not None]
     levels = tuple(sorted(losses, reverse=True)) or round_levels(lowest)
+    groups = cost_groups(group_seeds(runs), train, levels)
+    if len(runs) == 1:  # the page calls its model by what it is; sweep.csv has the run's name
+        (name,), runs = [run.label for run in runs], [replace(runs[0], label=runs[0].description)]
+        train, validation = ({runs[0].label: by_label[name]} for by_label in (train, validation))
     systems = group_seeds(runs)
-    groups = cost_groups(systems, train, levels)
     bilingual = bilingual_rows(runs)
     context = {
         "title": runs[0].record.name if len(runs) == 1 else out.resolve().name,
@@ -77,13 +83,17 @@ def write_report(out: Path, runs: Sequence[RunResults], losses: Sequence[float] 
         **_ledgers(runs),
         **_provenance(runs),
         "sentences": sentences_section(runs),
+        "hidden": [run.label for run in runs if not run.record.show],
         "n": number_format,
     }
     out.mkdir(parents=True, exist_ok=True)
     save_sweep(out / "sweep.csv", groups, bilingual, levels)
     context["scores"] = scores_section(out, systems)
     points = points_of(context["scores"]["tables"], context["scores"]["reference"], runs)
-    context["figures"] = _save_figures(out, _draw_scores(points) | _draw_losses(systems, train, validation))
+    boundaries = sorted({rows for run in runs for rows in run.record.baseline_boundaries})
+    context["boundaries"] = boundaries
+    context["fitted"] = any(len(gains) >= FEWEST_TO_FIT for gains in (*points.gains.values(), *points.against.values()))
+    context["figures"] = _save_figures(out, _draw_scores(points, boundaries) | _draw_losses(systems, train, validation))
     context["correlations"] = correlations(points.all_scores)
     context["routing"] = routing_section(out, runs)
     context["data"] = data_section(out, runs[0].record)
@@ -98,7 +108,10 @@ def _headline(runs: Sequence[RunResults], groups: Sequence[FlopsGroup]) -> str:
         return headline(summarise(runs[0].record, runs[0].scores, runs[0].gains))
     if len({frozenset(run.record.pairs) for run in runs}) > 1:
         return f"{len(runs)} runs of different language pairs, whose mean scores do not compare."
-    return headline_of(groups, len(runs[0].record.pairs))
+    cut_off = {(run.label, p): unfinished_systems(run.record.systems, p) for run in runs for p in run.record.pairs}
+    baselines = [any(BASELINE in cut_off[run.label, pair] for run in runs) for pair in runs[0].record.pairs]
+    models = [run.label for run in runs if any(SYSTEM in cut_off[run.label, pair] for pair in run.record.pairs)]
+    return headline_of(groups, len(runs[0].record.pairs)) + unfinished_sentence(baselines, models)
 
 
 def _resources(runs: Sequence[RunResults]) -> list[tuple[str, int]]:
@@ -150,7 +163,8 @@ def _save_figures(out: Path, figures: Figures) -> dict[str, Markup]:
     }
 
 
-def _draw_scores(points: Points) -> Figures:
+def _draw_scores(points: Points, boundaries: Sequence[int]) -> Figures:
+    """Draw the figures of scores. boundaries: training pairs at which the settings of the baselines change."""
     n = number_format
     figures: Figures = {}
     for name, gains, over in (
@@ -163,7 +177,8 @@ def _draw_scores(points: Points) -> Figures:
                 for label, system in gains.items()
             ]
             description = f"BLEU gained over {over or 'the bilingual baselines'}, by decreasing training data. "
-            figures[name] = (plot_trendline(gains, over), description + "; ".join(texts))
+            marked = () if over else boundaries
+            figures[name] = (plot_trendline(gains, over, marked), description + "; ".join(texts))
     texts = [
         f"{label}: {', '.join(f'{p.label} {n.decimal(p.score)} at {p.train_pairs:,}' for p in system)}"
         for label, system in points.all_scores.items()

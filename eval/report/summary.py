@@ -1,11 +1,14 @@
 """The summary of one run: its scores by pair, and a headline sentence."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from eval.records.ending import MEANING, unfinished_systems
 from eval.records.run_record import RunRecord
-from eval.records.scores import SYSTEM, ScoreRow, SignificanceRow
+from eval.records.scores import BASELINE, METRICS, SYSTEM, ScoreRow, SignificanceRow
 from eval.score.macro import complete_mean
+from eval.score.verdict import no_verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +17,7 @@ class PairSummary:
 
     scores: by (system, metric).
     gains: comparisons with the baseline by metric.
+    unfinished: the systems that their budget ended while they were still improving.
     """
 
     pair: str
@@ -21,6 +25,7 @@ class PairSummary:
     n_test: int
     scores: Mapping[tuple[str, str], ScoreRow]
     gains: Mapping[str, SignificanceRow]
+    unfinished: frozenset[str] = frozenset()
 
     def score(self, system: str, metric: str) -> float | None:
         """Return a score, or None if the run does not have it."""
@@ -31,6 +36,11 @@ class PairSummary:
         """Return the gain over the baseline, or None without a baseline."""
         row = self.gains.get(metric)
         return None if row is None else row.delta
+
+    @property
+    def no_verdict(self) -> str:
+        """The reason why the pair gets no verdict, empty where it gets one."""
+        return no_verdict(self.n_test, [row.score for (_, metric), row in self.scores.items() if metric == "bleu"])
 
 
 def summarise(record: RunRecord, scores: Sequence[ScoreRow], gains: Sequence[SignificanceRow]) -> list[PairSummary]:
@@ -50,27 +60,66 @@ def summarise(record: RunRecord, scores: Sequence[ScoreRow], gains: Sequence[Sig
                 n_test=rows[SYSTEM, "bleu"].n_test,
                 scores=rows,
                 gains={row.metric: row for row in gains if row.pair == pair},
+                unfinished=unfinished_systems(record.systems, pair),
             )
         )
     return summaries
 
 
 def headline(summaries: Sequence[PairSummary]) -> str:
-    """Return one sentence with the mean BLEU, the mean gain over the baselines, and the numbers of wins and losses."""
+    """Return the headline of a run: mean BLEU, the mean gain over the baselines, and the wins and losses by metric.
+
+    A second sentence names the systems that their budget ended while they were still improving.
+    """
     count = len(summaries)
     bleu = complete_mean([summary.score(SYSTEM, "bleu") for summary in summaries])
     subject = f"Mean BLEU {bleu:.1f} over {count} language pairs" if count > 1 else f"BLEU {bleu:.1f}"
     gain = complete_mean([summary.gain("bleu") for summary in summaries])
     if gain is None:
-        return f"{subject}, without bilingual baselines to compare with."
-    verdicts = [summary.gains["bleu"].verdict for summary in summaries]
+        return f"{subject}, without bilingual baselines to compare with.{_unfinished(summaries)}"
     amount = f"{abs(gain):.1f}"
     direction = "level with" if amount == "0.0" else f"{amount} {'above' if gain > 0 else 'below'}"
-    if count == 1:
-        surely = "a significant difference" if verdicts[0] else "not a significant difference"
-        return f"{subject}, {direction} the bilingual baseline: {surely}."
-    better, worse = verdicts.count(1), verdicts.count(-1)
-    return (
-        f"{subject}, on average {direction} the bilingual baselines: "
-        f"{better} of {count} significantly better, {worse} significantly worse."
-    )
+    baselines = "on average {} the bilingual baselines" if count > 1 else "{} the bilingual baseline"
+    return f"{subject}, {baselines.format(direction)}: {_verdicts(summaries)}.{_unfinished(summaries)}"
+
+
+def unfinished_sentence(baselines: Sequence[bool], models: Sequence[str]) -> str:
+    """Return a sentence, after a space, on the models that were still improving; empty if there is none.
+
+    baselines: for each bilingual model, true if it was still improving.
+    models: names of the other models that were.
+    """
+    counts = f"{sum(baselines)} of {len(baselines)} baselines" if len(baselines) > 1 else "the baseline"
+    text = " and ".join([*([counts] if any(baselines) else []), *models])
+    text = f"T{text[1:]}" if text.startswith("the ") else text  # a name of a run stays as it is
+    return f" {text} {MEANING}." if text else ""
+
+
+def _unfinished(summaries: Sequence[PairSummary]) -> str:
+    baselines = [BASELINE in summary.unfinished for summary in summaries if (BASELINE, "bleu") in summary.scores]
+    model = "the multilingual model" if len(summaries) > 1 else "the model"
+    is_unfinished = any(SYSTEM in summary.unfinished for summary in summaries)
+    return unfinished_sentence(baselines, [model] if is_unfinished else [])
+
+
+def _verdicts(summaries: Sequence[PairSummary]) -> str:
+    """Return the numbers of significant wins and losses by every metric, and of the pairs without a verdict."""
+    judged = [summary for summary in summaries if not summary.no_verdict]
+    verdicts = {
+        metric.title: [summary.gains[name].verdict for summary in judged]
+        for name, metric in METRICS.items()
+        if all(name in summary.gains for summary in summaries)
+    }
+    if len(summaries) == 1:
+        words = {1: "significantly better by", 0: "not significantly different by", -1: "significantly worse by"}
+        texts = [f"{words[verdict]} {title}" for title, of_pairs in verdicts.items() for verdict in of_pairs]
+        return ", ".join(texts) or f"no verdict ({summaries[0].no_verdict})"
+    parts = []
+    if judged:
+        better = [f"{values.count(1)} of {len(judged)} by {title}" for title, values in verdicts.items()]
+        worse = [f"{values.count(-1)} by {title}" for title, values in verdicts.items() if -1 in values]
+        parts = [f"significantly better in {', '.join(better)}", f"significantly worse in {', '.join(worse) or 'none'}"]
+    reasons = Counter(summary.no_verdict for summary in summaries if summary.no_verdict)
+    if reasons:
+        parts.append("no verdict in " + ", ".join(f"{count} ({reason})" for reason, count in reasons.items()))
+    return ", ".join(parts)

@@ -66,6 +66,8 @@ def scorer_for(
     if metric in ("bleu", "spbleu", "spbleu101"):
         tokenizer = _sentence_piece(metric) if METRICS[metric].sentence_piece else tokenizer_for(tgt)
         return BLEU(tokenize=tokenizer, effective_order=by_sentence, references=references)
+    if metric == "bleu_tok":
+        return BLEU(tokenize="none", force=True, effective_order=by_sentence, references=references)
     if metric in ("chrf++", "chrf"):
         return CHRF(word_order=2 if metric == "chrf++" else 0, references=references)
     if metric == "ter":

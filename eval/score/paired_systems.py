@@ -26,7 +26,7 @@ class TestSet:
 
 @dataclass(frozen=True, kw_only=True)
 class PairedScores:
-    """BLEU of a system and of its baselines on one test set. baseline: None without baselines."""
+    """The score of a system and of its baselines on one test set. baseline: None without baselines."""
 
     test_set: TestSet
     system: Resampled
@@ -39,7 +39,7 @@ class PairedScores:
 
     @property
     def joint_gain(self) -> NDArray[np.float64] | None:
-        """BLEU of the system minus that of its baselines in every joint resample."""
+        """Score of the system minus that of its baselines in every joint resample."""
         return None if self.baseline is None else joint_difference(self.system, self.baseline)
 
 
@@ -68,12 +68,14 @@ def shared_sentences(systems: Sequence[System], pairs: Sequence[str]) -> SharedS
     return shared
 
 
-def pair_systems(systems: Sequence[System], pair: str, shared: SharedSentences) -> dict[str, PairedScores]:
-    """Return BLEU by label of the systems that translate the pair. Systems with one test set share their resamples.
+def pair_systems(
+    systems: Sequence[System], pair: str, shared: SharedSentences | None, metric: str = "bleu"
+) -> dict[str, PairedScores]:
+    """Return a score by label of the systems that translate the pair. Systems with one test set share their resamples.
 
     Equal translations are scored once.
 
-    shared: the sentences of all pairs.
+    shared: the sentences of all pairs, for joint resamples; None draws none.
     Raises ValueError if the seeds of one system have different test sets.
     """
     translated = {s.label: _translations(s, pair) for s in systems if pair in s.runs[0].record.pairs}
@@ -88,10 +90,10 @@ def pair_systems(systems: Sequence[System], pair: str, shared: SharedSentences) 
             distinct,
             test_set.references,
             languages[1],
-            "bleu",
+            metric,
             n_resamples=n_resamples,
             seed=seed,
-            sentences=shared.numbers(languages, test_set.sources, test_set.references),
+            sentences=shared.numbers(languages, test_set.sources, test_set.references) if shared else (),
         )
         result_of = dict(zip(distinct, results, strict=True))
         for label, item in group.items():

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eval.records.results import System
-from eval.records.scores import row_cells, write_csv
+from eval.records.scores import row_cells, verdict, write_csv
 from eval.score.paired_systems import PairedScores
 from eval.score.significance import compare
 from eval.score.system_scores import Paired
+from eval.score.verdict import no_verdict
 
 COLUMNS = ("pair", "system", "against", "delta", "ci_low", "ci_high", "p", "p_holm")
 LEVEL = 0.05
@@ -16,10 +17,11 @@ LEVEL = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class PairDifference:
-    """BLEU of a system minus that of another on one pair, with its 95 % interval.
+    """A score of a system minus that of another on one pair, with its 95 % interval.
 
     p_value: p-value of this pair alone.
     p_holm: p-value corrected for the number of pairs on which the two systems are compared.
+    no_verdict: the reason why the pair gets no verdict, empty where it gets one.
     """
 
     pair: str
@@ -31,26 +33,33 @@ class PairDifference:
     p_value: float
     p_holm: float
     n_resamples: int
+    metric: str = "bleu"
+    no_verdict: str = ""
 
     @property
-    def verdict(self) -> int:
-        """Return +1 or -1 if the 95 % interval excludes zero, else 0."""
-        return int(self.ci_low > 0) - int(self.ci_high < 0)
+    def verdict(self) -> int | None:
+        """Return +1 (better) or -1 (worse) if the 95 % interval excludes zero, else 0; None without a verdict."""
+        return None if self.no_verdict else verdict(self.metric, self.ci_low, self.ci_high)
 
     @property
-    def corrected_verdict(self) -> int:
-        """Return the verdict if the corrected p-value is at most 5 % too, else 0."""
-        return self.verdict if self.p_holm <= LEVEL else 0
+    def corrected_verdict(self) -> int | None:
+        """Return the verdict if the corrected p-value is at most 5 % too, else 0; None without a verdict."""
+        return None if self.no_verdict else (self.verdict or 0) * int(self.p_holm <= LEVEL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """Numbers of pairs on which a system is better, level or worse: by the interval alone, and after the correction."""
+    """Numbers of pairs on which a system is better, level or worse: by the interval alone, and after the correction.
+
+    unjudged: pairs without a verdict, which are in none of the other numbers.
+    """
 
     system: str
     against: str
+    metric: str
     num_pairs: int
     delta: float  # the mean over the pairs
+    unjudged: int
     better: int
     level: int
     worse: int
@@ -73,8 +82,17 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     return corrected
 
 
-def pair_differences(system: str, against: str, comparisons: Mapping[str, Paired]) -> list[PairDifference]:
-    """Return the rows of one system against another from their comparisons by pair. Holm's correction is over them."""
+def pair_differences(
+    system: str,
+    against: str,
+    comparisons: Mapping[str, Paired],
+    unjudged: Mapping[str, str] | None = None,
+    metric: str = "bleu",
+) -> list[PairDifference]:
+    """Return the rows of one system against another from their comparisons by pair. Holm's correction is over them.
+
+    unjudged: reasons by pair why there is no verdict.
+    """
     corrected = holm({pair: paired.p_value for pair, paired in comparisons.items()})
     return [
         PairDifference(
@@ -87,6 +105,8 @@ def pair_differences(system: str, against: str, comparisons: Mapping[str, Paired
             p_value=paired.p_value,
             p_holm=corrected[pair],
             n_resamples=paired.n_resamples,
+            metric=metric,
+            no_verdict=(unjudged or {}).get(pair, ""),
         )
         for pair, paired in comparisons.items()
     ]
@@ -99,8 +119,10 @@ def tally(rows: Sequence[PairDifference]) -> Tally:
     return Tally(
         system=rows[0].system,
         against=rows[0].against,
+        metric=rows[0].metric,
         num_pairs=len(rows),
         delta=sum(row.delta for row in rows) / len(rows),
+        unjudged=verdicts.count(None),
         better=verdicts.count(1),
         level=verdicts.count(0),
         worse=verdicts.count(-1),
@@ -123,6 +145,7 @@ def against_reference(
     Returns the rows, and the pairs that are left out by reason.
     """
     comparisons: dict[str, Paired] = {}
+    unjudged: dict[str, str] = {}
     left_out: dict[str, list[str]] = {}
     for pair in pairs:
         scores, reference_scores = paired[pair].get(system), paired[pair].get(reference)
@@ -134,7 +157,8 @@ def against_reference(
             left_out.setdefault("different sources of the same references", []).append(pair)
         else:
             comparisons[pair] = compare(scores.system, reference_scores.system)
-    return pair_differences(system, reference, comparisons), left_out
+            unjudged[pair] = no_verdict(scores.system.n, [scores.system.score, reference_scores.system.score])
+    return pair_differences(system, reference, comparisons, unjudged), left_out
 
 
 def save_comparison(path: Path, rows: Sequence[PairDifference]) -> None:

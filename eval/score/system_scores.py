@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from eval.records.ending import unfinished_systems
 from eval.records.results import RunResults, System
 from eval.records.scores import BASELINE, METRICS, SYSTEM, ScoreRow
 from eval.score.paired_systems import PairedScores
+from eval.score.verdict import no_verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +52,21 @@ class PairScores:
     """Scores of a system on one pair.
 
     scores: scores by (SYSTEM or BASELINE, metric).
-    gain: BLEU minus that of its baselines, None without baselines.
+    gains: differences from the baselines by metric, empty without baselines.
+    unfinished: which of SYSTEM and BASELINE their budget ended while they were still improving, in any seed.
     """
 
     pair: str
     train_pairs: int
     n_test: int
     scores: Mapping[tuple[str, str], Score]
-    gain: Paired | None
+    gains: Mapping[str, Paired]
+    unfinished: frozenset[str]
+
+    @property
+    def no_verdict(self) -> str:
+        """The reason why system and baselines get no verdict, empty where they get one."""
+        return no_verdict(self.n_test, [score.score for (_, metric), score in self.scores.items() if metric == "bleu"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +77,9 @@ class SystemScores:
     num_seeds: int
     pairs: Mapping[str, PairScores]
 
-    @property
-    def gains(self) -> dict[str, Paired]:
-        """Gains in BLEU of the pairs that have a baseline."""
-        return {name: pair.gain for name, pair in self.pairs.items() if pair.gain is not None}
+    def gains(self, metric: str) -> dict[str, Paired]:
+        """Return the gains by pair, of the pairs that have a baseline."""
+        return {name: pair.gains[metric] for name, pair in self.pairs.items() if metric in pair.gains}
 
     @property
     def metrics(self) -> list[str]:
@@ -84,10 +92,10 @@ class SystemScores:
         return self.pairs[pair].scores.get((name, metric)) if pair in self.pairs else None
 
 
-def system_scores(system: System, paired: Mapping[str, PairedScores]) -> SystemScores:
+def system_scores(system: System, paired: Mapping[str, Mapping[str, PairedScores]]) -> SystemScores:
     """Collect the scores of a system.
 
-    paired: resampled scores by pair; only a system of several seeds needs them.
+    paired: resampled scores by pair and metric; only a system of several seeds needs them.
     Raises ValueError for a pair without a BLEU score, and for seeds that were scored on different pairs.
     """
     first = system.runs[0]
@@ -97,7 +105,7 @@ def system_scores(system: System, paired: Mapping[str, PairedScores]) -> SystemS
                 f"{first.label} and {run.label} differ in their seed alone, yet translate different pairs "
                 f"({', '.join(sorted(set(first.record.pairs) ^ set(run.record.pairs)))}); compare finished runs"
             )
-    pairs = {pair: _pair_scores(system, pair, paired.get(pair)) for pair in first.record.pairs_by_resource}
+    pairs = {pair: _pair_scores(system, pair, paired.get(pair, {})) for pair in first.record.pairs_by_resource}
     return SystemScores(label=system.label, num_seeds=len(system.runs), pairs=pairs)
 
 
@@ -113,24 +121,25 @@ def mean_score(scores: Sequence[Score | None]) -> Score | None:
     )
 
 
-def _pair_scores(system: System, pair: str, paired: PairedScores | None) -> PairScores:
+def _pair_scores(system: System, pair: str, paired: Mapping[str, PairedScores]) -> PairScores:
     rows = [_rows(run, pair) for run in system.runs]
     shared_keys = set(rows[0]).intersection(*rows[1:])
     scores = {key: _mean([row[key] for row in rows]) for key in rows[0] if key in shared_keys}
-    gains = [gain for gain in system.runs[0].gains if (gain.pair, gain.metric) == (pair, "bleu")]
-    gain: Paired | None = gains[0] if gains else None
-    if len(system.runs) > 1 and paired is not None:
-        for name, resampled in ((SYSTEM, paired.system), (BASELINE, paired.baseline)):
-            if resampled is not None:
-                interval = (resampled.ci_low, resampled.ci_high)
-                scores[name, "bleu"] = replace(scores[name, "bleu"], interval=interval)
-        gain = paired.gain
+    gains: dict[str, Paired] = {gain.metric: gain for gain in system.runs[0].gains if gain.pair == pair}
+    if len(system.runs) > 1:
+        gains = {metric: of_metric.gain for metric, of_metric in paired.items() if of_metric.gain is not None}
+        for metric, of_metric in paired.items():
+            for name, resampled in ((SYSTEM, of_metric.system), (BASELINE, of_metric.baseline)):
+                if resampled is not None and (name, metric) in scores:
+                    interval = (resampled.ci_low, resampled.ci_high)
+                    scores[name, metric] = replace(scores[name, metric], interval=interval)
     return PairScores(
         pair=pair,
         train_pairs=system.runs[0].record.train_pairs[pair],
         n_test=rows[0][SYSTEM, "bleu"].n_test,
         scores=scores,
-        gain=gain,
+        gains=gains,
+        unfinished=frozenset().union(*(unfinished_systems(run.record.systems, pair) for run in system.runs)),
     )
 
 

@@ -56,9 +56,9 @@ class BacktranslationConfig:
     def __post_init__(self) -> None:
         remedies = {
             "run": "the name of a finished run, a directory below runs/",
-            "pairs": "the directions to translate, such as pairs=[en-de]",
+            "pairs": "the directions to translate, such as LANG_PAIRS=en-de",
             "text": "a file of one sentence a line",
-            "licence": "that of the text, which the corpus will have too, such as licence=CC0-1.0",
+            "licence": "that of the text, which the corpus will have too, such as LICENCE=CC0-1.0",
             "out": "the directory of the corpus to make",
         }
         check_given(self, remedies)
@@ -105,7 +105,7 @@ def back_translate(config: BacktranslationConfig) -> Path:
 def _pairs(texts: Sequence[str], run: FinishedRun) -> list[LangPair]:
     pairs = [run.pair(text) for text in texts]
     if len({pair.src for pair in pairs}) > 1 or len(set(pairs)) < len(pairs):
-        raise ValueError(f"pairs={', '.join(texts)}: name each once, all from the one language that the text is in")
+        raise ValueError(f"LANG_PAIRS={' '.join(texts)}: name each once, all from the one language that the text is in")
     return pairs
 
 

@@ -1,14 +1,20 @@
 """`make baselines`: the bilingual models of a run, without the multilingual one."""
 
+from pipeline.commands.opening import announce, training_seconds
 from pipeline.config import ROOT, RunConfig
 from pipeline.dag.baselines import text_table
+from pipeline.dag.replacement import check_replacement
 from pipeline.dag.run import baselines_run
-from pipeline.dag.status import recorded
+from pipeline.dag.steps import BASELINE_STEPS
+from pipeline.dag.terminal import watched
 from pipeline.output import say
 
 
 def train_baselines(config: RunConfig) -> None:
     """Train and translate the bilingual models and print a table of them."""
-    with recorded(ROOT / config.runtime.runs / config.name) as status:
+    check_replacement(ROOT / config.runtime.runs / config.name, config)
+    announce(config, f"bilingual models alone, {config.runtime.parallel_baselines} at a time")
+    with watched(config, BASELINE_STEPS) as status:
+        status.expect(training=training_seconds(config))  # the unit of the estimates
         baselines, rows = baselines_run(config, status)
     say(text_table(baselines, rows))

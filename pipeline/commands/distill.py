@@ -60,14 +60,14 @@ class DistillationConfig:
     def __post_init__(self) -> None:
         remedies = {
             "run": "the name of a finished run, a directory below runs/",
-            "pairs": "the directions to translate, such as pairs=[de-en]",
+            "pairs": "the directions to translate, such as LANG_PAIRS=de-en",
             "out": "the directory of the corpus to make",
         }
         if self.text:
-            remedies["licence"] = "that of the text, which its translations will have too, such as licence=CC0-1.0"
+            remedies["licence"] = "that of the text, which its translations will have too, such as LICENCE=CC0-1.0"
         check_given(self, remedies)
         if not self.text and (self.licence or self.citation):
-            raise ValueError("licence and citation are those of a text: give it, as text=mono.de, or leave them out")
+            raise ValueError("LICENCE and CITATION are those of a text: give it, as TEXT=mono.de, or leave them out")
 
 
 def load_distillation(overrides: Sequence[str]) -> DistillationConfig:
@@ -113,9 +113,9 @@ def distill(config: DistillationConfig) -> Path:
 def _pairs(config: DistillationConfig, run: FinishedRun) -> list[LangPair]:
     pairs = [run.pair(text) for text in config.pairs]
     if len(set(pairs)) < len(pairs):
-        raise ValueError(f"pairs={', '.join(config.pairs)}: name each once")
+        raise ValueError(f"LANG_PAIRS={' '.join(config.pairs)}: name each once")
     if config.text and len({pair.src for pair in pairs}) > 1:
-        raise ValueError(f"pairs={', '.join(config.pairs)}: a text is in one language; translate each by itself")
+        raise ValueError(f"LANG_PAIRS={' '.join(config.pairs)}: a text is in one language; translate each by itself")
     return pairs
 
 

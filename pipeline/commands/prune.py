@@ -56,10 +56,10 @@ class PruningConfig:
 
     def __post_init__(self) -> None:
         if not self.pairs:
-            raise ValueError("pairs is empty; give the directions to prune for, such as pairs=[de-en]")
+            raise ValueError("PAIR is empty; give the direction to prune for, or several, such as PAIR=de-en")
         if not 0 < self.keep <= 1:
             raise ValueError(
-                f"keep={self.keep} is no share of the experts; choose one above 0 and up to 1, such as 0.5"
+                f"KEEP={self.keep} is no share of the experts; choose one above 0 and up to 1, such as 0.5"
             )
         if self.name and UNNAMED.search(self.name):
             raise ValueError(f"name={self.name!r}: a pruning is named by letters, digits, dots, - and _ alone")
@@ -117,8 +117,8 @@ def _at_least(config: PruningConfig, model: ModelConfig) -> dict[str, int]:
         raise ValueError(f"at_least={config.at_least}: a layer of the run has {E} experts; choose {E} or fewer")
     if rounded(config.keep * E) < most if config.per_layer else rounded(config.keep * E * len(layers)) < least:
         raise ValueError(
-            f"keep={config.keep} of {E} experts a layer is too few: each layer keeps at least {most}, because its gate "
-            f"needs them or at_least={config.at_least} says so; choose keep={most / E:g} or more"
+            f"KEEP={config.keep} of {E} experts a layer is too few: each layer keeps at least {most}, because its gate "
+            f"needs them or at_least={config.at_least} says so; choose KEEP={most / E:g} or more"
         )
     return minimum
 

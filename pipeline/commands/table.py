@@ -9,50 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# Overrides that words in capitals stand for: {value} is the text as it is, {text} a string of Hydra, and {list} the
-# words between spaces and commas, put together by commas.
-RUN = {
-    "RECIPE": "recipes={value}",
-    "CORPUS": "corpus={value}",
-    "CORPUS_PATH": "corpus.path={text}",
-    "CORPUS_ADD": "corpus.add=[{list}]",
-    "NAME": "name={text}",
-    "LANG_PAIRS": "pairs=[{list}]",
-    "RUNTIME": "runtime={value}",
-    "LAYOUT": "layout={value}",
-}
-SWEEP = {
-    "EXPERIMENT": "experiment={value}",
-    **RUN,
-    "RECIPE": "recipes={list}",
-    "EXPERTS": "model.moe.num_experts={list}",
-    "LAYERS": "layers={list}",
-    "GATE": "gate={list}",
-    "SEEDS": "train.seed={list}",
-    "LAUNCHER": "hydra/launcher={value}",
-}
-FINISHED = {"NAME": "run={text}", "RUNTIME": "runtime={value}"}
-NEW_CORPUS = {
-    **FINISHED,
-    "LANG_PAIRS": "pairs=[{list}]",
-    "TEXT": "text={text}",
-    "LICENCE": "licence={text}",
-    "CITATION": "citation={text}",
-    "OUT": "out={text}",
-}
-PLAN = {
-    "RECIPE": "recipes=[{list}]",
-    "DEVICES": "devices={value}",
-    "DEVICE": "device={value}",
-    "LAYOUT": "layout={value}",
-    "MP": "mp={value}",
-    "EP": "ep={value}",
-    "ZERO": "zero_stage={value}",
-    "RECOMPUTE": "recompute={value}",
-    "SEARCH": "search=true",
-    "FORMAT": "format={value}",
-    "OUT": "out={text}",
-}
+from pipeline.commands.words import FINISHED, NEW_CORPUS, PLAN, RUN, SWEEP, SWITCH, WATCHED, fill
+
 _RUN_EXAMPLE = 'RECIPE=demo LANG_PAIRS="de-en tr-en" (or all) NAME=mine RUNTIME=gpu LAYOUT=model CORPUS=path/to/dir'
 _CORPUS_EXAMPLE = "NAME=finished LANG_PAIRS=en-de TEXT=mono.en LICENCE=CC0-1.0 OUT=data/mine"
 
@@ -67,6 +25,7 @@ class Command:
     settings: override for each word in capitals that the command knows.
     example: its settings in use.
     saves: whether the same command continues from what an interrupted one did.
+    keys: the file of configs/ with its keys, where it is not named after the command; `config` has those of a run.
     """
 
     name: str
@@ -76,43 +35,59 @@ class Command:
     settings: Mapping[str, str] = field(default_factory=dict)
     example: str = ""
     saves: bool = True
+    keys: str = ""
+
+    @property
+    def file(self) -> str:
+        """Name of the file in configs/ with the command's keys. Without such a file its dataclass has all of them."""
+        return self.keys or self.name
 
     def overrides(self, words: Sequence[str]) -> list[str]:
         """Replace `NAME=value` words by the overrides that they stand for, which come before all others.
 
-        A word of another command is ignored, since `make` passes on what the environment has. Raises ValueError for a
-        word that no command knows.
+        A word `NAME?=value`, which `make` writes for a default and for a variable of the environment, is ignored where
+        this command has no such setting. Raises ValueError for another word that it does not have.
         """
         settings: dict[str, str] = {}
         plain: list[str] = []
-        for word in words:
+        defaults: set[str] = set()
+        for word in ("VERBOSE=1" if word in ("-v", "--verbose") else word for word in words):
             name, equals, value = word.partition("=")
+            is_default = name.endswith("?")
+            name = name.removesuffix("?")
             if not equals or not re.fullmatch(r"[A-Z_]+", name):
                 plain.append(word)
-            elif not any(name in command.settings for command in COMMANDS):
-                from pipeline.spelling import suggestion
-
-                raise ValueError(f"setting {name} does not exist{suggestion(name, self.settings)}")
-            elif value:
+            elif name in self.settings and value:
                 settings[name] = value
-        if "EXPERIMENT" in self.settings and "EXPERIMENT" in settings:  # it names its own recipes
-            settings.pop("RECIPE", None)
-        return [*(_fill(form, settings[name]) for name, form in self.settings.items() if name in settings), *plain]
+                (defaults.add if is_default else defaults.discard)(name)
+            elif name not in self.settings and not is_default:
+                raise ValueError(unread(name, self.name, list(self.settings)))
+        if {"EXPERIMENT", "RECIPE"} <= {*settings} and "EXPERIMENT" in self.settings:
+            if "RECIPE" not in defaults:
+                raise ValueError(
+                    f"EXPERIMENT={settings['EXPERIMENT']} names its own recipes; leave out RECIPE={settings['RECIPE']}"
+                )
+            settings.pop("RECIPE")
+        for name in (name for name, form in self.settings.items() if "{switch}" in form and name in settings):
+            if settings[name] not in SWITCH:
+                raise ValueError(f"{name}={settings[name]} is neither 1 nor 0")
+        return [*(fill(form, settings[name]) for name, form in self.settings.items() if name in settings), *plain]
 
     def __call__(self, words: Sequence[str]) -> None:
         """Load the configuration and run the command. Raises ValueError for words that it does not understand."""
-        config = _function(self.load)(self.overrides(words))
-        _function(self.run)(config)
+        config = function(self.load)(self.overrides(words))
+        function(self.run)(config)
 
 
 COMMANDS = (
     Command(
         name="train",
+        keys="config",
         help="corpus to report: fetch, clean, vocab, encode, train, translate, baselines, score, report",
         load="pipeline.config:load_config",
         run="pipeline.commands.train:train",
-        settings=RUN,
-        example=_RUN_EXAMPLE,
+        settings=WATCHED,
+        example=f"{_RUN_EXAMPLE} VERBOSE=1",
     ),
     Command(
         name="sweep",
@@ -124,31 +99,49 @@ COMMANDS = (
     ),
     Command(
         name="data",
+        keys="config",
         help="the stages before training alone, and what they did to the data as a table, a plot and a page",
         load="pipeline.config:load_config",
         run="pipeline.commands.data:show_data",
-        settings=RUN,
-        example=_RUN_EXAMPLE,
+        settings=WATCHED,
+        example=f"{_RUN_EXAMPLE} VERBOSE=1",
     ),
     Command(
         name="baselines",
+        keys="config",
         help="the bilingual models of a run alone, with their search and translations (docs/experiment.md)",
         load="pipeline.config:load_config",
         run="pipeline.commands.baselines:train_baselines",
-        settings=RUN,
-        example=_RUN_EXAMPLE,
+        settings=WATCHED,
+        example=f"{_RUN_EXAMPLE} VERBOSE=1",
+    ),
+    Command(
+        name="runs",
+        help="a table of the runs: state, recipe, pairs, BLEU, age, size on the disk alone and in all (docs/files.md)",
+        load="pipeline.sweep.runs:load_runs",
+        run="pipeline.sweep.runs:show_runs",
+        saves=False,
+    ),
+    Command(
+        name="remove",
+        help="delete a run or a sweep, and what no other run uses of its artifacts; DRY=1 lists only (docs/files.md)",
+        load="pipeline.sweep.remove:load_remove",
+        run="pipeline.sweep.remove:remove",
+        settings={"NAME": "run={text}", "DRY": "dry={switch}"},
+        example="NAME=mine DRY=1",
     ),
     Command(
         name="status",
-        help="where a run or a sweep stands, and how long it will take; WATCH=1 keeps showing it (docs/records.md)",
+        help="where a run or a sweep stands, by default the last one; WATCH=1 keeps showing it (docs/records.md)",
         load="pipeline.sweep.show:load_show",
         run="pipeline.sweep.show:show",
-        settings={"NAME": "run={text}", "WATCH": "watch=true"},
+        settings={"NAME": "run={text}", "WATCH": "watch={switch}"},
         example="NAME=mine WATCH=1",
         saves=False,
     ),
     Command(
         name="backtranslate",
+        keys="backtranslation",
         help="monolingual text, translated by a finished run, as a corpus (docs/backtranslation.md)",
         load="pipeline.commands.backtranslate:load_backtranslation",
         run="pipeline.commands.backtranslate:back_translate",
@@ -163,6 +156,19 @@ COMMANDS = (
         settings={**FINISHED, "PAIR": "pair={text}"},
         example="make -s translate NAME=finished PAIR=de-en < in.de > out.en",
         saves=False,
+    ),
+    Command(
+        name="evaluate",
+        help="further test sets, translated and scored by a finished run and its baselines (docs/scoring.md)",
+        load="pipeline.commands.evaluate:load_evaluation",
+        run="pipeline.commands.evaluate:evaluate",
+        settings={
+            **FINISHED,
+            "CORPUS": "corpus={value}",
+            "CORPUS_PATH": "corpus.path={text}",
+            "LANG_PAIRS": "pairs=[{list}]",
+        },
+        example='NAME=finished CORPUS=path/to/dir LANG_PAIRS="de-en tr-en" (by default all of the run)',
     ),
     Command(
         name="serve",
@@ -183,6 +189,7 @@ COMMANDS = (
     ),
     Command(
         name="prune",
+        keys="pruning",
         help="the experts that pairs of a finished run use, and scores before and after (docs/pruning.md)",
         load="pipeline.commands.prune:load_pruning",
         run="pipeline.commands.prune:prune",
@@ -191,6 +198,7 @@ COMMANDS = (
     ),
     Command(
         name="distill",
+        keys="distillation",
         help="source text, translated by a finished run, as a corpus for a student (docs/distillation.md)",
         load="pipeline.commands.distill:load_distillation",
         run="pipeline.commands.distill:distill",
@@ -233,6 +241,21 @@ def find_command(name: str) -> Command:
     raise ValueError(f"target {name} does not exist{suggestion(name, [command.name for command in COMMANDS])}")
 
 
+def unread(name: str, target: str, settings: Sequence[str]) -> str:
+    """Return the message for a setting that a target does not have: the nearest ones, or all of them.
+
+    settings: those that the target has.
+    """
+    from pipeline.spelling import suggestion
+
+    owners = [command for command in COMMANDS if name in command.settings]
+    named = f", which is one of {', '.join([command.name for command in owners][:3])}" if owners else ""
+    key = owners[0].settings[name].partition("=")[0] if owners else ""
+    if "RECIPE" in settings and key.split(".")[0] in ("model", "gate", "train"):
+        return f'{target} has no setting {name}{named}; it stands for the key {key}, as in ARGS="{key}=..."'
+    return f"{target} has no setting {name}{named}{suggestion(name, settings, listing=f'{target} has')}"
+
+
 def summaries(prefix: str) -> str:
     """Return a line for each command. prefix: what a user writes before its name."""
     return "\n".join(f"  {prefix + command.name:<20}  {command.help}" for command in COMMANDS)
@@ -246,13 +269,8 @@ def examples() -> str:
     return "\n".join(f"  {', '.join(same)}:\n    {example}" for example, same in names.items() if example)
 
 
-def _function(place: str) -> Callable[[Any], Any]:
+def function(place: str) -> Callable[[Any], Any]:
+    """Import a `module:function`."""
     module, _, name = place.partition(":")
     function: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
     return function
-
-
-def _fill(form: str, value: str) -> str:
-    text = value.replace('\\"', '\\\\"').replace('"', '\\"').replace("${", "\\${")  # Hydra would interpolate ${...}
-    filled = {"{value}": value, "{text}": f'"{text}"', "{list}": ",".join(value.replace(",", " ").split())}
-    return re.sub(r"\{(value|text|list)\}", lambda match: filled[match[0]], form)

@@ -54,7 +54,7 @@ class TranslateConfig:
 
     def __post_init__(self) -> None:
         if not self.pair and self.format == "text":
-            raise ValueError("pair is empty; give the direction to translate, such as pair=de-en")
+            raise ValueError("PAIR is empty; give the direction to translate, such as PAIR=de-en")
         if self.runtime.launcher != "local":
             raise ValueError(
                 f"runtime.launcher={self.runtime.launcher}: lines are translated on this machine; set it to local, or "
@@ -133,7 +133,7 @@ class _Parser:
             raise ValueError(f'{where} is no JSON object; write {{"text": "…"}}')
         request = build(_Request, values, where)
         if request.pair is None and self._pair is None:
-            raise ValueError(f'{where} has no "pair", and no pair= is given for all; give one of them')
+            raise ValueError(f'{where} has no "pair", and no PAIR= is given for all; give one of them')
         pair = self._pair
         if request.pair is not None:
             try:

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 _TABLE, _COUNTS = "table.parquet", "counts.json"
 _UNTRANSLATED = "no_translation"
+_WORDS = {"run": "NAME", "pairs": "LANG_PAIRS"}  # settings whose word of `make` is not their own name
 SHARD_ROWS = 10_000  # lines in memory at once; batches are made of lines of one shard
 
 
@@ -35,7 +36,7 @@ def check_given(config: Any, remedies: Mapping[str, str]) -> None:
     """Raise ValueError where a command lacks a setting, with its remedy, or where `name` cannot be a source's."""
     for field, remedy in remedies.items():
         if not getattr(config, field):
-            raise ValueError(f"{field} is empty; give {remedy}")
+            raise ValueError(f"{_WORDS.get(field, field.upper())} is empty; give {remedy}")
     if config.name and UNNAMED.search(config.name):
         raise ValueError(f"name={config.name!r}: a source is named by letters, digits, dots, - and _ alone")
 

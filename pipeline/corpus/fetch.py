@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from pipeline.corpus.cleaning.swapped import checked_order
 from pipeline.corpus.fetched import FetchedTable, write_tables
 from pipeline.corpus.formats import FORMATS, check_entry
 from pipeline.corpus.manifest import FileEntry, Manifest
@@ -19,10 +20,10 @@ def fetch(entry: FileEntry, manifest: Manifest, *, files: Path, cache: Path, out
     files: directory of the corpus.
     cache: directory that keeps downloads.
     Raises ValueError, with file and line, for files that cannot be read, a wrong checksum or number of rows, any fault
-    of the text, and files that are empty or have one side alone.
+    of the text, files that are empty or have one side alone, and two languages that are exchanged.
     """
     table, name = _open(entry, manifest, files, cache)
-    info = write_table(table, out / _TABLE)
+    info = write_table(checked_order(table, name), out / _TABLE)
     if info.rows == 0:
         raise ValueError(f"{name}: empty, without a single row; add rows or take it out of the corpus")
     if entry.rows is not None and entry.rows != info.rows:

@@ -24,6 +24,18 @@ _ALIASES = {
     "in": "id",
     "ji": "yi",
 }
+_COUNTRIES = {  # codes of countries that are often taken for those of their languages, and are no language themselves
+    "cn": "zh",
+    "cz": "cs",
+    "dk": "da",
+    "gb": "en",
+    "gr": "el",
+    "jp": "ja",
+    "kr": "ko",
+    "ua": "uk",
+    "us": "en",
+    "vn": "vi",
+}
 _MODIFIERS = {
     "latin": "latn",
     "cyrillic": "cyrl",
@@ -156,28 +168,60 @@ def _resolve(text: str, corpus_codes: Sequence[str]) -> str | None:
     return code if code in corpus_codes else None
 
 
+def _meant(text: str, corpus_codes: Sequence[str]) -> str | None:
+    """Return the code of the corpus for the language of `text`: with or without script and region, or of ISO 639-2."""
+    import langcodes  # late, because it loads its tables
+
+    standard = (
+        _COUNTRIES.get(text.lower()) or langcodes.standardize_tag(text) if re.fullmatch("[A-Za-z]{2,3}", text) else text
+    )
+    for name in (text, standard):
+        longer = [code for code in corpus_codes if name and code.lower().startswith(name.lower() + "-")]
+        if code := _resolve(name, corpus_codes) or next(iter(longer), None):
+            return code
+    return _resolve(re.split("[-_]", text)[0], corpus_codes)
+
+
 def _nearest(text: str, corpus_codes: Sequence[str]) -> str | None:
-    """Return the code of the corpus that begins with `text`, or else the most similar one."""
-    longer = [code for code in corpus_codes if text and code.lower().startswith(text.lower() + "-")]
-    return next(iter(longer or nearest_names(text, corpus_codes)), None)
+    """Return the code of the corpus for the language of `text`, or else the most similar one."""
+    return _meant(text, corpus_codes) or next(iter(nearest_names(text, corpus_codes)), None)
+
+
+def _cut_elsewhere(text: str, corpus_codes: Sequence[str]) -> tuple[str, str] | None:
+    """Return the two codes of a text that has something else than a hyphen between them, as de_en, de2en or deen."""
+    marks = [(match.start(), match.end()) for match in re.finditer(r"[^A-Za-z0-9@]+|2", text)]
+    for start, end in marks or [(position, position) for position in range(2, len(text) - 1)]:
+        src, tgt = (
+            _meant(side, corpus_codes) if marks else _resolve(side, corpus_codes) for side in (text[:start], text[end:])
+        )
+        if src and tgt and src != tgt:
+            return src, tgt
+    return None
 
 
 def _no_pair(text: str, corpus_codes: Sequence[str], default_target: str | None) -> str:
-    code = _resolve(text, corpus_codes) or _nearest(text, corpus_codes)
+    listed = f"(the corpus has {', '.join(corpus_codes)})"
+    if cut := _cut_elsewhere(text, corpus_codes):
+        return f"{text!r} is no pair, which has a hyphen between its codes; did you mean {'-'.join(cut)}? {listed}"
+    code = _nearest(text, corpus_codes)
     target = default_target or ("en" if "en" in corpus_codes else None)
     advice = f"did you mean {code}-{target}?" if code and target and code != target else "write it as src-tgt"
-    return f"{text!r} is one language, or none, and no pair; {advice} (the corpus has {', '.join(corpus_codes)})"
+    return f"{text!r} is one language, or none, and no pair; {advice} {listed}"
 
 
 def _unknown_code(text: str, candidates: Sequence[tuple[str, str]], corpus_codes: Sequence[str]) -> str:
     """Return a message that blames as little of `text` as possible, by the cut whose sides are known best."""
+    pairs = re.split(r"[\s;+|]+", text)
+    if len(pairs) > 1 and all(split_pair(pair) for pair in pairs):
+        separate = f"{text!r} is several pairs in one; put commas between them, {','.join(pairs)}"
+        return f"{separate} (the corpus has {', '.join(corpus_codes)})"
 
     def closeness(cut: tuple[str, str]) -> int:
         return sum(2 if _resolve(side, corpus_codes) else 1 if _nearest(side, corpus_codes) else 0 for side in cut)
 
     best = max(candidates, key=closeness)
     unknown = [side for side in best if not _resolve(side, corpus_codes)]
-    nearest = [_resolve(side, corpus_codes) or _nearest(side, corpus_codes) for side in best]
+    nearest = [_nearest(side, corpus_codes) for side in best]
     blame = " and ".join(repr(side) for side in unknown)
     hint = ""
     if nearest[0] and nearest[1] and nearest[0] != nearest[1]:

@@ -121,7 +121,10 @@ def read_manifest(directory: Path, path: Path | None = None, *, setting: str = "
     Raises ValueError if the directory is missing, the manifest is wrong, or the names of the files are unclear.
     """
     if path is None and not directory.is_dir():
-        raise ValueError(f"{setting}={directory} is not a directory; give one that holds a corpus")
+        variable = {"corpus.path": "CORPUS", "corpus.add": "CORPUS_ADD"}[setting]
+        raise ValueError(
+            f"{setting}={directory} is not a directory; give one that holds a corpus: {variable}=path/to/dir"
+        )
     if path is None and not (directory / MANIFEST).exists():
         from pipeline.corpus.inference import infer_manifest
 

@@ -5,6 +5,7 @@ A candidate is judged by its loss on the development set. The search translates 
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +14,7 @@ from threading import Lock
 from typing import TypeVar
 
 from pipeline.baseline_config import BaselineSearch
+from pipeline.clock import makespan
 from pipeline.config import RunConfig
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.artifact import Artifact
@@ -28,7 +30,7 @@ from pipeline.dag.baseline_search import (
 )
 from pipeline.dag.store import Listener, Store
 from pipeline.dag.system import System, Trained, bilingual
-from pipeline.dag.training import prepare, train, train_and_translate
+from pipeline.dag.training import is_trained, prepare, train, train_and_translate
 from pipeline.jobs.launch import stop_all
 from pipeline.model.flops import forward_flops
 from pipeline.tasks import side_by_side
@@ -74,19 +76,28 @@ def baselines(config: RunConfig, store: Store, cleaned: Cleaned, rows: Rows) -> 
     return Baselines(trained=[trained[system.label] for system in systems], search=result)
 
 
+def relative_cost(config: RunConfig, store: Store, cleaned: Cleaned, rows: Rows) -> float:
+    """Estimate the time of the models that are not trained yet, in units of the main training.
+
+    Their rows are encoded. The time is taken to follow the FLOPs of the whole budgets.
+    """
+    if not config.baselines.tiers:
+        return 0.0
+    candidates = candidate_systems(config, rows)
+    searched = {pair for pair, _ in candidates}
+    other_systems = [system for system in baseline_systems(config, rows, None) if system.pairs[0] not in searched]
+    missing = [system for system in (*candidates.values(), *other_systems) if not is_trained(store, cleaned, system)]
+    at_once = min(config.runtime.parallel_baselines, len(missing)) or 1
+    main = _work(config) / config.runtime.processes
+    return sum(map(_work, missing)) / at_once / main
+
+
 def search(config: RunConfig, settings: BaselineSearch, store: Store, cleaned: Cleaned, rows: Rows) -> SearchResult:
     """Train every candidate on the pairs that span the resources."""
     pairs = spanning_pairs(rows, settings.pairs)
     candidates = ", ".join(candidate.name for candidate in settings.candidates)
     logger.info("search: %s on %s", candidates, ", ".join(pair.name for pair in pairs))
-    systems = {
-        (pair, candidate.name): replace(
-            bilingual(pair, candidate.applied_to(config.baselines.tier(rows[pair])), config.runtime),
-            label=f"candidate {candidate.name} {pair.name}",
-        )
-        for pair in pairs
-        for candidate in settings.candidates
-    }
+    systems = candidate_systems(config, rows)
 
     def train_one(system: System) -> Artifact:
         return train(store, cleaned, system)[1]
@@ -99,6 +110,19 @@ def search(config: RunConfig, settings: BaselineSearch, store: Store, cleaned: C
         losses = ", ".join(f"{trial.candidate} {trial.loss:.4f}" for trial in trials if trial.pair == pair)
         logger.info("search: %s takes %s; validation cross-entropy %s", pair.name, result.winner(pair), losses)
     return result
+
+
+def candidate_systems(config: RunConfig, rows: Rows) -> dict[tuple[LangPair, str], System]:
+    """Return the systems that the search trains, by pair and candidate; none without a search."""
+    settings = config.baselines.search
+    return {
+        (pair, candidate.name): replace(
+            bilingual(pair, candidate.applied_to(config.baselines.tier(rows[pair])), config.runtime),
+            label=f"candidate {candidate.name} {pair.name}",
+        )
+        for pair in (spanning_pairs(rows, settings.pairs) if settings is not None else ())
+        for candidate in (settings.candidates if settings is not None else ())
+    }
 
 
 def baseline_systems(config: RunConfig, rows: Rows, result: SearchResult | None) -> list[System]:
@@ -130,7 +154,7 @@ def text_table(baselines: Baselines, rows: Rows) -> str:
     return aligned(lines, left=None)
 
 
-def _work(system: System) -> float:
+def _work(system: System | RunConfig) -> float:
     """Return about the FLOPs of a system's whole budget; early stopping may leave some of it."""
     forward = forward_flops(system.model, system.vocab.target_size)
     shape = system.batch.shapes[0]
@@ -155,20 +179,20 @@ def _side_by_side(
     Returns the results by the label of their system.
     """
     at_once = config.runtime.parallel_baselines
-    work = sum(map(_work, systems))
-    progress = _Progress(what=what, work=work, total=len(systems), at_once=at_once, listener=store.listener)
+    progress = _Progress(what, {system.label: _work(system) for system in systems}, at_once, store.listener)
     slots: SimpleQueue[int] = SimpleQueue()
     for slot in range(at_once):
         slots.put(slot)
 
     def act(system: System) -> Result:
         slot = slots.get()
+        progress.begin(system.label)
         try:
             result = action(replace(system, slot=slot))
         finally:
             slots.put(slot)
         is_new = any(title.endswith(f" {system.label}") for title in store.ran)
-        progress.add(_work(system), cost(result), say=is_new)
+        progress.end(system.label, cost(result), say=is_new)
         return result
 
     results = side_by_side([partial(act, system) for system in systems], at_once=at_once, stop=stop_all)
@@ -176,25 +200,39 @@ def _side_by_side(
 
 
 class _Progress:
-    """Says from several threads how many systems are done, and at most how long the others take. work: FLOPs left."""
+    """Says from several threads how many systems are done, and about how long the others take.
 
-    def __init__(self, *, what: str, work: float, total: int, at_once: int, listener: Listener | None) -> None:
-        self.listener = listener
-        self.what, self.work, self.total, self.at_once = what, work, total, at_once
-        self.num_done, self.work_done, self.seconds = 0, 0.0, 0.0
+    work: FLOPs of each system by label, in the order in which they begin.
+    """
+
+    def __init__(self, what: str, work: Mapping[str, float], at_once: int, listener: Listener | None) -> None:
+        self.what, self.at_once, self.listener = what, at_once, listener
+        self.work, self.total = dict(work), len(work)  # of the systems that are not done
+        self.began: dict[str, float] = {}
+        self.work_done, self.seconds = 0.0, 0.0
         self.lock = Lock()
 
-    def add(self, work: float, seconds: float, *, say: bool) -> None:
+    def begin(self, label: str) -> None:
+        """Take note that work on a system begins."""
+        with self.lock:
+            self.began[label] = time.monotonic()
+
+    def end(self, label: str, seconds: float, *, say: bool) -> None:
         """Count one more system. say: whether to tell the user, which is of no use for what an earlier run made."""
         from eval.number_format import duration
 
         with self.lock:
-            self.num_done, self.seconds = self.num_done + 1, self.seconds + seconds
-            self.work_done, self.work = self.work_done + work, self.work - work
+            self.work_done, self.seconds = self.work_done + self.work.pop(label), self.seconds + seconds
             if not say:
                 return
-            eta = self.work * self.seconds / self.work_done / min(self.at_once, max(self.total - self.num_done, 1))
-            ending = f", ETA {duration(eta)}" if self.num_done < self.total else ""
-            logger.info("%d of %d %s%s", self.num_done, self.total, self.what, ending)
+            num_done, left = self.total - len(self.work), self._seconds_left()
+            ending = f", ETA {duration(left)}" if self.work else ""
+            logger.info("%d of %d %s%s", num_done, self.total, self.what, ending)
             if self.listener is not None:
-                self.listener.batch(self.what, num_done=self.num_done, total=self.total, seconds_left=eta)
+                self.listener.batch(self.what, num_done=num_done, total=self.total, seconds_left=left)
+
+    def _seconds_left(self) -> float:
+        """Estimate the time until all systems are done, at the pace of those that are."""
+        now, needs = time.monotonic(), {label: w * self.seconds / self.work_done for label, w in self.work.items()}
+        running = [max(0.0, need - now + self.began[label]) for label, need in needs.items() if label in self.began]
+        return makespan(running, [need for label, need in needs.items() if label not in self.began], self.at_once)

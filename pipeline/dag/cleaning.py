@@ -24,7 +24,7 @@ def prepare_corpus(config: CorpusConfig, pairs: Sequence[str], store: Store, dat
 
     pairs: as the user wrote them, or ALL.
     """
-    sources = _sources(config, pairs, store)
+    sources = open_sources(config, pairs, store)
     parsed = _pairs(pairs, sources)
     needed = [
         partial(source.tables, entry)
@@ -53,7 +53,7 @@ def clean(config: CorpusConfig, store: Store, corpus: Corpus, pair: LangPair, da
     return store.get(stages.clean(corpus, pair, config, data))
 
 
-class _Source:
+class Source:
     """One corpus, whose entries are fetched when they are needed. files: its directory."""
 
     def __init__(self, store: Store, manifest: Manifest, files: Path) -> None:
@@ -77,16 +77,16 @@ class _Source:
         return self._tables[id(entry)]
 
 
-def _sources(config: CorpusConfig, pairs: Sequence[str], store: Store) -> list[_Source]:
+def open_sources(config: CorpusConfig, pairs: Sequence[str], store: Store) -> list[Source]:
     """Return the corpus and those that are added. Raises ValueError where two of them call a source by one name."""
-    sources: list[_Source] = []
+    sources: list[Source] = []
     for number, directory in enumerate((config.path, *config.add)):
         path = ROOT / Path(directory).expanduser()
         manifest_path = ROOT / config.manifest if config.manifest and not number else None
         manifest = read_manifest(path, manifest_path, setting="corpus.add" if number else "corpus.path")
         if has_templates(manifest):
             if list(pairs) == [ALL]:
-                raise ValueError(f"corpus {manifest.name} has an entry for each pair: name pairs, as pairs=[de-en]")
+                raise ValueError(f"corpus {manifest.name} has an entry for each pair: name pairs, as LANG_PAIRS=de-en")
             manifest = expand(manifest, named_pairs(pairs))
         for earlier in sources:
             if common := sorted(earlier.manifest.sources & manifest.sources):
@@ -94,11 +94,11 @@ def _sources(config: CorpusConfig, pairs: Sequence[str], store: Store) -> list[_
                     f"corpus.add: {path} calls a source {common[0]}, as {earlier.files} does; give it "
                     "another name in its manifest.yaml, or leave one of them out"
                 )
-        sources.append(_Source(store, manifest, path))
+        sources.append(Source(store, manifest, path))
     return sources
 
 
-def _pairs(pairs: Sequence[str], sources: Sequence[_Source]) -> tuple[LangPair, ...]:
+def _pairs(pairs: Sequence[str], sources: Sequence[Source]) -> tuple[LangPair, ...]:
     """Return the pairs that a user means, in languages of all corpora; the first corpus says the default target."""
     manifest = sources[0].manifest
     entries = [(entry, source.codes(entry)) for source in sources for entry in source.manifest.files]
@@ -107,6 +107,10 @@ def _pairs(pairs: Sequence[str], sources: Sequence[_Source]) -> tuple[LangPair, 
     if target is not None and target not in codes:
         raise ValueError(f"corpus {manifest.name}: default_target {target} is none of the codes {', '.join(codes)}")
     if list(pairs) != [ALL]:
+        if wrong := next((text for text in pairs if text.lower() == ALL), None):
+            raise ValueError(
+                f"pairs={list(pairs)}: {wrong} is every pair; write it alone and in small letters, LANG_PAIRS={ALL}"
+            )
         return parse_pairs(pairs, codes, target)
     named: dict[LangPair, None] = {}
     for entry, entry_codes in entries:
@@ -119,7 +123,7 @@ def _pairs(pairs: Sequence[str], sources: Sequence[_Source]) -> tuple[LangPair, 
     if all(entry.split != "train" for entry, _ in entries):
         raise ValueError(f"corpus {manifest.name} has no training files; add some, or add it to a corpus by corpus.add")
     if not named:
-        raise ValueError(f"corpus {manifest.name}: pairs=[{ALL}] finds no pair; name them, as src-tgt")
+        raise ValueError(f"corpus {manifest.name}: LANG_PAIRS={ALL} finds no pair; name them, as src-tgt")
     return tuple(named)
 
 

@@ -3,7 +3,7 @@
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -89,3 +89,26 @@ def _take_over(old: Path, directory: Path) -> None:
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             file.rename(directory / name)
     remove_tree(old)
+
+
+def remove_results(directory: Path, names: Collection[str]) -> list[Path]:
+    """Remove the report of a run and the files of these names, then the directory if nothing is left in it.
+
+    Returns the files of somebody else, which stay. A call that was killed is completed by the next one.
+    """
+    if not directory.parent.is_dir():
+        return []
+    with _publishing(directory):
+        for name in [*names, *_laid_out(directory)[1:], ORIGIN]:
+            (directory / name).unlink(missing_ok=True)
+        return _remove_empty(directory)
+
+
+def _remove_empty(directory: Path) -> list[Path]:
+    """Remove a directory and those below it that have no files, and return the files."""
+    files: list[Path] = []
+    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+        files += _remove_empty(path) if path.is_dir() and not path.is_symlink() else [path]
+    if directory.is_dir() and not any(directory.iterdir()):
+        directory.rmdir()
+    return files

@@ -15,14 +15,16 @@ from typing import Any
 from pipeline.config import ROOT, RunConfig
 from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
-from pipeline.corpus.manifest import SPLITS
+from pipeline.corpus.manifest import SPLITS, is_url
 from pipeline.dag.artifact import MANIFEST, Artifact
 from pipeline.dag.corpus import Corpus
 from pipeline.dag.system import Trained
+from pipeline.train import retention
 
 logger = logging.getLogger(__name__)
 
-# Licences that allow a report to show sentences.
+# Licences that allow a report to show sentences. Text of other licences is not shown, nor is text that was fetched and
+# states none: Debian's package descriptions in freesoft38, for example, may be trained on but not passed on.
 SHOWABLE = (
     *("MPL-2.0", "CC-BY-4.0", "CC-BY-SA-3.0", "CC-BY-SA-4.0", "CC0-1.0"),
     *("GPL-2.0-or-later", "GPL-3.0-or-later", "Apache-2.0", "MIT"),
@@ -42,9 +44,9 @@ def run_record(
     return {
         **data_record(config, corpus, cleaned, encoded),
         "systems": {name: [_ledger(trained) for trained in models] for name, models in systems.items()},
-        "sample_sentences": all(
-            table.licence in SHOWABLE for pair in cleaned for table, _ in corpus.tables_of(pair, "test")
-        ),
+        "baseline_boundaries": config.baselines.boundaries(),
+        "sample_sentences": config.report.show
+        and all(may_show(corpus, table.about()) for pair in cleaned for table, _ in corpus.tables_of(pair, "test")),
     }
 
 
@@ -56,7 +58,7 @@ def data_record(
 ) -> dict[str, Any]:
     """Return the part of the record that is known before training.
 
-    It has names, configuration, environment, corpus and funnel, and examples of sources whose licence allows it.
+    It has names, configuration, environment, corpus and funnel, and examples of sources that a report may show.
     """
     manifest = corpus.manifest
     counts = {p.name: json.loads((a.path / "encode.json").read_text(encoding="utf-8")) for p, a in encoded.items()}
@@ -83,19 +85,36 @@ def data_record(
         "encoded": {
             name: {key: count["splits"]["train"][key] for key in ("rows", "dropped")} for name, count in counts.items()
         },
-        "examples": {name: examples for name, funnel in funnels.items() if (examples := _showable(funnel["sources"]))},
+        "examples": {
+            name: examples
+            for name, funnel in funnels.items()
+            if config.report.show and (examples := _showable(corpus, funnel["sources"]))
+        },
     }
+
+
+def may_show(corpus: Corpus, source: Mapping[str, Any]) -> bool:
+    """Return whether a report may show text of a source: its licence allows it, or it is the user's own.
+
+    A source is the user's own if it states no licence and all its files are on this machine.
+    """
+    if source["licence"]:
+        return source["licence"] in SHOWABLE
+    manifests = (corpus.manifest, *corpus.added)
+    entries = [entry for m in manifests for entry in m.files if (entry.source or m.name) == source["name"]]
+    fetched = [entry for entry in entries if entry.dataset or any(map(is_url, (*entry.paths, entry.archive)))]
+    return bool(entries) and not fetched
 
 
 def _without_text(source: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in source.items() if key != "examples"}
 
 
-def _showable(sources: Sequence[Mapping[str, Any]]) -> dict[str, list[list[str]]]:
-    """Return at most three examples of each rule, from the sources whose licence allows to show them."""
+def _showable(corpus: Corpus, sources: Sequence[Mapping[str, Any]]) -> dict[str, list[list[str]]]:
+    """Return at most three examples of each rule, from the sources that a report may show."""
     examples: dict[str, list[list[str]]] = {}
     for source in sources:
-        for rule, rows in source["examples"].items() if source["licence"] in SHOWABLE else ():
+        for rule, rows in source["examples"].items() if may_show(corpus, source) else ():
             examples[rule] = [*examples.get(rule, []), *rows][:NUM_EXAMPLES]
     return examples
 
@@ -123,14 +142,19 @@ def commit() -> str:
 
 
 def _ledger(trained: Trained) -> dict[str, Any]:
-    """Return what a training cost, and the artifacts that have its model."""
+    """Return what a training cost, when it would have stopped by itself, and the artifacts that have its model."""
     model, pairs = trained.model, trained.system.pairs
     ledger: dict[str, Any] = json.loads((model.path / "log" / "ledger.json").read_text(encoding="utf-8"))
     manifest = json.loads((model.path / MANIFEST).read_text(encoding="utf-8"))
     pair = pairs[0].name if len(pairs) == 1 else None
     vocabulary = manifest["inputs"]["vocabulary"]
     artifacts = {"model": f"{model.stage}/{model.key}", "vocabulary": f"{vocabulary['stage']}/{vocabulary['key']}"}
-    return {"pair": pair, **ledger, "wall_seconds": manifest["seconds"], "artifacts": artifacts}
+    if trained.system.train.initialize_from:
+        started_from = retention.resolve(Path(trained.system.train.initialize_from)).parents[1]
+        if (started_from / MANIFEST).is_file():
+            artifacts["initialized_from"] = f"{started_from.parent.name}/{started_from.name}"
+    patience = {"patience": trained.system.train.patience, "validate_every": trained.system.train.validate_every}
+    return {"pair": pair, **ledger, **patience, "wall_seconds": manifest["seconds"], "artifacts": artifacts}
 
 
 def _cpu() -> str:

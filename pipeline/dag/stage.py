@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.checked_json import CHECKSUM
 from pipeline.dag.artifact import Artifact
+
+MODEL_CLOCKS = ("train_seconds", "matmul_peak", CHECKSUM)  # in a checkpoint's state; the checksum covers the others
+RECORD_CLOCKS = (  # in run.json
+    *("created", "train_seconds", "wall_seconds", "device_hours", "tokens_per_second", "mfu", "matmul_peak"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,7 @@
 A declaration gives the stage its name, its version, its inputs, the slice of the configuration that can change its
 output, and the function that fills its directory. These, but for the function, decide the key (`pipeline.dag.stage`): a
 change of one of them makes every artifact of the stage anew. Which stages a run needs is said in `cleaning.py`,
-`training.py`, `baselines.py` and `run.py`. `work.py` and
-`results.py` fill the directories.
+`training.py`, `baselines.py` and `run.py`. `work.py` and `results.py` fill the directories.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal
 from unicodedata import unidata_version
 
-from pipeline.checked_json import CHECKSUM
 from pipeline.config import PLACE, RunConfig
 from pipeline.corpus.config import CorpusConfig, HeldOutRule, SplitConfig
 from pipeline.corpus.languages import LangPair
@@ -27,7 +25,7 @@ from pipeline.dag import results, work
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.baseline_search import SearchResult
 from pipeline.dag.corpus import SPLIT, Corpus, Table
-from pipeline.dag.stage import Stage
+from pipeline.dag.stage import MODEL_CLOCKS, RECORD_CLOCKS, Stage
 from pipeline.dag.system import System, Trained
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.experts.pruning import Pruning
@@ -41,14 +39,6 @@ Encoded = Mapping[LangPair, Artifact]
 
 KNOWLEDGE = ("py3langid", "langcodes", "fonttools")  # packages whose data decide which rows the rules remove
 NOT_DECISIVE = ("log_every", "checkpoints")  # settings of training that do not change its result
-MODEL_CLOCKS = (
-    "train_seconds",
-    "matmul_peak",
-    CHECKSUM,
-)  # in a checkpoint's state; the checksum covers the others
-RECORD_CLOCKS = (  # in run.json
-    *("created", "train_seconds", "wall_seconds", "device_hours", "tokens_per_second", "mfu", "matmul_peak"),
-)
 
 
 def fetch(manifest: Manifest, entry: FileEntry, *, files: Path, cache: Path) -> Stage:
@@ -125,7 +115,7 @@ def vocab(system: System, cleaned: Cleaned) -> Stage:
     return Stage(
         name="vocab",
         version=1,
-        config=asdict(system.vocab),
+        config={key: value for key, value in asdict(system.vocab).items() if key != "from_run"},
         inputs={pair.name: cleaned[pair] for pair in system.pairs},
         run=partial(work.train_vocabulary, system, cleaned),
         label=system.label,
@@ -181,7 +171,7 @@ def translate(
 ) -> Stage:
     """Declare translations of the test sets of `cleaned`.
 
-    slot: line of the terminal for the progress.
+    slot: as in `System`.
     pruning: the experts that take part; all of them by default.
     """
     return Stage(
@@ -245,7 +235,9 @@ def routing(
 
 def data_page(config: RunConfig, corpus: Corpus, cleaned: Cleaned, encoded: Encoded) -> Stage:
     """Declare data.html, which `make data` shows, and its content as plain files."""
-    settings = {key: config.to_json()[key] for key in ("name", "recipe", "pairs", "corpus", "vocab")}
+    settings = {
+        key: config.to_json()[key] for key in ("name", "recipe", "pairs", "corpus", "vocab")
+    } | config.report.to_key()
     kinds = (("clean", cleaned), ("encode", encoded))
     return Stage(
         name="data",
@@ -270,17 +262,13 @@ def score(
     systems: models by the name under which the report compares them, `moe` and `bilingual`.
     search: of the bilingual models, if they were searched.
     """
-    translations = {
-        f"{name} {number}": trained.translations
-        for name, models in systems.items()
-        for number, trained in enumerate(models)
-    }
+    inputs = {f"{name} {n}": model.translations for name, trained in systems.items() for n, model in enumerate(trained)}
     trials = search.trials if search is not None else ()
     return Stage(
         name="score",
-        version=5,
-        config={key: value for key, value in config.to_json().items() if key not in PLACE},
-        inputs=translations | {f"candidate {number}": trial.model for number, trial in enumerate(trials)},
+        version=6,
+        config={k: v for k, v in config.to_json().items() if k not in (*PLACE, "report")} | config.report.to_key(),
+        inputs=inputs | {f"candidate {number}": trial.model for number, trial in enumerate(trials)},
         run=partial(results.write_scores, config, corpus, cleaned, encoded, systems, search),
         label=config.name,
         clocks=RECORD_CLOCKS,
@@ -291,7 +279,7 @@ def report(name: str, scores: Artifact, model: Artifact, routing: Artifact | Non
     """Declare report.html, and all files that it shows. name: of the run."""
     return Stage(
         name="report",
-        version=6,
+        version=7,
         config={},
         inputs={"scores": scores, **({"routing": routing} if routing is not None else {})},
         run=partial(results.write_report, name, scores, model, routing),

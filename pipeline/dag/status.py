@@ -7,19 +7,13 @@ import json
 import logging
 import os
 import platform
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
-
-from pipeline.dag.store import StageState
-from pipeline.ending import ending_of
-from pipeline.files import check_writable, write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +47,20 @@ class StageStatus:
     def open(self) -> bool:
         return self.state in ("running", "waiting")
 
+    @property
+    def whole(self) -> float | None:
+        """Seconds of the whole stage at the pace of this attempt; None where its progress is not known."""
+        if self.fraction is None or self.fraction <= self.resumed_at:
+            return None
+        return self.seconds / (self.fraction - self.resumed_at)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds that a running stage still needs; None where that is not known."""
+        if self.state != "running" or self.whole is None or self.fraction is None:
+            return None
+        return self.whole * (1 - self.fraction)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
@@ -69,8 +77,11 @@ class RunStatus:
     """One run.
 
     state: running, done, failed, stopped (the same command continues), or lost: `running`, without such a process.
+    recipe, pairs: empty before the corpus is known, and where a version before 0.3 wrote the file.
     stages: those that this command did itself, in the order of their start.
     batch: the last group of systems that it began, such as bilingual models.
+    steps: names of the steps of the command, in their order (`pipeline.dag.steps`).
+    expected: estimates for what has not begun, as `Listener.expect` takes them.
     """
 
     state: str
@@ -78,78 +89,18 @@ class RunStatus:
     host: str
     started: datetime
     updated: datetime
+    recipe: str = ""
+    pairs: tuple[str, ...] = ()
     stages: tuple[StageStatus, ...]
     batch: Batch | None
     error: str
+    steps: tuple[str, ...] = ()
+    expected: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
         """Time since the command started, or that it took."""
         return ((now() if self.state == "running" else self.updated) - self.started).total_seconds()
-
-
-class StatusFile:
-    """A listener of the store that writes `status.json`. An error while writing does not end the run."""
-
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / STATUS
-        self._lock = threading.Lock()
-        self._warned = False
-        self._stages: dict[Path, dict[str, Any]] = {}
-        self._record: dict[str, Any] = {"state": "running", "pid": os.getpid(), "host": platform.node()}
-        self._record |= {"started": now().isoformat(), "batch": None}
-        self._write()
-
-    def stage(self, title: str, state: StageState, directory: Path) -> None:
-        with self._lock:
-            stage = self._stages.get(directory)
-            if stage is not None and state in ("waiting", "reused") and stage["state"] in ("running", "done"):
-                return  # another thread of this process made it while this one waited
-            if stage is None or state == "running":
-                stage = {"title": title, "started": now().isoformat(), "directory": str(directory), "resumed_at": 0.0}
-                self._stages[directory] = stage
-            if state == "running":
-                stage["resumed_at"] = _progress(title, directory).get("fraction") or 0.0
-            took = (now() - datetime.fromisoformat(stage["started"])).total_seconds()
-            stage.update(state=state, seconds=None if state in ("running", "waiting") else took)
-            self._write()
-
-    def batch(self, what: str, *, num_done: int, total: int, seconds_left: float) -> None:
-        record = {"what": what, "done": num_done, "total": total, "seconds_left": seconds_left, "at": now().isoformat()}
-        with self._lock:
-            self._record["batch"] = record
-            self._write()
-
-    def end(self, state: str, error: str = "") -> None:
-        with self._lock:
-            self._record["state"] = state
-            self._write(error)
-
-    def _write(self, error: str = "") -> None:
-        record = {**self._record, "updated": now().isoformat(), "stages": list(self._stages.values()), "error": error}
-        try:
-            write_atomically(self._path, json.dumps(record, ensure_ascii=False, indent=1))
-        except OSError as problem:
-            if not self._warned:
-                logger.warning("warning: %s could not be written: %s", self._path, problem)
-            self._warned = True
-
-
-@contextmanager
-def recorded(directory: Path) -> Iterator[StatusFile]:
-    """Keep `status.json` in a run's directory as long as the block runs, and write how it ended.
-
-    Raises ValueError where the directory cannot be written.
-    """
-    check_writable(directory, "runtime.runs")
-    status = StatusFile(directory)
-    try:
-        yield status
-    except BaseException as error:
-        ending = ending_of(error)
-        status.end(ending.state, ending.error)
-        raise
-    status.end("done")
 
 
 def read_status(directory: Path) -> RunStatus | None:
@@ -170,9 +121,13 @@ def read_status(directory: Path) -> RunStatus | None:
         host=record["host"],
         started=started,
         updated=updated,
+        recipe=record.get("recipe", ""),
+        pairs=tuple(record.get("pairs", ())),
         stages=tuple(_stage(stage, lost_at) for stage in record["stages"]),
         batch=_batch(record["batch"], runs=state == "running"),
         error=record["error"],
+        steps=tuple(record.get("steps", ())),
+        expected=record.get("expected", {}),
     )
 
 
@@ -210,7 +165,9 @@ def _stage(record: Mapping[str, Any], lost_at: datetime | None) -> StageStatus:
     started = datetime.fromisoformat(record["started"])
     is_open = record["state"] in ("running", "waiting")
     finished = record["state"] in ("done", "reused")
-    progress: dict[str, Any] = {"fraction": 1.0} if finished else _progress(record["title"], Path(record["directory"]))
+    progress: dict[str, Any] = (
+        {"fraction": 1.0} if finished else stage_progress(record["title"], Path(record["directory"]))
+    )
     return StageStatus(
         title=record["title"],
         state="lost" if lost_at is not None and is_open else record["state"],
@@ -224,7 +181,7 @@ def _stage(record: Mapping[str, Any], lost_at: datetime | None) -> StageStatus:
     )
 
 
-def _progress(title: str, directory: Path) -> dict[str, Any]:
+def stage_progress(title: str, directory: Path) -> dict[str, Any]:
     """Return the progress that the files of a training or a translation show; empty before the files exist."""
     work = directory if directory.exists() else directory.with_suffix(".partial")
     kind = title.partition(" ")[0]

@@ -6,13 +6,17 @@ from which the next run resumes. A published artifact is never changed.
 """
 
 import logging
+import os
 import threading
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, Protocol
 
 from pipeline.dag.artifact import Artifact, publish, read_artifact, read_manifest, verify
 from pipeline.dag.stage import Stage
+from pipeline.dag.uses import UseRecord, hold_store
 from pipeline.files import check_writable, remove_tree
 from pipeline.locks import hold_lock
 from pipeline.stopping import Stopped, stop_if_asked
@@ -23,7 +27,15 @@ StageState = Literal["waiting", "running", "done", "reused", "failed", "stopped"
 
 
 class Listener(Protocol):
-    """An object that a store tells about its stages, from several threads."""
+    """An object that a store tells about its stages, from several threads.
+
+    directory: of the results of the run, which uses the artifacts that the store gives.
+    """
+
+    directory: Path
+
+    def describe(self, *, recipe: str, pairs: Sequence[str]) -> None:
+        """Take the name of the recipe, and the names of the pairs."""
 
     def stage(self, title: str, state: StageState, directory: Path) -> None:
         """Take the new state of a stage. Stages that were published before are not told.
@@ -34,6 +46,13 @@ class Listener(Protocol):
 
     def batch(self, what: str, *, num_done: int, total: int, seconds_left: float) -> None:
         """Take the progress of several systems that are made one after the other."""
+
+    def expect(self, *, training: float | None = None, baselines: float | None = None) -> None:
+        """Take estimates for what has not begun.
+
+        training: seconds of the main training.
+        baselines: time of all bilingual models, in units of that.
+        """
 
 
 class Store:
@@ -53,6 +72,8 @@ class Store:
         self._made: set[str] = set()
         self._sound: set[Path] = set()  # artifacts that were hashed here
         self._checking = threading.Lock()
+        self._held = ExitStack()  # locks that this process keeps to its end
+        self._uses = UseRecord(root, listener.directory) if listener is not None else None
         self.listener = listener
 
     def get(self, stage: Stage) -> Artifact:
@@ -60,10 +81,16 @@ class Store:
         key = stage.key()
         final = self.root / stage.name / key
         title = f"{stage.name} {stage.label}".strip()
-        if (artifact := read_artifact(stage.name, key, final)) is not None:
+        with hold_store(self.root, shared=True):  # so that nobody removes it before its use is known
+            if self._uses is not None and self.root.is_dir():
+                self._uses.add(f"{stage.name}/{key}")
+            artifact = read_artifact(stage.name, key, final)
+        if artifact is not None:
             self._note_reuse(f"{stage.name}/{key}")
             return artifact
         check_writable(final.parent, "runtime.artifacts")
+        if self._uses is not None:
+            self._uses.add(f"{stage.name}/{key}")
         try:
             with hold_lock(final.with_suffix(".lock"), title, waiting=lambda: self._tell(title, "waiting", final)):
                 return self._make(stage, key, title, final)
@@ -127,6 +154,15 @@ class Store:
         """Return the inputs of an artifact by the names that its stage gave them. Raises ValueError as `find`."""
         record = read_manifest(artifact.path)
         return {name: self.find(entry["stage"], entry["key"]) for name, entry in record["inputs"].items()}
+
+    def hold(self, name: str, key: str) -> Artifact:
+        """Return an artifact as `find`, which nobody can remove until this process ends."""
+        with hold_store(self.root, shared=True):
+            artifact = self.find(name, key)
+            if os.access(artifact.path.parent, os.W_OK):
+                lock = hold_lock(artifact.path.with_suffix(".lock"), f"{name}/{key}", shared=True)
+                self._held.enter_context(lock)
+        return artifact
 
     def find(self, name: str, key: str) -> Artifact:
         """Return an artifact that was published earlier. Raises ValueError if it is not below this root."""

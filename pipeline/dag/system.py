@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from pipeline.baseline_config import BaselineTier
@@ -10,6 +11,7 @@ from pipeline.batch.config import BatchConfig
 from pipeline.config import RunConfig
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.artifact import Artifact
+from pipeline.dag.store import Store
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.model.config import ModelConfig
 from pipeline.parallel.layout import Table
@@ -19,7 +21,11 @@ from pipeline.vocab.config import VocabConfig
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """One model, the pairs that it translates and its settings. slot: line of the terminal for its progress."""
+    """One model, the pairs that it translates and its settings.
+
+    slot: its number among the systems that are made at the same time: the line of its progress bar, and its device.
+    vocabulary: that of a finished run, None where the system trains its own.
+    """
 
     label: str
     pairs: Sequence[LangPair]
@@ -30,6 +36,21 @@ class System:
     runtime: RuntimeConfig
     layout: Table
     slot: int = 0
+    vocabulary: Artifact | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The things that the main model of a run takes from finished runs.
+
+    vocabulary: None where it trains its own.
+    checkpoint: the one whose weights it starts from, None where it starts from random ones.
+    store: keeps `make remove` from deleting them as long as this object lives; None where nothing is taken.
+    """
+
+    vocabulary: Artifact | None = None
+    checkpoint: Path | None = None
+    store: Store | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +62,20 @@ class Trained:
     translations: Artifact
 
 
-def multilingual(config: RunConfig, pairs: Sequence[LangPair]) -> System:
+def multilingual(config: RunConfig, pairs: Sequence[LangPair], origin: Origin) -> System:
     """Return the main model of a run, for all pairs."""
+    assert bool(config.vocab.from_run) == (origin.vocabulary is not None)
+    assert bool(config.train.initialize_from) == (origin.checkpoint is not None)
     return System(
         label="moe",
         pairs=pairs,
         vocab=config.vocab,
         batch=config.batch,
         model=config.model,
-        train=config.train,
+        train=replace(config.train, initialize_from=str(origin.checkpoint or "")),
         runtime=config.runtime,
         layout=config.layout,
+        vocabulary=origin.vocabulary,
     )
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from pipeline.config import RunConfig
 from pipeline.corpus.languages import LangPair
 from pipeline.dag import stages
 from pipeline.dag.artifact import Artifact
+from pipeline.dag.reuse import check_vocabulary_of
 from pipeline.dag.store import Store
 from pipeline.dag.system import System, Trained, vocabulary_sizes
 from pipeline.parallel.layout import layout_of
@@ -19,10 +21,12 @@ def prepare(
 ) -> tuple[Artifact, dict[LangPair, Artifact]]:
     """Make the vocabulary of a system and the encoded rows of its pairs.
 
-    Raises ValueError where the batches cannot have the mixture of sources that is configured, and where the layout
-    cannot cut the vocabulary.
+    Raises ValueError where the batches cannot have the mixture of sources that is configured, where the layout cannot
+    cut the vocabulary, and where the model is to start from weights of another vocabulary.
     """
-    vocabulary = store.get(stages.vocab(system, cleaned))
+    vocabulary = system.vocabulary or store.get(stages.vocab(system, cleaned))
+    if system.train.initialize_from:
+        check_vocabulary_of(Path(system.train.initialize_from), vocabulary)
     sizes = vocabulary_sizes(vocabulary)
     check_vocabulary(
         layout_of(system.layout, system.runtime),
@@ -46,6 +50,12 @@ def train(store: Store, cleaned: Mapping[LangPair, Artifact], system: System) ->
     """Train a system; the vocabulary and the model."""
     vocabulary, encoded = prepare(store, cleaned, system)
     return vocabulary, store.get(stages.train(system, vocabulary, encoded))
+
+
+def is_trained(store: Store, cleaned: Mapping[LangPair, Artifact], system: System) -> bool:
+    """Return whether a system, whose rows are encoded, is trained already."""
+    vocabulary, encoded = prepare(store, cleaned, system)
+    return store.published(stages.train(system, vocabulary, encoded)) is not None
 
 
 def train_and_translate(

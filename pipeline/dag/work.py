@@ -127,7 +127,7 @@ def train(system: System, vocabulary: Artifact, encoded: Mapping[LangPair, Artif
         runtime=system.runtime,
         layout=dict(system.layout),
     )
-    _launch("pipeline.train", job, out)
+    _launch("pipeline.train", job, out, slot=system.slot)
 
 
 def translate(
@@ -223,5 +223,5 @@ def _sum(parts: Sequence[Any]) -> Any:
     return round(sum(parts), 4)
 
 
-def _launch(module: str, job: TrainJob | RoutingJob, out: Path) -> None:
-    launch_job(module, asdict(job), directory=out / "log", runtime=job.runtime, title=job.title)
+def _launch(module: str, job: TrainJob | RoutingJob, out: Path, slot: int = 0) -> None:
+    launch_job(module, asdict(job), directory=out / "log", runtime=job.runtime, title=job.title, slot=slot)

@@ -25,9 +25,9 @@ class ExportConfig:
     runtime: RuntimeConfig
 
     def __post_init__(self) -> None:
-        remedies = {"run": "the name of a finished run, a directory below runs/", "out": "the directory to make"}
-        for name, remedy in remedies.items():
-            if not getattr(self, name):
+        remedies = {"NAME": "the name of a finished run, a directory below runs/", "OUT": "the directory to make"}
+        for (name, remedy), value in zip(remedies.items(), (self.run, self.out), strict=True):
+            if not value:
                 raise ValueError(f"{name} is empty; give {remedy}")
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from pipeline import tasks
 from pipeline.jobs.launch import GRACE, JobFailed, end, launch, read_reports, start, wait, write_job
 from pipeline.jobs.runtime import RuntimeConfig
+from pipeline.jobs.visible_devices import own_device
 
 logger = logging.getLogger(__name__)
 
@@ -36,15 +37,26 @@ HOST = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9][A-Za-z0-9_.-]*")
 LATE = 10.0  # seconds that the last states may take to appear on the shared file system
 
 
-def launch_job(module: str, job: dict[str, Any], *, directory: Path, runtime: RuntimeConfig, title: str) -> None:
+def launch_job(
+    module: str, job: dict[str, Any], *, directory: Path, runtime: RuntimeConfig, title: str, slot: int = 0
+) -> None:
     """Run a job to its end, on this machine or on the hosts that `runtime` names. Raises Stopped or JobFailed.
 
-    The arguments are those of `launch`.
+    slot: number of the job among those that run at the same time, for `own_device`.
+    The other arguments are those of `launch`.
     """
     if runtime.launcher != "local":
         launch_on_hosts(module, job, directory=directory, runtime=runtime, title=title)
         return
-    launch(module, job, directory=directory, processes=runtime.processes, threads=runtime.threads, title=title)
+    launch(
+        module,
+        job,
+        directory=directory,
+        processes=runtime.processes,
+        threads=runtime.threads,
+        title=title,
+        variables=own_device(runtime, slot),
+    )
 
 
 def launch_on_hosts(module: str, job: dict[str, Any], *, directory: Path, runtime: RuntimeConfig, title: str) -> None:

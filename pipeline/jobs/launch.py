@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipeline.files import write_atomically
 from pipeline.jobs.memory_file import memory_file
 from pipeline.stopping import Stopped, stopping, unsaved
 
@@ -36,7 +37,16 @@ class JobFailed(Exception):  # noqa: N818
     """A process of a job failed; the message names it and its error."""
 
 
-def launch(module: str, job: dict[str, Any], *, directory: Path, processes: int, threads: int, title: str) -> None:
+def launch(
+    module: str,
+    job: dict[str, Any],
+    *,
+    directory: Path,
+    processes: int,
+    threads: int,
+    title: str,
+    variables: Mapping[str, str] | None = None,
+) -> None:
     """Run a job to its end on this machine. Raises Stopped or JobFailed.
 
     module: run by each process, with the path of the job file as its argument.
@@ -44,6 +54,7 @@ def launch(module: str, job: dict[str, Any], *, directory: Path, processes: int,
     directory: for the job file and the logs.
     threads: of each process.
     title: names the job in messages.
+    variables: further environment variables of each process.
     """
     job_file = write_job(job, directory)
     with memory_file(directory / "rendezvous") as store, memory_file(directory / "reports") as reports:
@@ -51,7 +62,11 @@ def launch(module: str, job: dict[str, Any], *, directory: Path, processes: int,
         read = partial(read_reports, directory, reports.path)
         try:
             for rank in range(processes):
-                environment = {**process_environment(rank, processes, threads, store.path), REPORTS: str(reports.path)}
+                environment = {
+                    **process_environment(rank, processes, threads, store.path),
+                    REPORTS: str(reports.path),
+                    **(variables or {}),
+                }
                 command = [sys.executable, "-m", module, str(job_file)]
                 inherited = (*store.descriptors, *reports.descriptors)
                 children.append(start(command, environment, directory / f"rank-{rank}.out", title, inherited=inherited))
@@ -88,7 +103,7 @@ def write_job(job: dict[str, Any], directory: Path) -> Path:
         for path in directory.glob(f"rank-*.{kind}"):
             path.unlink()
     job_file = directory / "job.json"
-    job_file.write_text(json.dumps(job, ensure_ascii=False, indent=1), encoding="utf-8")
+    write_atomically(job_file, json.dumps(job, ensure_ascii=False, indent=1))  # `read_status` may read it meanwhile
     return job_file
 
 

@@ -14,6 +14,7 @@ from eval.terminal import log_to_terminal
 from pipeline.jobs.heartbeat import Heartbeat, lost_connection
 from pipeline.jobs.launch import REPORTS, STOPPED
 from pipeline.jobs.rendezvous import World
+from pipeline.live import QUIET
 from pipeline.stopping import Stopped
 
 
@@ -50,7 +51,8 @@ def run_process(work: Callable[[dict[str, Any], StopRequest], None]) -> None:
     traceback. The report goes to memory if the starter is on this machine, and to `rank-<n>.error` beside the job file.
     """
     stop = StopRequest()
-    level = logging.INFO if os.environ["RANK"] == "0" else logging.WARNING
+    shows_progress = os.environ["RANK"] == "0" and QUIET not in os.environ
+    level = logging.INFO if shows_progress else logging.WARNING
     log_to_terminal(level)
     for noisy in ("torch", "DeepSpeed", "wandb"):
         logging.getLogger(noisy).setLevel(logging.ERROR)

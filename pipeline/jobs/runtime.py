@@ -21,7 +21,8 @@ class RuntimeConfig:
         (`layout_of`). Decoding uses ep alone.
     device: cpu, cuda, or auto, which is cuda if each process gets a device.
     zero_stage: 1 or 2.
-    parallel_baselines: bilingual models that train at the same time, with one process each.
+    parallel_baselines: bilingual models that train at the same time, with one process each. Each one takes a GPU of its
+        own, and they share them in turn if there are fewer.
     timeout: seconds after which a silent collective fails, and in which processes must join their job.
     heartbeat: seconds of silence after which a process counts as lost.
     recompute: what backward computes again to save memory: none, selective, layers or all (`Transformer.recompute`).
@@ -30,8 +31,10 @@ class RuntimeConfig:
         waits for another. `sharded` cuts them over `ep` processes, as training does. `auto` cuts them only if the
         memory is too small.
     artifacts, runs: directories of stages' outputs and of finished runs.
+    replace: whether the results of another configuration under the same name may be replaced (REPLACE=1).
     wandb: offline, online, disabled, or auto, which is online for a user who is logged in.
     data: how the stages before training are distributed.
+    verbose: on a terminal show a line when a stage begins and ends, not one line a step.
     """
 
     launcher: str
@@ -54,6 +57,8 @@ class RuntimeConfig:
     wandb: str
     data: DataConfig
     mp: int = 1
+    verbose: bool = False
+    replace: bool = False
 
     def __post_init__(self) -> None:
         for name in ("processes", "threads", "ep", "mp", "parallel_baselines", "timeout", "heartbeat"):

@@ -41,20 +41,30 @@ class Answer:
     values: the answer as JSON.
     bars: the plans in the figure, by the label of their bar.
     title: the title of the figure.
+    misfit: what does not fit, with a remedy; empty if everything that is shown fits.
     """
 
     text: str
     values: dict[str, Any]
     bars: Mapping[str, Candidate]
     title: str
+    misfit: str = ""
 
 
 def plan(config: PlanConfig) -> None:
-    """Print the plan, and draw it to `out`. Text without `out` comes with a figure in runs/plan."""
+    """Print the plan, and draw it to `out`. Text without `out` comes with a figure in runs/plan.
+
+    Raises ValueError at the end if the plan does not fit, so that the command fails.
+    """
     result = answer(config)
     say(json.dumps(result.values, indent=1) if config.format == "json" else result.text)
-    if not config.out and config.format == "json":
-        return
+    if config.out or config.format == "text":
+        _draw(config, result)
+    if result.misfit:
+        raise ValueError(result.misfit)
+
+
+def _draw(config: PlanConfig, result: Answer) -> None:
     from eval.report.plots.style import save_figure
     from pipeline.plan.plot import Bar, plot
 
@@ -79,14 +89,17 @@ def _single(config: PlanConfig) -> Answer:
     request = _request(config.recipes[0], config)
     workload, spread = request.workload, request.spread
     candidate = _candidate(workload, spread, config)
-    values, lines = _values(candidate), [table.plan_text(candidate), ""]
+    values, lines, error = _values(candidate), [table.plan_text(candidate), ""], ""
+    title = f"{workload.recipe} on {spread.devices} x {config.device.name}"
     if figures := published(workload.recipe):
         lines[1:] = [table.published_text(figures), ""]
     if problem := misfit(candidate.plan.memory):
         better = nearest_fit(workload, spread, config.device)
         nearest = command(config, workload, better) if better else None
         values |= {"does_not_fit": problem, "nearest": nearest}
-        lines += [f"does not fit: {problem}", f"nearest that fits: {nearest or 'none; make groups smaller'}"]
+        remedy = f"nearest that fits: {nearest or 'none; make groups smaller'}"
+        lines += [f"does not fit: {problem}", remedy]
+        error = f"{title} does not fit; {remedy}"
     else:
         lines.append(f"to train so: {training(config, workload, spread)}")
     variants = [_candidate(workload, replace(spread, recompute=name), config) for name in RECOMPUTE]
@@ -94,13 +107,14 @@ def _single(config: PlanConfig) -> Answer:
         text="\n".join(lines),
         values=values,
         bars={f"recompute\n{variant.spread.recompute}": variant for variant in variants},
-        title=f"{workload.recipe} on {spread.devices} x {config.device.name}",
+        title=title,
+        misfit=error,
     )
 
 
 def _side_by_side(config: PlanConfig) -> Answer:
     """Compare recipes. If one does not fit, the nearest spread that fits on as many devices takes its place."""
-    candidates, values, notes = list[Candidate](), list[dict[str, Any]](), list[str]()
+    candidates, values, notes, without_fit = list[Candidate](), list[dict[str, Any]](), list[str](), list[str]()
     for recipe in config.recipes:
         try:
             request = _request(recipe, config)
@@ -112,6 +126,7 @@ def _side_by_side(config: PlanConfig) -> Answer:
         if problem := misfit(candidate.plan.memory):
             better = nearest_fit(request.workload, request.spread, config.device, more_devices=False)
             candidate = _candidate(request.workload, better, config) if better else candidate
+            without_fit += [] if better else [recipe]
             misfits = {"asked": table.short(request.spread), "does_not_fit": problem}
             notes.append(f"{recipe}, {misfits['asked']}, does not fit: {problem}")
         candidates.append(candidate)
@@ -123,6 +138,7 @@ def _side_by_side(config: PlanConfig) -> Answer:
         values={"plans": values},
         bars={f"{row.workload.recipe}\n{row.spread.devices} devices": row for row in candidates},
         title=f"{config.what} on {config.device.name}",
+        misfit=f"no layout of as many devices fits {', '.join(without_fit)}; give more DEVICES" if without_fit else "",
     )
 
 

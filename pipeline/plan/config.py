@@ -95,7 +95,11 @@ def load_plan(overrides: Sequence[str]) -> PlanConfig:
     settings, device_words, recipe_words = list[str](), list[str](), list[str]()
     what = "demo"
     for word in overrides:
-        key, _, value = word.partition("=")
+        key, equals, value = word.partition("=")
+        if not equals and not key.startswith("~"):
+            recipe = (ROOT / "recipes" / word).is_dir() or (ROOT / "recipes" / f"{word}.yaml").is_file()
+            hint = f"; did you mean RECIPE={word.rstrip('/')}?" if recipe else ", as in devices=8"
+            raise ValueError(f"{word} is no key=value{hint}")
         name = _OF_TRAIN.get(_key(word), _key(word))
         if name == "recipes":
             what = value

@@ -16,6 +16,7 @@ _COMPARED = (
     *("recipe", "devices", "ep", "mp", "ZeRO", "recompute", "GiB", "parameters", "steps/s", "tokens/s", "MFU"),
     *("all-to-all", "device years", "days", "cost"),
 )
+_IN_HOURS = tuple("device hours" if column == "device years" else column for column in _COMPARED)
 _SEARCHED = (
     *("", "layout", "data", "ep", "mp", "ZeRO", "recompute", "rows", "GiB", "step", "tokens/s", "MFU", "days"),
     "cost",
@@ -45,11 +46,15 @@ def short(spread: Spread) -> str:
 
 
 def comparison_text(candidates: Sequence[Candidate]) -> str:
-    """Return a table with a row for each recipe, and its published figures below that row."""
-    rows: list[Sequence[str]] = [_COMPARED]
-    for candidate in candidates:
-        figures = published(candidate.workload.recipe)
-        rows += [_compared(candidate), *([_published(figures)] if figures else [])]
+    """Return a table with a row for each recipe, and its published figures below that row.
+
+    Published figures are in device years. Without them the table has device hours.
+    """
+    papers = [published(candidate.workload.recipe) for candidate in candidates]
+    in_years = any(papers)
+    rows: list[Sequence[str]] = [_COMPARED if in_years else _IN_HOURS]
+    for candidate, figures in zip(candidates, papers, strict=True):
+        rows += [_compared(candidate, in_years=in_years), *([_published(figures)] if figures else [])]
     return aligned(rows, left=(0, 5))
 
 
@@ -92,6 +97,11 @@ def percent(share: float) -> str:
 def days(number: float) -> str:
     """Format days in tenths, or less than a tenth of a day as hours, minutes or seconds."""
     return f"{number:,.1f}" if number >= 0.095 or not number else duration(86400 * number)
+
+
+def device_hours(hours: float) -> str:
+    """Format hours of all devices together with two digits or more."""
+    return integer(hours) if hours >= 10 else f"{hours:.2g}"
 
 
 def dollars(cost: float) -> str:
@@ -182,15 +192,15 @@ def _budget(plan: TrainingPlan) -> str:
         hours, seconds = budget.device_hours, budget.days * 86400
         duration_words = f"{days(budget.days)} days" if budget.days >= 2 else duration(seconds)
         cost = f"{dollars(budget.cost)} at ${device.price:.2f} each" if device.price else "no price is known"
-        hours_words = integer(hours) if hours >= 10 else f"{hours:.2g}"
-        lines.append(f"{count(budget.tokens)} tokens: {duration_words}, {hours_words} device hours, {cost}")
+        lines.append(f"{count(budget.tokens)} tokens: {duration_words}, {device_hours(hours)} device hours, {cost}")
     return "\n".join(lines)
 
 
-def _compared(candidate: Candidate) -> tuple[str, ...]:
-    """Return the row of a plan."""
+def _compared(candidate: Candidate, *, in_years: bool) -> tuple[str, ...]:
+    """Return the row of a plan, with device years or device hours."""
     spread, plan = candidate.spread, candidate.plan
     step, budget = plan.step, plan.budget
+    years = budget.device_hours / YEAR
     return (
         candidate.workload.recipe,
         str(spread.devices),
@@ -204,7 +214,7 @@ def _compared(candidate: Candidate) -> tuple[str, ...]:
         integer(step.tokens_per_second),
         percent(step.mfu),
         percent(step.parts.get("all_to_all", 0.0) / step.seconds),
-        f"{budget.device_hours / YEAR:.2g}" if budget.device_hours < 0.95 * YEAR else days(budget.device_hours / YEAR),
+        (f"{years:.2g}" if years < 0.95 else days(years)) if in_years else device_hours(budget.device_hours),
         days(budget.days),
         dollars(budget.cost),
     )

@@ -73,7 +73,7 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         if not self.run:
-            raise ValueError("run is empty; give the name of a finished run, a directory below runs/")
+            raise ValueError("NAME is empty; give the name of a finished run, a directory below runs/")
         if not self.host:
             raise ValueError(
                 "host is empty; give 127.0.0.1 for this machine alone, or 0.0.0.0 for all of its addresses"

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import PLACE, ROOT
+from pipeline.config import ROOT
+from pipeline.dag.replacement import check_replacement, differences
 from pipeline.dag.run_record import commit
+from pipeline.earlier_runs import RECORD
 from pipeline.files import check_writable, write_atomically
 from pipeline.jobs.launch import JobFailed
 from pipeline.stopping import Stopped
@@ -24,7 +26,6 @@ from pipeline.sweep.table import Point as Row
 
 logger = logging.getLogger(__name__)
 
-RECORD = "run.json"
 SHARED = "shared"  # the job of the stages that all points share
 
 
@@ -86,6 +87,8 @@ def run_sweep(config: SweepConfig) -> Path:
     directory, points = sweep.directory, sweep.points
     if (directory / RECORD).exists():
         raise ValueError(f"{directory} is a run, no sweep; give the sweep another name, as NAME=other")
+    for point in sweep.points:
+        check_replacement(directory / point.id, point.config)
     check_writable(directory, "runtime.runs")
     for line in describe_sweep(sweep):
         logger.info("%s", line)
@@ -103,11 +106,8 @@ def run_sweep(config: SweepConfig) -> Path:
 
 def is_done(point: Point, directory: Path) -> bool:
     """Return whether the point's run is finished and was made with the configuration that the point has now."""
-    path = directory / point.id / RECORD
-    if not path.exists():
-        return False
-    recorded = json.loads(path.read_text(encoding="utf-8"))["config"]
-    return _decisive(recorded) == _decisive(json.loads(json.dumps(point.config.to_json())))
+    run = directory / point.id
+    return (run / RECORD).exists() and not differences(run, point.config)
 
 
 def describe_sweep(sweep: Sweep) -> list[str]:
@@ -204,7 +204,3 @@ def _entry(point: Point) -> dict[str, Any]:
         "parameters": point.parameters,
         "compared": dict(point.compared),
     }
-
-
-def _decisive(config: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in config.items() if key not in PLACE}

@@ -35,7 +35,7 @@ class SweepConfig:
 
     def __post_init__(self) -> None:
         if self.name and (self.name.startswith(".") or re.search(r"[/=]", self.name)):
-            raise ValueError(f"name={self.name!r} must be a plain directory name")
+            raise ValueError(f"NAME={self.name!r} must be a plain directory name")
         if not self.grids:
             raise ValueError("grids is empty; give at least one list of overrides, [[]] for the recipe alone")
         if self.retries < 0:

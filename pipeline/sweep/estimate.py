@@ -2,16 +2,18 @@
 
 A running training continues at its own rate. A training that has not begun is estimated from its FLOPs, at the pace of
 the others. The stages after it (translating, scoring) take as long as on finished points. A group of systems, such as
-bilingual models, has its own estimate. All times are in seconds, and None is unknown.
+bilingual models, has its own estimate, and so has a run that is no point of a sweep (`pipeline.dag.steps`). All times
+are in seconds, and None is unknown.
 """
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from pipeline.clock import makespan
 from pipeline.dag.status import RunStatus, StageStatus, training_seconds
+from pipeline.dag.steps import run_seconds_left
 
 MAIN = "train moe"  # the training of a run's main model
 LATER = ("translate", "routing", "score", "report")  # stages that come after it
@@ -93,35 +95,20 @@ def left(standing: Standing, pace: float | None, after: float) -> float | None:
     """Return the seconds that one point still needs if it runs alone. after: seconds for the stages after training."""
     if standing.state == "done" or standing.given_up:
         return 0.0
+    status = standing.status
+    if status is not None and status.state == "running" and status.steps and not standing.point.flops:
+        return run_seconds_left(status)  # a run alone, or the job of what all points share
     baselines, main = standing.baselines_left, standing.main
     if standing.trained:
         own = max(0.0, after - sum(stage.seconds for stage in standing.later))
         return None if baselines is None else own + baselines
     if main is None and not standing.point.flops:
         return baselines or None
-    training = None if main is None else remaining(main)
+    training = None if main is None else main.seconds_left
     if training is None and pace is not None and standing.point.flops:
         fraction = main.fraction or 0.0 if main is not None else 0.0
         training = pace * standing.point.flops * (1 - fraction)
     return None if training is None else training + after
-
-
-def remaining(stage: StageStatus) -> float | None:
-    """Return the seconds that a stage still needs; None unless it runs and its progress is known."""
-    if stage.state != "running" or stage.fraction is None or stage.fraction <= stage.resumed_at:
-        return None
-    return stage.seconds * (1 - stage.fraction) / (stage.fraction - stage.resumed_at)
-
-
-def makespan(running: Sequence[float], waiting: Sequence[float], at_once: int) -> float:
-    """Return the seconds until all points are done, where the waiting ones begin in turn when a place is free."""
-    places = [*running, *[0.0] * (at_once - len(running))]
-    heapq.heapify(places)
-    ends = [*running]
-    for seconds in waiting:
-        ends.append(heapq.heappop(places) + seconds)
-        heapq.heappush(places, ends[-1])
-    return max(ends, default=0.0)
 
 
 def total(standings: Sequence[Standing], at_once: int) -> float | None:

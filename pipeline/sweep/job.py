@@ -6,7 +6,6 @@ process of the sweep holds a lock on the sweep's directory, which the kernel rel
 own, which its commands inherit, so that no point is run twice at once.
 """
 
-import fcntl
 import json
 import os
 import signal
@@ -22,7 +21,7 @@ from typing import IO, Any
 from pipeline.config import ROOT
 from pipeline.files import write_atomically
 from pipeline.jobs.launch import GRACE, STOPPED
-from pipeline.locks import try_lock
+from pipeline.locks import is_locked, try_lock
 
 STATE = ".sweep"  # directory of the sweep's own files, in its directory
 STOP = "stop"  # a file that ends the sweep in order
@@ -46,16 +45,7 @@ def run_job(directory: Path, name: str) -> int:
 
 def stop_wanted(directory: Path) -> bool:
     """Return whether the sweep has been asked to stop, or its process has ended."""
-    return (directory / STOP).exists() or not _is_locked(directory / STATE / LOCK)
-
-
-def _is_locked(path: Path) -> bool:
-    with path.open("a+") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    return (directory / STOP).exists() or not is_locked(directory / STATE / LOCK, shared=True)
 
 
 @contextmanager

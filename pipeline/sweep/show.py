@@ -8,12 +8,14 @@ from pathlib import Path
 from shutil import get_terminal_size
 
 from pipeline.config import ROOT, compose_tree
+from pipeline.dag.inventory import newest, run_directories
 from pipeline.dag.status import STATUS
 from pipeline.jobs.runtime import RuntimeConfig
+from pipeline.live import WIDTH
 from pipeline.output import say
 from pipeline.schema import build
 from pipeline.spelling import suggestion
-from pipeline.sweep.table import SWEEP, WIDTH, Point, Standings, draw, live_table, load_points
+from pipeline.sweep.table import SWEEP, Point, Standings, draw, live_table, load_points
 
 LOOK = 2.0  # seconds between looks at the runs
 
@@ -46,9 +48,16 @@ def show(config: ShowConfig) -> None:
 
 
 def find_points(run: str, runs: Path) -> list[Point]:
-    """Return the points of a sweep, or the one run of this name. Raises ValueError where neither exists."""
+    """Return the points of a sweep, or the one run of this name, by default of the one that changed last.
+
+    Raises ValueError where it does not exist.
+    """
     if not run:
-        raise ValueError("run is empty; give the name of a run or a sweep, a directory below runs/")
+        last = newest(run_directories(runs))
+        if last is None:
+            raise ValueError(f"no run was begun in {runs}; `make train` begins one")
+        sweep = last.parent
+        run = str(sweep if sweep != runs and (sweep / SWEEP).exists() else last)
     for directory in (runs / run, ROOT / run):
         if (directory / SWEEP).exists():
             return load_points(directory)
@@ -60,5 +69,5 @@ def find_points(run: str, runs: Path) -> list[Point]:
         {path.relative_to(runs).parts[0] for path in (*runs.glob(f"*/{STATUS}"), *runs.glob(f"*/*/{STATUS}"))}
     )
     raise ValueError(
-        f"run={run}: {runs / run} holds no {STATUS} and no {SWEEP}, so nothing was begun{suggestion(run, names)}"
+        f"NAME={run}: {runs / run} holds no {STATUS} and no {SWEEP}, so nothing was begun{suggestion(run, names)}"
     )

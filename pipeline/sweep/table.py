@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +15,10 @@ from eval.number_format import duration
 from eval.text_table import aligned
 from pipeline.clock import clock
 from pipeline.dag.status import RunStatus, StageStatus, now, read_status
-from pipeline.sweep.estimate import Point, Standing, after_training, left, pace, remaining, total
+from pipeline.live import WIDTH, LiveLines, is_live
+from pipeline.sweep.estimate import Point, Standing, after_training, left, pace, total
 
-__all__ = ["SWEEP", "WIDTH", "Point", "Standings", "draw", "live_table", "load_points"]
+__all__ = ["SWEEP", "Point", "Standings", "draw", "live_table", "load_points"]
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,6 @@ SWEEP = "sweep.json"
 HEADER = ("id", "state", "stage", "%", "loss", "tokens/s", "elapsed", "ETA")
 STAGE = HEADER.index("stage")  # the column that is cut on a narrow terminal
 SHORTEST = 8  # characters of that column
-WIDTH, HEIGHT = 120, 24  # size of a table in a file, and of a terminal that does not tell its size
 UNKNOWN = float("nan")
 
 
@@ -83,7 +82,7 @@ def live_table(
     thread = threading.Thread(target=run, name="table", daemon=True)
     thread.start()
     try:
-        with _logged_above(out, table.say) if out.isatty() else nullcontext():
+        with _logged_above(out, table.say) if is_live(out) else nullcontext():
             yield table.say
     finally:
         ended.set()
@@ -121,9 +120,8 @@ class _Live:
 
     def __init__(self, standings: Standings, out: TextIO, *, at_once: int | None, every: float) -> None:
         self._standings, self._out, self._at_once, self._every = standings, out, at_once, every
-        self._in_place = out.isatty()
+        self._live = LiveLines(out) if is_live(out) else None
         self._lock = threading.Lock()
-        self._lines: list[str] = []
         self._states: dict[str, str] = {}
         self._shown_at = time.monotonic()
 
@@ -131,10 +129,9 @@ class _Live:
         """Draw the table, or write what changed. last: write the table in any case."""
         standings = self._standings()
         with self._lock:
-            if self._in_place:
-                size = os.get_terminal_size(self._out.fileno())
-                width, height = (size.columns or WIDTH) - 1, (size.lines or HEIGHT) - 1  # 0 where it does not say
-                self._replace(draw(standings, at_once=self._at_once, width=width, height=height))
+            if self._live is not None:
+                width, height = self._live.size
+                self._live.show(draw(standings, at_once=self._at_once, width=width, height=height))
                 return
             lines = [line for standing in standings if (line := self._change(standing))]
             if last or time.monotonic() - self._shown_at >= self._every:
@@ -145,20 +142,13 @@ class _Live:
     def say(self, text: str) -> None:
         """Write a line above the table."""
         with self._lock:
-            if self._in_place:
-                self._replace([text, *self._lines])
-                self._lines = self._lines[1:]
+            if self._live is not None:
+                self._live.say(text)
             else:
                 self._write([text])
 
-    def _replace(self, lines: list[str]) -> None:
-        """Write lines in the place of those before."""
-        back = f"\x1b[{len(self._lines)}F\x1b[J" if self._lines else ""
-        self._lines = lines
-        self._write(lines, back)
-
-    def _write(self, lines: Sequence[str], before: str = "") -> None:
-        self._out.write(before + "".join(line + "\n" for line in lines))
+    def _write(self, lines: Sequence[str]) -> None:
+        self._out.write("".join(line + "\n" for line in lines))
         self._out.flush()
 
     def _change(self, standing: Standing) -> str:
@@ -201,7 +191,7 @@ def _rows(standing: Standing, seconds_left: float | None) -> list[tuple[str, ...
     if status.state == "done" or standing.given_up:
         ending = ""
     unfinished = [stage for stage in status.stages if stage.open or stage.state in ("stopped", "lost")]
-    rows = [(*_cells(stage), clock(stage.seconds), _left(remaining(stage))) for stage in unfinished]
+    rows = [(*_cells(stage), clock(stage.seconds), _left(stage.seconds_left)) for stage in unfinished]
     if (batch := status.batch) is not None and batch.num_done < batch.total:
         share = f"{100 * batch.num_done / batch.total:.0f}"
         title = f"{batch.num_done} of {batch.total} {batch.what}"

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+from pipeline.live import is_live
 from pipeline.stopping import stop_if_asked
 from pipeline.tasks.call import TaskFailed, pack
 from pipeline.tasks.config import DataConfig, JobConfig
@@ -61,7 +62,7 @@ def run_tasks(
     if config.workers == 1 and config.launcher == "local":
         return [function(payload) for payload in _until_stopped(payloads, title)]
     results: dict[int, Any] = {}
-    quiet = len(calls) < 2 or not sys.stderr.isatty()
+    quiet = len(calls) < 2 or not is_live(sys.stderr)
     with (
         closing(_ended(calls, config, directory, title)) as ended,
         tqdm(total=len(calls), desc=title, unit="task", leave=False, disable=quiet) as bar,

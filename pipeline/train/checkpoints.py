@@ -102,6 +102,6 @@ class Checkpoints:
         if failure is not None and records is not None:
             earlier = [checkpoint for checkpoint in retention.saved(self.root) if checkpoint.name != self._name]
             consequence = "the one before it is kept" if earlier else "and there is none before it"
-            records.say(f"warning: checkpoint {self._name} was not written, {consequence}: {failure}")
+            records.warn(f"checkpoint {self._name} was not written, {consequence}: {failure}")
             event = {"event": "checkpoint_failed", "step": step, "checkpoint": self._name, "error": str(failure)}
             records.write(event)

@@ -1,5 +1,6 @@
 """The configuration of training. This module does not import torch, so that it loads fast."""
 
+import math
 from dataclasses import dataclass, field, fields
 
 from pipeline.engine.optimizer_kinds import optimizer_kind
@@ -55,8 +56,9 @@ class TrainConfig:
     seed: decides initial weights, the order of the data, dropout and routing noise.
     log_every: steps between records in metrics.jsonl.
     ema: decay of a moving average of the weights, which validation and decoding then use; 0 is none.
-    initialize_from: a trained model whose weights to start from: the directory of a train stage, or one checkpoint. A
-        dense feed-forward network there becomes every expert here (sparse upcycling, arXiv:2212.05055).
+    initialize_from: a trained model whose weights to start from: the name of a finished run, the directory of a train
+        stage, or one checkpoint. A dense feed-forward network there becomes every expert here (sparse upcycling,
+        arXiv:2212.05055).
     spikes: the steps that are skipped.
     checkpoints: the checkpoints that are kept.
     """
@@ -88,12 +90,12 @@ class TrainConfig:
         if self.max_steps <= 0 and self.max_tokens <= 0:
             raise ValueError("train.max_steps and train.max_tokens are both 0; give a budget in one of them")
         for name in ("learning_rate", "expert_learning_rate"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"train.{name}={getattr(self, name)} must be positive")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"train.{name}={getattr(self, name)} must be positive and finite")
         for name in ("validate_every", "log_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"train.{name}={getattr(self, name)} must be at least 1")
-        for name in ("clip_norm", "weight_decay", "patience", "warmup_steps"):
+        for name in ("max_steps", "max_tokens", "clip_norm", "weight_decay", "patience", "warmup_steps"):
             if getattr(self, name) < 0:
                 raise ValueError(f"train.{name}={getattr(self, name)} must not be negative")
         if not 0 <= self.label_smoothing < 1:

@@ -14,7 +14,7 @@ class TrainJob:
     """One training job.
 
     title: for progress and wandb.
-    slot: line of the terminal for the progress bar.
+    slot: number of the job among those that run at the same time: the line of its progress bar, and its device.
     pairs: names of language pairs.
     encoded: directories of the pairs' encoded texts, in the same order.
     vocabulary, out: directories.

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from pipeline.clock import clock
 from pipeline.files import write_atomically
+from pipeline.live import is_live
 from pipeline.train.tensorboard import TensorBoard
 
 logger = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class Records:
             unit="step",
             leave=False,
             file=sys.stderr,
-            disable=not sys.stderr.isatty(),
+            disable=not is_live(sys.stderr),
         )
         self._last_line = time.monotonic()
         self._began: tuple[float, float] | None = None
@@ -73,7 +74,7 @@ class Records:
     ) -> None:
         self._append("")
         if self._waiting:
-            self.say(f"warning: {self._waiting.count(10)} lines of {self.path} are lost")
+            self.warn(f"{self._waiting.count(10)} lines of {self.path} are lost")
         self._to_board(None)
         self._bar.close()
         self._stream.close()
@@ -95,7 +96,7 @@ class Records:
         try:
             yield
         except OSError as error:
-            self.say(f"warning: {name} could not be written: {error}")
+            self.warn(f"{name} could not be written: {error}")
 
     def progress(self, *, step: int, fraction: float, cross_entropy: float, tokens_per_second: float) -> None:
         """Show the progress. fraction: the share of the budget that is spent, which gives the ETA."""
@@ -113,12 +114,16 @@ class Records:
             self._last_line = now
             logger.info("%s: step %d (%.0f %%), %s", self._title, step, 100 * fraction, text)
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, level: int = logging.INFO) -> None:
         """Print a line that stays, above the progress bar if there is one."""
         if self._bar.disable:
-            logger.info("%s: %s", self._title, text)
+            logger.log(level, "%s: %s", self._title, text)
         else:
             self._bar.write(f"{self._title}: {text}", file=sys.stderr)
+
+    def warn(self, text: str) -> None:
+        """Print a line that is shown even where the progress is one line."""
+        self.say(f"warning: {text}", logging.WARNING)
 
     def _forget_after(self, step: int) -> None:
         if not self.path.exists():
@@ -135,7 +140,7 @@ class Records:
                 self._waiting = self._waiting[self._stream.write(self._waiting) :]
         except OSError as error:
             if not was_waiting:
-                self.say(f"warning: {self.path} could not be written, its lines wait: {error}")
+                self.warn(f"{self.path} could not be written, its lines wait: {error}")
 
     def _to_board(self, record: dict[str, Any] | None) -> None:
         """Write a record to TensorBoard; None closes it. After an OSError it gets no more records."""
@@ -148,7 +153,7 @@ class Records:
                 self._board.write(record)
         except OSError as error:
             self._board = None
-            self.say(f"warning: TensorBoard's events end here: {error}")
+            self.warn(f"TensorBoard's events end here: {error}")
 
     @staticmethod
     def _start_wandb(directory: Path, title: str, mode: WandbMode, config: dict[str, Any]) -> Any:

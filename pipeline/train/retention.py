@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from pipeline.checked_json import load_checked
 from pipeline.files import remove_tree, write_atomically
@@ -104,11 +105,17 @@ def resolve(path: Path) -> Path:
 
 def content(checkpoint: Path) -> dict[str, str]:
     """Return the sha256 of each shard of a checkpoint. Raises ValueError if its state is damaged."""
+    shards: dict[str, str] = state(checkpoint)["shards"]
+    return shards
+
+
+def state(checkpoint: Path) -> dict[str, Any]:
+    """Return the state of a checkpoint that is not in tensors. Raises ValueError if it is damaged."""
     try:
-        shards: dict[str, str] = load_checked((checkpoint / STATE).read_text(encoding="utf-8"))["shards"]
+        content: dict[str, Any] = load_checked((checkpoint / STATE).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"checkpoint {checkpoint} is damaged: {STATE} cannot be read: {error}") from error
-    return shards
+    return content
 
 
 def remove(checkpoint: Path) -> None:

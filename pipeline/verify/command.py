@@ -26,8 +26,11 @@ def parse(arguments: Sequence[str]) -> VerifyConfig:
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if not equals:
-            raise ValueError(f"{argument!r} is not key=value")
-        values[key] = yaml.safe_load(value)
+            raise ValueError(f"{argument} is no key=value, as in steps=3; docs/verify.md has the keys")
+        try:
+            values[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{argument} cannot be read; close its brackets, or quote the value") from error
     return build(VerifyConfig, values)
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 class VocabConfig:
     """Sizes of the SentencePiece models, and the text on which they are trained.
 
+    from_run: name of a finished run, or its directory, whose vocabulary is used as it is; empty trains a new one. Its
+        settings then take the place of the others.
     shared: one model for both sides; the two sizes must then be equal.
     source_size, target_size: pieces of a model, special symbols and tags included.
     sample_lines: most rows of the training text, of all pairs together.
@@ -24,6 +26,7 @@ class VocabConfig:
     temperature: float = 2.0
     character_coverage: float = 0.9995
     seed: int = 1
+    from_run: str = ""
 
     def __post_init__(self) -> None:
         for name in ("source_size", "target_size", "sample_lines", "sample_chars"):

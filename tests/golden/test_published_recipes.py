@@ -28,11 +28,11 @@ def recipe_of(row: dict[str, str]) -> str:
     return row["recipe"]
 
 
-def built(model: ModelConfig, source: int, target: int) -> int:
+def built(model: ModelConfig, source: int, target: int, *, shared: bool = False) -> int:
     """Count the parameters of our model on the meta device."""
     sizes = {"source_vocabulary": source, "target_vocabulary": target}
     with torch.device("meta"):
-        transformer = Transformer(model, **sizes, shared=False, max_positions=16)
+        transformer = Transformer(model, **sizes, shared=shared, max_positions=16)
     return sum(parameter.numel() for parameter in transformer.parameters())
 
 

@@ -1,5 +1,6 @@
 """Values of make's settings are text, which no shell and no make runs."""
 
+import os
 import re
 import subprocess
 import sys
@@ -29,7 +30,8 @@ ATTACKS = [
     "\\'; touch MARK; \\'",
     '${HOME} \\" *',
 ]
-# For each setting a target that has it, and the override. {text}: a string of Hydra; {list}, {words}: a list.
+# For each setting a target that has it, and the override. {text}: a string of Hydra; {list}, {words}: a list;
+# {switch}: 1 or 0.
 PLACES = {
     "RECIPE": ("train", "recipes={value}"),
     "CORPUS": ("train", "corpus={value}"),
@@ -39,6 +41,7 @@ PLACES = {
     "NAME": ("status", "run={text}"),
     "RUNTIME": ("serve", "runtime={value}"),
     "LAYOUT": ("config", "layout={value}"),
+    "REPLACE": ("train", "{switch}"),
     "EXPERIMENT": ("sweep", "experiment={value}"),
     "EXPERTS": ("sweep", "model.moe.num_experts={list}"),
     "LAYERS": ("sweep", "layers={list}"),
@@ -51,7 +54,7 @@ PLACES = {
     "OUT": ("export", "out={text}"),
     "PAIR": ("translate", "pair={text}"),
     "KEEP": ("prune", "keep={value}"),
-    "WATCH": ("status", "watch=true"),
+    "WATCH": ("status", "{switch}"),
     "HYP": ("score", "{words}"),
     "REF": ("score", "{words}"),
     "TGT": ("score", "--tgt={value}"),
@@ -63,7 +66,9 @@ PLACES = {
     "EP": ("plan", "ep={value}"),
     "ZERO": ("plan", "zero_stage={value}"),
     "RECOMPUTE": ("plan", "recompute={value}"),
-    "SEARCH": ("plan", "search=true"),
+    "SEARCH": ("plan", "{switch}"),
+    "VERBOSE": ("train", "{switch}"),
+    "DRY": ("remove", "{switch}"),
 }
 
 
@@ -81,7 +86,8 @@ def make(tmp_path):
     program.chmod(0o755)
 
     def run(*words, environment=None):
-        command = ["make", "-s", "-f", str(ROOT / "Makefile"), "-o", ".venv/.ready", f"BIN={program.parent}", *words]
+        command = ["make", "-s", "-f", str(ROOT / "Makefile"), "-o", ".venv/.ready", f"BIN={program.parent}"]
+        command += [f"PYTHON={sys.executable}", *words]
         (tmp_path / "place").mkdir(exist_ok=True)
         result = subprocess.run(command, cwd=tmp_path / "place", env=environment, capture_output=True, text=True)
         called = (tmp_path / "words").read_text().split("\0")[:-1] if (tmp_path / "words").exists() else []
@@ -109,6 +115,10 @@ def test_values_are_text(make, tmp_path, setting):
             first = called.index({"HYP": "--hyp", "REF": "--ref", "RUNS": "report"}[setting]) + 1
             assert called[first : first + len(value.split())] == value.split()
             continue
+        if expected == "{switch}":
+            with pytest.raises(ValueError, match=f"^{setting}=.* is neither 1 nor 0$"):
+                find_command(target).overrides(called[3:])
+            continue
         listed = ",".join(value.replace(",", " ").split())
         overrides = called if target == "score" else find_command(target).overrides(called[3:])
         assert expected.format(value=value, text=text(value), list=listed) in overrides
@@ -127,6 +137,58 @@ def test_hydra_reads_the_text():
     for value in (*ATTACKS, "two words", "a,b", "[x]", "{a: b}", "no", "null", "1e3", "é"):
         output = str(parser.parse_override(f"name={text(value)}").value())
         assert output.replace("\\${", "${") == value  # OmegaConf removes that backslash
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "LANGPAIRS=de-en"], "make train has no setting LANGPAIRS; did you mean LANG_PAIRS?"),
+        (["train", "NMAE=mine"], "make train has no setting NMAE; did you mean NAME"),
+        (
+            ["train", "EXPERTS=4"],
+            'which is one of sweep; it stands for the key model.moe.num_experts, as in ARGS="model',
+        ),
+        (["plan", "NAME=x"], "make plan has no setting NAME, which is one of train"),
+        (["score", "HYP=a", "REF=b", "TGT=de", "PAIR=de-en"], "make score has no setting PAIR"),
+        (["report", "RUNS=a", "HYP=b"], "make report has no setting HYP; make report has RUNS, NAME"),
+        (["check", "ARGS=x"], "make check has no setting ARGS"),
+        (["LANG_PAIRS=de-en"], "make help has no setting LANG_PAIRS"),
+        (["train", "x';>MARK;'=1"], "make train has no setting x';>"),
+    ],
+)
+def test_a_variable_that_the_target_does_not_read_is_an_error_before_anything_runs(make, tmp_path, words, message):
+    mark = tmp_path / "executed"
+    result, called = make(*(word.replace("MARK", str(mark)) for word in words))
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr.splitlines()[0]
+    assert "nothing was run" in result.stderr
+    assert not called
+    assert not mark.exists()
+
+
+def test_variables_of_make_and_of_the_environment_are_not_the_users_words(make):
+    environment = {"PATH": os.environ["PATH"], "CI": "1", "CFLAGS": "-O2", "LANGPAIRS": "de-en", "KEEP": "0.5"}
+    result, called = make("train", "NAME=mine", environment=environment)
+    assert result.returncode == 0, result.stderr
+    assert find_command("train").overrides(called[3:]) == ["recipes=demo", 'name="mine"']
+    result, called = make("status", environment={**environment, "MAKEFLAGS": "s", "NAME": "theirs"})
+    assert find_command("status").overrides(called[3:]) == ['run="theirs"']
+
+
+def test_a_variable_that_one_of_several_targets_reads_is_no_error(make):
+    result, called = make("help", "status", "NAME=mine", "--dry-run")
+    assert (result.returncode, called) == (0, []), result.stderr
+
+
+def test_a_make_below_make_gets_no_typed_variables():
+    """`make test LONG=3/10` starts tests, which start `make train` themselves."""
+    rules = f"include {ROOT}/Makefile\nbelow:\n\t@echo flags=$$MAKEFLAGS\n"
+    command = ["make", "--no-print-directory", "-f-", "below", "test", "-o", "test", "LONG=1/10"]
+    result = subprocess.run(command, cwd=ROOT, input=rules, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "LONG" not in result.stdout
+    assert "flags=" in result.stdout
 
 
 def test_files_are_no_options_and_patterns_still_match(make, tmp_path):

@@ -4,6 +4,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.commands.table import find_command
 from pipeline.config import ROOT
 
 # The bilingual models of the tests' smoke run have less to train than those of `make train RECIPE=smoke`.
@@ -19,7 +20,8 @@ class Place:
     def command(self, *overrides, target="train", recipe="smoke"):
         budget = [BUDGET] if recipe == "smoke" and target in ("train", "baselines") else []
         words = [*budget, *overrides, *self.directories]
-        return ["make", "--no-print-directory", target, f"RECIPE={recipe}", "ARGS=" + " ".join(words)]
+        settings = [f"RECIPE={recipe}"] if "RECIPE" in find_command(target).settings else []
+        return ["make", "--no-print-directory", target, *settings, "ARGS=" + " ".join(words)]
 
     def direct(self, *overrides):
         """The command below make, whose exit code is its own."""

@@ -236,7 +236,7 @@ def test_as_a_source_of_another_corpus_its_rows_have_the_tag(backtranslated, tmp
         ({"text": "nowhere.de"}, "nowhere.de is no file"),
         ({"text": "wrong.de"}, "wrong.de: line 2: byte 4 (0xff) is not UTF-8"),
         ({"text": "nothing.de"}, "none of its 0 lines has a translation"),
-        ({"licence": ""}, "licence is empty; give that of the text"),
+        ({"licence": ""}, "LICENCE is empty; give that of the text"),
         ({"name": "'my own'"}, "name='my own': a source is named by letters"),
         ({"decode.beam": 0}, "decode.beam=0 must be at least 1"),
         ({"decode.beem": 2}, "decode.beem does not exist; did you mean decode.beam"),
@@ -267,7 +267,7 @@ def test_a_run_that_cannot_be_found_whole_is_named(place, results, tmp_path):
         (tmp_path / "runs" / "smoke" / "run.json").write_text(json.dumps(record), encoding="utf-8")
         return back_translate(load_backtranslation([*settings, *more]))
 
-    with pytest.raises(ValueError, match=rf"run smoke: artifact train/.* is not in .*{place.root}/artifacts"):
+    with pytest.raises(ValueError, match=rf"NAME=smoke: artifact train/.* is not in .*{place.root}/artifacts"):
         attempt(f"runtime.artifacts={tmp_path}")
     del record["systems"]["moe"][0]["artifacts"]
     with pytest.raises(ValueError, match="does not say which artifacts its model is in, as an older version"):

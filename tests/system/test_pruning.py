@@ -153,14 +153,14 @@ def test_make_translate_gives_the_translations_that_were_scored(place, pruned, f
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["pairs=[]"], "pairs is empty; give the directions to prune for"),
+        (["pairs=[]"], "PAIR is empty; give the direction to prune for"),
         (["pairs=[en-de]"], "run smoke does not translate en-de, but de-en, tr-en; train one that does"),
-        (["keep=0.25"], "keep=0.25 of 4 experts a layer is too few: each layer keeps at least 2, because"),
+        (["keep=0.25"], "KEEP=0.25 of 4 experts a layer is too few: each layer keeps at least 2, because"),
         (["at_least=3"], "too few: each layer keeps at least 3, because its gate needs them or at_least=3 says so"),
         (["at_least=5"], "at_least=5: a layer of the run has 4 experts; choose 4 or fewer"),
         (["runtime.decode_experts=sharded"], "a pruned model is not cut further; set it to replicated"),
-        (["keep=0"], "keep=0.0 is no share of the experts; choose one above 0"),
-        (["keep=1.5"], "keep=1.5 is no share"),
+        (["keep=0"], "KEEP=0.0 is no share of the experts; choose one above 0"),
+        (["keep=1.5"], "KEEP=1.5 is no share"),
         (["metric=luck"], "metric='luck' is not one of top1, importance, weight"),
         (["at_least=1"], "at_least=1: a gate needs 2 experts to choose from"),
         (["name=a/b"], "name='a/b': a pruning is named by letters"),

@@ -142,8 +142,8 @@ def test_whoever_has_read_enough_ends_it_quietly(command):
     [
         (["pair=de-xx"], r"run smoke, which translates .*the corpus has no 'xx'"),
         (["pair=en-de"], r"run smoke does not translate en-de, but de-en, tr-en"),
-        (["run=smoky"], r"run=smoky: .*did you mean smoke\?"),
-        (["pair="], r"pair is empty; give the direction to translate"),
+        (["run=smoky"], r"NAME=smoky: .*did you mean smoke\?"),
+        (["pair="], r"PAIR is empty; give the direction to translate"),
         (["long=cut"], r"long='cut' is not one of split, truncate, skip, whole"),
         (["errors=ignore"], r"errors='ignore' is not one of strict, replace"),
         (["decode.beam=0"], r"decode.beam=0 must be at least 1"),

@@ -37,8 +37,9 @@ def test_one_file_sees_omegaconf():
 
 
 def test_hydra_composes_in_one_file_and_sweeps_in_two():
-    """Its grammar of sweeps, and its application that launches them."""
-    assert importers("hydra") == {"pipeline/config.py", "pipeline/sweep/points.py", "pipeline/sweep/job.py"}
+    """Its grammar of sweeps, and its application that launches them; its grammar, to say what is wrong with a word."""
+    composes, explains = "pipeline/config.py", "pipeline/composition_errors.py"
+    assert importers("hydra") == {composes, explains, "pipeline/sweep/points.py", "pipeline/sweep/job.py"}
 
 
 def test_the_model_imports_nothing_distributed():

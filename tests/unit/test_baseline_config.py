@@ -117,6 +117,36 @@ def test_a_share_of_what_is_no_number_is_named_where_it_stands():
         load_config([*FREESOFT38, "train.max_tokens=many"])
 
 
+@pytest.mark.parametrize(
+    ("overrides", "warning"),
+    [
+        (
+            ["recipes=smoke", "train.max_tokens=2200000"],
+            "warning: train.max_tokens=2200000 changes the budget of the run, but its bilingual models still end at "
+            "220,000 target tokens, 0.1 times the run's budget (0.49 times before); so that they follow, give each of "
+            "baselines.tiers a share: max_tokens: ${share:0.49,${train.max_tokens}}",
+        ),
+        (["recipes=smoke", "train={max_tokens: 1000000}"], "220,000 target tokens, 0.22 times the run's budget"),
+        (["recipes=smoke", "train.max_tokens=450000"], ""),  # the recipe's own
+        (["recipes=smoke", "train.max_steps=100"], ""),  # the tiers have it too
+        (["recipes=smoke", "train.max_tokens=2200000", "baselines=none", "baselines.tiers=[]"], ""),
+        ([*FREESOFT38, "train.max_tokens=2000000"], ""),  # its tiers have shares
+        (
+            [
+                *("recipes=smoke", "train.max_tokens=2200000"),
+                "baselines.tiers=[{up_to: 0, train: {max_tokens: '${share:0.1,${train.max_tokens}}'}}]",
+            ],
+            "",
+        ),
+    ],
+)
+def test_a_budget_that_the_baselines_do_not_follow_is_warned_of(overrides, warning, caplog):
+    load_config(overrides)
+    messages = [record.message for record in caplog.records if "bilingual models still end" in record.message]
+    assert len(messages) == bool(warning)
+    assert warning in "".join(messages)
+
+
 POOR = "{up_to: 1000, vocab: {source_size: 2000, target_size: 1000}, model: {dropout: 0.4}, train: {max_tokens: 0}}"
 RICH = "{up_to: 16000, vocab: {source_size: 4000, target_size: 1001}, model: {dropout: 0.2}, train: {max_tokens: 0}}"
 

@@ -138,7 +138,7 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
         ),
         (["gate=top3"], r"gate top3 does not exist; did you mean top2"),
         (["regularizer=[eon]"], r"regularizer eon does not exist; did you mean eom"),
-        (["gate=top1", "model.moe.gate.second=all"], r"second does not exist; did you mean model.moe.gate.kind"),
+        (["gate=top1", "model.moe.gate.second=all"], r"second does not exist; model.moe.gate has kind, .*jitter"),
         (["model.moe.gate={kind: topp}"], r"kind='topp' does not exist; did you mean top2"),
         (["model.moe.gate=3"], r"must be a mapping with kind"),
         (["model.moe.dispatch=einsumm"], r"dispatch='einsumm' is not one of gather, einsum"),
@@ -174,7 +174,7 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
         (["train.spikes.threshold=0.5"], r"train.spikes.threshold=0.5 must be above 1 .*or 0 for off"),
         (["train.spikes.window=0"], r"train.spikes.window=0 must be at least 1"),
         (["pairs=[]"], r"pairs is empty"),
-        (["name=a/b"], r"name='a/b' must be a plain directory name"),
+        (["name=a/b"], r"NAME='a/b' must be a plain directory name"),
         (["decode.beam=0"], r"decode.beam=0 must be at least 1"),
         (["score.resamples=10"], r"score.resamples=10"),
         (["score.metrics=[bleu,chrff]"], r"score.metrics: 'chrff' does not exist; did you mean chrf"),
@@ -268,7 +268,7 @@ def test_exit_codes_of_the_command_line(arguments, code):
 
 def test_configs_hold_no_machine_path():
     for file in [*(ROOT / "configs").rglob("*.yaml"), *(ROOT / "recipes").rglob("*.yaml")]:
-        text = re.sub(r"- override /\w+:", "", file.read_text(encoding="utf-8"))  # a group of configs, to Hydra
+        text = re.sub(r"(- |\{)override /\w+:", "", file.read_text(encoding="utf-8"))  # a group of configs, to Hydra
         assert not any(Path(word).is_absolute() for word in text.split()), file
 
 

@@ -1,4 +1,7 @@
-from pipeline.spelling import did_you_mean, nearest_names, suggestion
+import pytest
+
+from pipeline.config import load_config
+from pipeline.spelling import _MEANINGS, did_you_mean, key_suggestion, nearest_names, suggestion
 
 
 def test_the_most_similar_names_come_first() -> None:
@@ -13,3 +16,45 @@ def test_hints_of_messages() -> None:
     assert suggestion("tmy", iter(["tmx"])) == "; did you mean tmx?"
     assert suggestion("zzz", ["tmx", "tsv"]) == "; there are tmx, tsv"
     assert suggestion("zzz", [], listing="finished are") == "; finished are none"
+
+
+def leaves(tree: object, path: str = "") -> list[str]:
+    if not isinstance(tree, dict) or not tree:
+        return [path]
+    return [leaf for key, value in tree.items() for leaf in leaves(value, f"{path}.{key}" if path else key)]
+
+
+def test_every_term_of_other_toolkits_leads_to_keys_that_exist() -> None:
+    keys = [*leaves(load_config([]).to_json()), "model.moe.gate.k", "devices", "gpu"]
+    for term, fields in _MEANINGS.items():
+        assert [name for name in fields if not any(f".{key}".endswith(f".{name}") for key in keys)] == [], term
+    last_parts = {key.rpartition(".")[2] for key in keys}
+    assert last_parts & set(_MEANINGS) == {"batch_tokens"}, "decoding has it, and training has groups"
+
+
+KEYS = ["train.learning_rate", "train.seed", "decode.beam", "decode.batch_tokens", "batch.groups_per_step", "model.dim"]
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("train.lr", "; did you mean train.learning_rate?"),
+        ("LR", "; did you mean train.learning_rate?"),
+        ("train.batch_size", "; did you mean batch.groups_per_step or decode.batch_tokens?"),
+        ("decode.batch_size", "; did you mean decode.batch_tokens?"),
+        ("translate.beam", "; did you mean decode.beam?"),
+        ("train.sed", "; did you mean train.seed?"),
+        ("modl.dim", "; did you mean model.dim?"),
+        ("train.zzz", "; train has learning_rate, seed"),
+        ("model.num_experts", "; model has dim"),
+        ("zzz", ""),
+    ],
+)
+def test_a_key_is_found_by_its_meaning_its_last_part_or_its_spelling(key: str, hint: str) -> None:
+    assert key_suggestion(key, KEYS) == hint
+
+
+def test_terms_help_in_other_lists_too_and_only_where_their_field_exists() -> None:
+    assert suggestion("lr", ["learning_rate", "ema"]) == "; did you mean learning_rate?"
+    assert suggestion("cuda", ["cpu", "gpu"]) == "; did you mean gpu?"
+    assert suggestion("lr", ["ema", "dim"]) == "; there are ema, dim"

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-from numpy.typing import NDArray
 
+from eval.records.ending import MARK, MEANING
 from eval.report.plots.labels import label_columns, label_line_ends, label_ranges
 from eval.report.plots.style import (
     BASELINE_STYLE,
@@ -23,6 +23,7 @@ from eval.report.plots.style import (
     series_style,
 )
 from eval.report.plots.trendline import (
+    FEWEST_TO_FIT,
     TrendPoint,
     default_bandwidth,
     rank_pairs,
@@ -47,13 +48,16 @@ class ScorePoint:
     ci_high: float
 
 
-def plot_trendline(systems: Mapping[str, Sequence[TrendPoint]], over: str = "") -> Figure:
-    """Draw the gain in BLEU by pair, with a smoothed line and its band for each system.
+def plot_trendline(
+    systems: Mapping[str, Sequence[TrendPoint]], over: str = "", boundaries: Sequence[int] = ()
+) -> Figure:
+    """Draw the gain in BLEU by pair, with a smoothed line and its band for each system of FEWEST_TO_FIT pairs or more.
 
     Pairs are at equal distances, in decreasing order of training data. Systems without points are not drawn, but the
-    others keep their styles.
+    others keep their styles. A pair whose baseline was still improving has a mark.
 
     over: the system over which the gain is; by default the bilingual baselines.
+    boundaries: training pairs up to which baselines have other settings than above; each is drawn between two pairs.
     Raises ValueError if no system has a point.
     """
     if not any(systems.values()):
@@ -65,24 +69,36 @@ def plot_trendline(systems: Mapping[str, Sequence[TrendPoint]], over: str = "") 
         figure, axes = new_axes(max(7.6, 2.2 + 0.25 * len(ranks)), 4.4 if len(systems) <= _WITH_BARS else 6.0)
         axes.axhline(0, color=INK, linewidth=1.4)
         ends = [(1.0 * len(ranks) - 0.4, 0.0, over or "bilingual", MUTED)]
+        fitted = False
         for number, (name, points) in enumerate(systems.items()):
             style = series_style(number)
             if points:
-                ends.append((*_draw_trend(axes, points, ranks, number, len(systems)), name, style.colour))
-                _key(axes, name, style)
+                end = _draw_trend(axes, points, ranks, number, len(systems))
+                _key(axes, name, style, fitted=end is not None)
+                if end is not None:
+                    fitted = True
+                    ends.append((*end, name, style.colour))
+        unfinished = {point.pair for points in systems.values() for point in points if point.baseline_unfinished}
         join = "  " if crowded else "\n"
         axes.set_xticks(
             range(len(ranks)),
-            [f"{point_of[pair].label}{join}{compact_count(point_of[pair].train_pairs)}" for pair in ranks],
+            [
+                f"{point_of[pair].label}{MARK if pair in unfinished else ''}{join}"
+                f"{compact_count(point_of[pair].train_pairs)}"
+                for pair in ranks
+            ],
             rotation=90 if crowded else 0,
         )
         axes.set_xlim(-0.6, len(ranks) - 0.4)
         axes.grid(visible=False, axis="x")
-        axes.set_xlabel("language and training pairs, most to fewest")
+        note = f"\n{MARK} its baseline {MEANING}" if unfinished else ""
+        axes.set_xlabel(f"language and training pairs, most to fewest{note}")
         axes.set_ylabel("ΔBLEU")
         axes.set_title(f"BLEU gained over {over or 'each language’s bilingual baseline'}", pad=24)
         bars = "points with 95 % intervals" if len(systems) <= _WITH_BARS else "points are single languages"
-        _subtitle(axes, f"{bars}; the lines are smoothed over ranks, with their 95 % bands")
+        lines = "; the lines are smoothed over ranks, with their 95 % bands" if fitted else ""
+        _subtitle(axes, bars + lines)
+        _mark_boundaries(axes, [point_of[pair].train_pairs for pair in ranks], boundaries)
         _legend_below(figure, axes, min(len(systems), 4))
         label_line_ends(figure, axes, ends, INK)
     return figure
@@ -90,14 +106,18 @@ def plot_trendline(systems: Mapping[str, Sequence[TrendPoint]], over: str = "") 
 
 def _draw_trend(
     axes: Axes, points: Sequence[TrendPoint], ranks: Mapping[str, int], number: int, systems: int
-) -> tuple[float, float]:
-    """Draw one system and return the right end of its line. number, systems: its number, and how many are drawn."""
+) -> tuple[float, float] | None:
+    """Draw one system and return the right end of its line, None without one.
+
+    number, systems: number of the system, and how many are drawn.
+    """
     style, shift = series_style(number), min(0.16, 0.5 / systems) * (number - (systems - 1) / 2)
     ordered = sorted(points, key=lambda point: ranks[point.pair])
     x = np.array([ranks[point.pair] for point in ordered], dtype=np.float64)
     y = np.array([point.delta for point in ordered])
     low, high = ([point.ci_low for point in ordered], [point.ci_high for point in ordered])
-    with_bars = systems <= _WITH_BARS
+    with_bars, fitted = systems <= _WITH_BARS, len(ordered) >= FEWEST_TO_FIT
+    large = with_bars or not fitted
     if with_bars:
         axes.vlines(x + shift, low, high, color=style.colour, linewidth=1.6, alpha=0.55)
     axes.plot(
@@ -105,45 +125,58 @@ def _draw_trend(
         y,
         style.marker,
         color=style.colour,
-        markersize=6.5 if with_bars else 4,
-        alpha=1 if with_bars else 0.55,
-        markeredgewidth=1.5 if with_bars else 0.5,
+        markersize=6.5 if large else 4,
+        alpha=1 if large else 0.55,
+        markeredgewidth=1.5 if large else 0.5,
     )
-    if len(ordered) == 1:
-        return float(x[0] + shift), float(y[0])
+    if not fitted:
+        return None
     at = np.linspace(x.min(), x.max(), 40 * (len(x) - 1) + 1)
     weights = smoothing_weights(x, at, default_bandwidth(len(x)))
     trend = weights @ y
     axes.fill_between(
         at, *trend_band(weights, [point.joint for point in ordered]), color=style.colour, alpha=0.13, linewidth=0
     )
-    _draw_marked(axes, at, trend, style, number, systems)
+    axes.plot(at, trend, color=style.colour, linewidth=2.4, linestyle=style.line)
     return float(at[-1]), float(trend[-1])
 
 
-def _draw_marked(
-    axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64], style: SeriesStyle, number: int, series: int
-) -> None:
-    """Draw a smoothed line. Of several lines, each has markers at its own places, to be told apart without colours."""
-    axes.plot(x, y, color=style.colour, linewidth=2.4, linestyle=style.line)
-    if series > 1:
-        gap = max(1, len(x) // 6)
-        places = slice(gap * (number + 1) // (series + 1), None, gap)
-        edge = style.colour if style.marker == "x" else "#ffffff"
-        axes.plot(x[places], y[places], style.marker, color=style.colour, markersize=7.5, markeredgecolor=edge)
+def _mark_boundaries(axes: Axes, sizes: Sequence[int], boundaries: Sequence[int]) -> None:
+    """Draw an upright line where the settings of the baselines change. sizes: training pairs, most to fewest."""
+    places = {boundary: sum(size > boundary for size in sizes) for boundary in boundaries}
+    inner = {boundary: place for boundary, place in places.items() if 0 < place < len(sizes)}
+    if inner:
+        bottom, top = axes.get_ylim()
+        axes.set_ylim(bottom, max(top, 0.0) + 0.18 * (top - bottom))  # room for the texts above the points
+    for boundary, place in inner.items():
+        axes.axvline(place - 0.5, color=MUTED, linewidth=1.2, linestyle=(0, (2, 3)))
+        on_the_left = place > len(sizes) / 2
+        axes.annotate(
+            f"baselines of {compact_count(boundary)} pairs\nor fewer: other settings →",
+            (place - 0.5, 1),
+            (-5 if on_the_left else 5, -2),
+            xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points",
+            ha="right" if on_the_left else "left",
+            va="top",
+            color=MUTED,
+            fontsize=9,
+        )
 
 
-def _key(axes: Axes, name: str, style: SeriesStyle) -> None:
-    """Add an entry to the legend for a line with its markers."""
+def _key(axes: Axes, name: str, style: SeriesStyle, *, fitted: bool) -> None:
+    """Add an entry to the legend for the points of a series, and for its line if it has one."""
+    line = style.line if fitted else "none"
     axes.plot(
-        [], [], color=style.colour, linewidth=2.4, linestyle=style.line, marker=style.marker, markersize=6.5, label=name
+        [], [], color=style.colour, linewidth=2.4, linestyle=line, marker=style.marker, markersize=6.5, label=name
     )
 
 
 def plot_bleu_by_resource(systems: Mapping[str, Sequence[ScorePoint]], baseline: Sequence[ScorePoint] = ()) -> Figure:
     """Draw BLEU of each system and of the bilingual baselines against training pairs, on a log axis.
 
-    Several systems have smoothed lines in place of intervals. Raises ValueError if no system has a point.
+    Several systems have smoothed lines in place of intervals, where they have FEWEST_TO_FIT pairs. Raises ValueError if
+    no system has a point.
     """
     if not any(systems.values()):
         raise ValueError("systems={} has no points; there is nothing to plot against resource")
@@ -160,8 +193,8 @@ def plot_bleu_by_resource(systems: Mapping[str, Sequence[ScorePoint]], baseline:
             # The points of a pair are side by side, at most 1.2 % of the axis apart, so that none covers another.
             shift = 10 ** ((0.012 if with_bars else 0.004) * width * (number - (len(series) - 1) / 2))
             marks += _draw_scores(axes, name, points, shift, style, with_bars)
-            if not with_bars and len(points) > 1:
-                ends.append((*_draw_curve(axes, points, style, number, len(series)), name, style.colour))
+            if not with_bars and len(points) >= FEWEST_TO_FIT:
+                ends.append((*_draw_curve(axes, points, style), name, style.colour))
         bottom, top = axes.get_ylim()
         axes.set_ylim(min(0.0, bottom), top + 0.06 * (top - min(0.0, bottom)))  # room for the top label
         axes.set_ylabel("BLEU")
@@ -190,21 +223,21 @@ def _draw_scores(
         axes.plot(x, y, style.marker, color=style.colour, markersize=6.5, label=f"{name}, with 95 % interval")
         ranges = zip(x, low, high, strict=True)
         return [(column, float(value)) for column, a, b in ranges for value in np.linspace(a, b, 9)]
-    axes.plot(x, y, style.marker, color=style.colour, markersize=4, alpha=0.6, markeredgewidth=0.8)
-    _key(axes, name, style)
+    fitted = len(points) >= FEWEST_TO_FIT
+    size, alpha = (4, 0.6) if fitted else (6.5, 1.0)
+    axes.plot(x, y, style.marker, color=style.colour, markersize=size, alpha=alpha, markeredgewidth=0.8)
+    _key(axes, name, style, fitted=fitted)
     return list(zip(x, y, strict=True))
 
 
-def _draw_curve(
-    axes: Axes, points: Sequence[ScorePoint], style: SeriesStyle, number: int, num_series: int
-) -> tuple[float, float]:
+def _draw_curve(axes: Axes, points: Sequence[ScorePoint], style: SeriesStyle) -> tuple[float, float]:
     """Draw BLEU smoothed over the logarithm of the training pairs, and return the right end of the line."""
     x = np.log10([max(point.train_pairs, 1) for point in points])
     if np.ptp(x) == 0:
         return float(10 ** x[0]), points[0].score
     at = np.linspace(x.min(), x.max(), 200)
     curve = smooth(x, [point.score for point in points], at, float(np.ptp(x)) / 6)
-    _draw_marked(axes, 10**at, curve, style, number, num_series)
+    axes.plot(10**at, curve, color=style.colour, linewidth=2.4, linestyle=style.line)
     return float(10 ** at[-1]), float(curve[-1])
 
 

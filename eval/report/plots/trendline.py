@@ -8,10 +8,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from eval.score.significance import percentile_interval
 
+FEWEST_TO_FIT = 8  # a line through fewer languages would draw a trend that nobody measured
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrendPoint:
-    """The gain of a pair in BLEU, with its 95 % interval. joint: the gain in each resample that all pairs share."""
+    """The gain of a pair in BLEU, with its 95 % interval.
+
+    joint: the gain in each resample that all pairs share.
+    baseline_unfinished: the budget of the pair's baseline ended it while it was still improving.
+    """
 
     pair: str
     label: str
@@ -20,6 +26,7 @@ class TrendPoint:
     ci_low: float
     ci_high: float
     joint: NDArray[np.float64]
+    baseline_unfinished: bool = False
 
 
 def rank_pairs(systems: Mapping[str, Iterable[TrendPoint]]) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from eval.number_format import MISSING, decimal, duration, integer, percent, quantity
+from eval.records.ending import MARK, still_improving
 from eval.records.run_record import Json
 
 DEFAULT_FLOPS_UNIT = "training FLOPs per target token"
@@ -74,7 +75,7 @@ def model_rows(systems: Mapping[str, Sequence[Json]]) -> list[list[str]]:
             percent(ledger.get("useful_flops")),
             integer(ledger.get("best_step")),
             decimal(ledger.get("validation_loss"), 3),
-            str(ledger.get("stopped") or MISSING),
+            str(ledger.get("stopped") or MISSING) + (f" {MARK}" if still_improving(ledger) else ""),
         ]
         for system, ledgers in systems.items()
         for ledger in ledgers

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eval.language import pair_labels
+from eval.records.ending import MARK
 from eval.records.results import RunResults
 from eval.records.scores import BASELINE, SYSTEM
 from eval.report.plots.scores import ScorePoint
@@ -46,16 +47,23 @@ def points_of(tables: Sequence[SystemTable], reference: str | None, runs: Sequen
     baselines = (score_points(table.scores, labels, BASELINE) for table in tables)
     return Points(
         gains={
-            table.scores.label: _trend_points(table.scores, table.gains, table.joint_gains, labels) for table in tables
+            _name(table): _trend_points(table.scores, table.gains, table.joint_gains, labels, baselines=True)
+            for table in tables
         },
         against={
-            table.scores.label: _trend_points(table.scores, table.against, table.joint_against, labels)
+            _name(table): _trend_points(table.scores, table.against, table.joint_against, labels, baselines=False)
             for table in tables
         },
         reference=reference or "",
-        scores={table.scores.label: score_points(table.scores, labels) for table in tables},
+        scores={_name(table): score_points(table.scores, labels) for table in tables},
         baseline=next(filter(None, baselines), []),
     )
+
+
+def _name(table: SystemTable) -> str:
+    """Return the label of a system, with a mark if its budget ended it while it was still improving."""
+    cut_off = any(SYSTEM in row.unfinished for row in table.scores.pairs.values())
+    return f"{table.scores.label} {MARK}" if cut_off else table.scores.label
 
 
 def _trend_points(
@@ -63,7 +71,10 @@ def _trend_points(
     differences: Mapping[str, PairDifference],
     joint: Mapping[str, Joint],
     labels: Mapping[str, str],
+    *,
+    baselines: bool,
 ) -> list[TrendPoint]:
+    """Return the points of one system. baselines: the differences are from the bilingual baselines."""
     return [
         TrendPoint(
             pair=pair,
@@ -73,6 +84,7 @@ def _trend_points(
             ci_low=row.ci_low,
             ci_high=row.ci_high,
             joint=joint[pair],
+            baseline_unfinished=baselines and BASELINE in system.pairs[pair].unfinished,
         )
         for pair, row in differences.items()
     ]

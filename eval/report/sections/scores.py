@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eval.records.ending import MARK, MEANING, USUAL_PATIENCE
 from eval.records.results import System
 from eval.records.scores import BASELINE, METRICS, SYSTEM
 from eval.score.macro import complete_mean, resource_classes
@@ -24,6 +25,7 @@ from eval.score.pairwise import (
 )
 from eval.score.significance import percentile_interval
 from eval.score.system_scores import Score, SystemScores, mean_score, system_scores
+from eval.score.verdict import FEWEST_LINES, LOWEST_BLEU
 
 Joint = NDArray[np.float64]
 
@@ -34,12 +36,14 @@ class PairRow:
 
     train_pairs, n_test: lowest and highest count of all systems.
     baselines: the different scores of the baselines.
+    baseline_unfinished: the budget of a baseline ended it while it was still improving.
     """
 
     pair: str
     train_pairs: tuple[int, int]
     n_test: tuple[int, int]
     baselines: tuple[float, ...]
+    baseline_unfinished: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,30 +64,40 @@ class ClassRow:
 class SystemTable:
     """The numbers of one system by pair.
 
-    gains: differences from the baselines.
-    against: differences from the reference system.
-    joint_gains, joint_against: both differences in every joint resample of all pairs' test sets.
+    metric_gains: differences from the baselines by metric and pair.
+    against: differences from the reference system, in BLEU.
+    joint_gains, joint_against: both differences in BLEU in every joint resample of all pairs' test sets.
     tallies: wins and losses against the baselines, and against the reference system.
     """
 
     scores: SystemScores
-    gains: Mapping[str, PairDifference]
+    metric_gains: Mapping[str, Mapping[str, PairDifference]]
     against: Mapping[str, PairDifference]
     joint_gains: Mapping[str, Joint]
     joint_against: Mapping[str, Joint]
     tallies: Sequence[Tally]
     classes: Sequence[ClassRow]
 
+    @property
+    def gains(self) -> Mapping[str, PairDifference]:
+        """Differences from the baselines in BLEU, by pair."""
+        return self.metric_gains.get("bleu", {})
+
+    def unfinished(self, pair: str, name: str = SYSTEM) -> bool:
+        """Return True if its budget ended the pair's model, SYSTEM or BASELINE, while it was still improving."""
+        return pair in self.scores.pairs and name in self.scores.pairs[pair].unfinished
+
     def mean(self, pairs: Sequence[str], metric: str, name: str = SYSTEM) -> Score | None:
         """Return the mean score over the pairs, or None if one has no score."""
         return mean_score([self.scores.score(pair, metric, name) for pair in pairs])
 
-    def mean_gain(self, pairs: Sequence[str]) -> float | None:
-        """Return the mean gain over the baselines, in BLEU."""
-        return complete_mean([self.gains[pair].delta if pair in self.gains else None for pair in pairs])
+    def mean_gain(self, pairs: Sequence[str], metric: str = "bleu") -> float | None:
+        """Return the mean gain over the baselines."""
+        gains = self.metric_gains.get(metric, {})
+        return complete_mean([gains[pair].delta if pair in gains else None for pair in pairs])
 
     def mean_gain_interval(self, pairs: Sequence[str]) -> tuple[float, float] | None:
-        """Return the 95 % interval of the mean gain over the baselines."""
+        """Return the 95 % interval of the mean gain over the baselines, in BLEU."""
         return _mean_interval(self.joint_gains, pairs)
 
     def mean_against(self, pairs: Sequence[str]) -> float | None:
@@ -121,6 +135,11 @@ def scores_section(out: Path, systems: Sequence[System]) -> Mapping[str, Any]:
     scored = {name: metric for name, metric in METRICS.items() if any(name in table.scores.metrics for table in tables)}
     return {
         "metrics": METRICS,
+        "MARK": MARK,
+        "MEANING": MEANING,
+        "USUAL_PATIENCE": USUAL_PATIENCE,
+        "FEWEST_LINES": FEWEST_LINES,
+        "LOWEST_BLEU": f"{LOWEST_BLEU:g}",
         "SYSTEM": SYSTEM,
         "BASELINE": BASELINE,
         "tables": tables,
@@ -130,7 +149,9 @@ def scores_section(out: Path, systems: Sequence[System]) -> Mapping[str, Any]:
         "classes": _class_rows({row.pair: row.train_pairs[1] for row in pair_rows}, baselines),
         "compared": any(table.gains for table in tables),
         "seeds": any(table.scores.num_seeds > 1 for table in tables),
-        "others": [metric.title for name, metric in scored.items() if name != "bleu"],
+        "scored": [metric.title for metric in scored.values()],
+        "unjudged": _unjudged(tables),
+        "unfinished": any(row.unfinished for table in tables for row in table.scores.pairs.values()),
         "falling": [metric.title for metric in scored.values() if metric.falling],
         "too_few_resamples": _too_few_resamples(tables),
         "signatures": _signatures(systems),
@@ -144,8 +165,12 @@ def _table(
     paired: Mapping[str, Mapping[str, PairedScores]],
 ) -> tuple[SystemTable, dict[str, list[str]]]:
     own_scores = {pair: by_label[system.label] for pair, by_label in paired.items() if system.label in by_label}
-    scores = system_scores(system, own_scores)
-    gains = pair_differences(system.label, BASELINE, scores.gains)
+    scores = system_scores(system, _by_metric(system, own_scores))
+    unjudged = {pair: row.no_verdict for pair, row in scores.pairs.items()}
+    gains = {
+        metric: pair_differences(system.label, BASELINE, scores.gains(metric), unjudged, metric)
+        for metric in scores.metrics
+    }
     against: list[PairDifference] = []
     joint_against: dict[str, Joint] = {}
     left_out: dict[str, list[str]] = {}
@@ -156,14 +181,27 @@ def _table(
             joint_against[row.pair] = joint_difference(own_scores[row.pair].system, reference_score)
     table = SystemTable(
         scores=scores,
-        gains={row.pair: row for row in gains},
+        metric_gains={metric: {row.pair: row for row in rows} for metric, rows in gains.items()},
         against={row.pair: row for row in against},
         joint_gains={pair: joint for pair, score in own_scores.items() if (joint := score.joint_gain) is not None},
         joint_against=joint_against,
-        tallies=[tally(rows) for rows in (gains, against) if rows],
+        tallies=[tally(rows) for rows in (*gains.values(), against) if rows],
         classes=_class_rows({name: pair.train_pairs for name, pair in scores.pairs.items()}),
     )
     return table, left_out
+
+
+def _by_metric(system: System, bleu: Mapping[str, PairedScores]) -> dict[str, dict[str, PairedScores]]:
+    """Return the resampled scores by pair and metric. Of a single run, scores.csv has those of other metrics than BLEU.
+
+    bleu: the resampled BLEU by pair.
+    """
+    by_pair = {pair: {"bleu": scores} for pair, scores in bleu.items()}
+    if len(system.runs) > 1:
+        metrics = set.intersection(*({row.metric for row in run.scores} for run in system.runs)) - {"bleu"}
+        for pair, scores in by_pair.items():
+            scores |= {metric: pair_systems([system], pair, None, metric)[system.label] for metric in sorted(metrics)}
+    return by_pair
 
 
 def _pairs_by_resource(systems: Sequence[System]) -> list[str]:
@@ -185,6 +223,7 @@ def _pair_row(pair: str, tables: Sequence[SystemTable]) -> PairRow:
         train_pairs=(min(train_pairs), max(train_pairs)),
         n_test=(min(n_test), max(n_test)),
         baselines=tuple(sorted(baselines)),
+        baseline_unfinished=any(BASELINE in row.unfinished for row in rows),
     )
 
 
@@ -208,9 +247,20 @@ def _mean_interval(joint: Mapping[str, Joint], pairs: Sequence[str]) -> tuple[fl
     return percentile_interval(np.mean([joint[pair] for pair in pairs], axis=0))
 
 
+def _unjudged(tables: Sequence[SystemTable]) -> list[tuple[str, list[str]]]:
+    """Return the reasons for which pairs get no verdict, each with its pairs, and systems if there are several."""
+    pairs_of: dict[str, dict[str, None]] = {}
+    for table in tables:
+        for row in (*table.gains.values(), *table.against.values()):
+            if row.no_verdict:
+                name = row.pair if len(tables) == 1 else f"{row.pair} ({row.system} over {row.against})"
+                pairs_of.setdefault(row.no_verdict, {})[name] = None
+    return [(reason, list(names)) for reason, names in pairs_of.items()]
+
+
 def _too_few_resamples(tables: Sequence[SystemTable]) -> int | None:
     """Return the number of resamples if no corrected p-value can reach the level with so few, else None."""
-    groups = [list(rows.values()) for table in tables for rows in (table.gains, table.against) if rows]
+    groups = [list(rows.values()) for table in tables for rows in (*table.metric_gains.values(), table.against) if rows]
     too_few = [rows[0].n_resamples for rows in groups if len(rows) / (rows[0].n_resamples + 1) > LEVEL]
     return min(too_few, default=None)
 

@@ -108,6 +108,11 @@ def clean(
     _remove_shards(out)
 
 
+def write_test(pair: LangPair, *, tables: Sequence[FetchedTable], out: Path) -> None:
+    """Write `test.arrow` alone, as `clean` writes it. Raises ValueError for a test set without rows."""
+    _check(pair, {"test": _write_held_out(pair, tables, "test", None, out)})
+
+
 def _merge(shards: Sequence[Shard], tallies: Sequence[Tally], keep_removed: bool, out: Path) -> Tally:
     """Write the rows of all shards that do not repeat an earlier row, and count them."""
     total = Tally()

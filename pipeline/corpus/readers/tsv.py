@@ -30,8 +30,11 @@ def read_tsv(paths: Sequence[Path], entry: FileEntry, renames: Mapping[str, str]
             short = cells.counts <= max(fields)
             if short.any():
                 row = int(short.argmax())
+                line = f"{path}: line {block.first + row}"
+                if cells.counts[row] == 1:
+                    raise ValueError(f"{line}: no tab in {_shown(block, row)}; put one tab between the fields")
                 raise ValueError(
-                    f"{path}: line {block.first + row}: {cells.counts[row]} fields, but {fields[max(fields)]} is "
+                    f"{line}: {cells.counts[row]} fields, but {fields[max(fields)]} is "
                     f"field {max(fields)}, from 0; add the missing tabs, or correct columns"
                 )
             yield from _sliced([cells.column(field) for field in fields], list(fields.values()))
@@ -45,6 +48,11 @@ def read_multiway_tsv(paths: Sequence[Path], entry: FileEntry, renames: Mapping[
     blocks = read_blocks(path)
     first = next(blocks, None)
     heads = first.texts()[0].as_py().split("\t") if first else [""]
+    if first and len(heads) == 1 and heads != [""]:
+        raise ValueError(
+            f"{path}: line 1: no tab in {_shown(first, 0)}; a table of many languages begins with a line of codes, "
+            "with tabs between them"
+        )
     fields = _header_fields(path, heads, entry.columns, renames)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -54,8 +62,14 @@ def read_multiway_tsv(paths: Sequence[Path], entry: FileEntry, renames: Mapping[
             wrong = cells.counts != len(heads)
             if wrong.any():
                 row = int(wrong.argmax())
+                line = f"{path}: line {block.first + row}"
+                if cells.counts[row] == 1:
+                    raise ValueError(
+                        f"{line}: no tab in {_shown(block, row)}, where the header has {len(heads)} cells; put tabs "
+                        "between them (an empty cell means no translation)"
+                    )
                 raise ValueError(
-                    f"{path}: line {block.first + row}: {cells.counts[row]} cells where the header has {len(heads)}; "
+                    f"{line}: {cells.counts[row]} cells where the header has {len(heads)}; "
                     "add or remove tabs (an empty cell means no translation)"
                 )
             columns = [_null_if_empty(cells.column(field)) for field in fields]
@@ -133,6 +147,12 @@ def _without_header(first: Block, blocks: Iterator[Block]) -> Iterator[Block]:
     if rows is not None:
         yield rows
     yield from blocks
+
+
+def _shown(block: Block, row: int) -> str:
+    """Return the beginning of a line, for messages."""
+    text: str = block.texts()[row].as_py()
+    return repr(text if len(text) <= 40 else f"{text[:40]}…") if text else "an empty line"
 
 
 def _null_if_empty(texts: pa.StringArray) -> pa.StringArray:

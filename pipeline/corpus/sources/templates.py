@@ -35,7 +35,7 @@ def expand(manifest: Manifest, pairs: Sequence[LangPair]) -> Manifest:
     if not has_templates(manifest):
         return manifest
     if not pairs:
-        raise ValueError(f"corpus {manifest.name} has an entry for each pair; name pairs, as pairs='de-en fr-en'")
+        raise ValueError(f"corpus {manifest.name} has an entry for each pair; name pairs, as LANG_PAIRS='de-en fr-en'")
     canonical = list(dict.fromkeys(_canonical(pair, manifest) for pair in pairs))
     entries: list[FileEntry] = []
     for entry in manifest.files:

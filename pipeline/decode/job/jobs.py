@@ -13,7 +13,7 @@ class TranslateJob:
     """A job that translates lines of text (`pipeline.decode.job.process`).
 
     title: name for messages.
-    slot: line of the terminal for the progress bar.
+    slot: number of the job among those that run at the same time: the line of its progress bar, and its device.
     rounds: shards of lines. The lines of one round share batches and are in memory together.
     max_source_tokens, long: as in `Translator`. No line may be split.
     vocabulary: directory of the vocabulary.

@@ -22,6 +22,7 @@ from pipeline.decode.text.line import Line
 from pipeline.decode.text.translator import Translator
 from pipeline.jobs.device import Place
 from pipeline.jobs.process import StopRequest, run_process
+from pipeline.live import is_live
 from pipeline.schema import build
 from pipeline.stopping import Stopped
 
@@ -71,7 +72,7 @@ def translate_round(
         if place.rank == 0:
             for line, outcome in plan.fates.items():
                 write(line, skipped=outcome.skipped)
-        quiet = place.rank != 0 or not sys.stderr.isatty()
+        quiet = place.rank != 0 or not is_live(sys.stderr)
         for batch in tqdm(batches, desc=title, position=slot, unit="batch", leave=False, disable=quiet):
             if stop and translator.peers is None:
                 raise Stopped(title)

@@ -23,7 +23,8 @@ def run_job(job: TranslateJob) -> None:
         say_drops(Path(job.log), job.title)
         return
     values, log = asdict(replace(job, rounds=rounds)), Path(job.log)
-    launch_job("pipeline.decode.job.process", values, directory=log, runtime=job.runtime, title=job.title)
+    module = "pipeline.decode.job.process"
+    launch_job(module, values, directory=log, runtime=job.runtime, title=job.title, slot=job.slot)
     say_drops(log, job.title)
     for shard in complete:
         assert shard.gather(), f"{shard} has {len(shard.records())} records"

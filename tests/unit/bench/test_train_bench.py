@@ -209,7 +209,7 @@ def test_plans_cover_what_is_asked():
 def test_peers_have_all_cores_and_our_allocator(tmp_path):
     for contest in contests(CPU, device="cpu", sections=("peers",), dtypes=("fp32",), peers=PEERS):
         for contender in contest.contenders:
-            variables = environment(contender, contest, 0, tmp_path)
+            variables = environment(contender, contest.device, 0, tmp_path)
             assert int(variables["OMP_NUM_THREADS"]) * contender.processes == CPU.processes
             assert variables["MKL_NUM_THREADS"] == variables["OMP_NUM_THREADS"]
             assert any(name.startswith("MALLOC_") for name in variables)

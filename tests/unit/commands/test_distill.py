@@ -120,10 +120,10 @@ def test_a_student_learns_the_teachers_text_and_is_measured_by_the_teachers_test
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["text=mono.de"], "licence is empty; give that of the text"),
-        (["licence=CC0-1.0"], "licence and citation are those of a text: give it"),
-        (["pairs=[]"], "pairs is empty; give the directions"),
-        (["out="], "out is empty; give the directory"),
+        (["text=mono.de"], "LICENCE is empty; give that of the text"),
+        (["licence=CC0-1.0"], "LICENCE and CITATION are those of a text: give it"),
+        (["pairs=[]"], "LANG_PAIRS is empty; give the directions"),
+        (["out="], "OUT is empty; give the directory"),
         (["name='my own'"], "a source is named by letters"),
         (["reel=true"], "reel"),
     ],

@@ -126,7 +126,7 @@ def test_a_corpus_of_test_sets_alone_is_named(make_corpus: Make, tmp_path: Path)
 @pytest.mark.parametrize(
     ("add", "message"),
     [
-        ("nowhere", "corpus.add=.*nowhere is not a directory; give one that holds a corpus"),
+        ("nowhere", "corpus.add=.*nowhere is not a directory; give one that holds a corpus: CORPUS_ADD=path/to/dir$"),
         ("main", "corpus.add: .*main calls a source main, as .*main does; give it another name"),
     ],
 )

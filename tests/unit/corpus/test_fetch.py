@@ -44,6 +44,12 @@ def test_byte_order_mark_crlf_and_missing_last_line_end(make_corpus: Make, tmp_p
     assert table_rows(tables["dev"], "en", "de") == [("Three", "Drei")]
 
 
+@pytest.mark.parametrize("pairs", ["all de-en", "ALL"])
+def test_all_pairs_are_one_word_alone(sample: Path, tmp_path: Path, pairs: str) -> None:
+    with pytest.raises(ValueError, match=r"is every pair; write it alone and in small letters, LANG_PAIRS=all"):
+        fetched(sample, tmp_path, pairs)
+
+
 GOOD = "de\ten\nHallo\tHello\n"
 ENTRY = "name: x\nfiles: [{split: dev, path: train.tsv, format: multiway_tsv}]"
 
@@ -56,9 +62,9 @@ ENTRY = "name: x\nfiles: [{split: dev, path: train.tsv, format: multiway_tsv}]"
         ({"train.tsv": b"\xef\xbb\xbfde\ten\n\xff\ta\n"}, r"line 2: byte 9 \(0xff\) is not UTF-8"),
         ({"train.tsv": b""}, "train.tsv is empty; its first line must hold the language codes"),
         ({"train.tsv": "de\ten\n"}, "train.tsv: empty, without a single row"),
-        ({"train.tsv": "de\ten\nHallo\n"}, "line 2: 1 cells where the header has 2; add or remove tabs"),
+        ({"train.tsv": "de\ten\nHallo\n"}, "line 2: no tab in 'Hallo', where the header has 2 cells; put tabs"),
         ({"train.tsv": "de\ten\nHallo\t\n \t\n"}, "train.tsv: one-sided, every row is empty in en; add the"),
-        ({"train.tsv": "de\nHallo\n"}, "train.tsv: line 1 holds one code, de; parallel text needs two"),
+        ({"train.tsv": "de\nHallo\n"}, "train.tsv: line 1: no tab in 'de'; a table of many languages begins with"),
         ({"train.tsv": "de\tde\nHallo\tHallo\n"}, "train.tsv: line 1: de heads several columns; rename"),
         ({"train.tsv": "de\tEnglish\nHallo\tHello\n"}, "line 1: language code 'English' is not of BCP-47"),
         ({"train.de-en.de": "a\nb\n", "train.de-en.en": "a\n"},

@@ -39,9 +39,9 @@ fetch corpus train de-en: 21139925925d9f65
 fetch corpus train tr-en: c7c5c92b24327470
 held_out: 18945e5e42da3036
 held_out: add486ab84b69f9d
-report pinned: 1265976f66bd5ba1
+report pinned: 40659e0fbde41035
 routing moe: 81286f0b6696d9a0
-score pinned: c53bff2a048aee82
+score pinned: cd1495a7aecffac8
 split corpus de-en: 9a5b36da493088e1
 train bilingual de-en: bb8d397b7657b41c
 train bilingual tr-en: 20c3d33b7ca009c9

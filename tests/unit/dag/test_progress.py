@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.dag.stage import Stage
-from pipeline.dag.status import StatusFile, read_status, recorded, training_seconds
+from pipeline.dag.status import read_status, training_seconds
+from pipeline.dag.status_file import StatusFile, recorded
 from pipeline.dag.store import Store
 from pipeline.stopping import Stopped
 

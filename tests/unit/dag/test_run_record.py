@@ -3,12 +3,20 @@
 import json
 import logging
 
-from pipeline.config import load_config
+import pytest
+
+from eval.records.ending import unfinished_systems
+from pipeline.config import ROOT, load_config
 from pipeline.corpus.config import Rules
+from pipeline.corpus.languages import LangPair
+from pipeline.corpus.manifest import FileEntry, Manifest, read_manifest
 from pipeline.dag.artifact import Artifact
+from pipeline.dag.corpus import Corpus
 from pipeline.dag.run_directory import lay_out, publish_run
-from pipeline.dag.run_record import data_record
-from pipeline.dag.status import read_status, recorded
+from pipeline.dag.run_record import data_record, may_show, run_record
+from pipeline.dag.status import read_status
+from pipeline.dag.status_file import recorded
+from pipeline.dag.system import Trained, bilingual
 from tests.corpora import clean_pair, prepare
 
 
@@ -67,21 +75,22 @@ def test_data_is_laid_out_beside_the_results_of_training(tmp_path):
     assert files == {"report.html": "3", "data.html": "2", "funnel.csv": "newer"}
 
 
-def test_examples_are_of_sources_whose_licence_allows_it(tmp_path):
+def test_examples_are_of_sources_whose_licence_allows_it_or_of_the_users_own(tmp_path):
     def rows(name):
         same = [(f"{name} {word} is the same", f"{name} {word} is the same") for word in ("one", "two")]
         return [*same, *[(f"Ein Satz von {name}", f"A sentence of {name}")] * 3]
 
     corpus = tmp_path / "corpus"
     corpus.mkdir()
-    for name in ("web", "books"):
+    for name in ("web", "books", "mine"):
         (corpus / f"{name}.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in rows(name)))
     for split in ("dev", "test"):
         (corpus / f"{split}.tsv").write_text(f"Noch {split}\tMore {split}\n")
     entry = "{{split: {split}, path: {name}.tsv, format: tsv, columns: [de, en]{more}}}"
     entries = [
-        entry.format(split="train", name="web", more=", name: web"),
+        entry.format(split="train", name="web", more=", name: web, licence: not to be shown"),
         entry.format(split="train", name="books", more=", name: books, licence: MPL-2.0"),
+        entry.format(split="train", name="mine", more=", name: mine"),
         *(entry.format(split=split, name=split, more="") for split in ("dev", "test")),
     ]
     (corpus / "manifest.yaml").write_text("name: x\nfiles:\n" + "".join(f"  - {entry}\n" for entry in entries))
@@ -90,11 +99,80 @@ def test_examples_are_of_sources_whose_licence_allows_it(tmp_path):
     funnel = json.loads((cleaned.path / "funnel.json").read_text())
     duplicate = [["Ein Satz von books", "A sentence of books"]] * 2
     assert funnel["sources"][1]["examples"]["duplicate"] == duplicate
-    assert [source["kept"] for source in funnel["sources"]] == [1, 1]
+    assert [source["kept"] for source in funnel["sources"]] == [1, 1, 1]
     assert len(funnel["examples"]["identical"]) == 3
-    record = data_record(load_config(["recipes=smoke"]), prepared, {prepared.pairs[0]: cleaned}, {})
+    cleaned_pairs = {prepared.pairs[0]: cleaned}
+    record = data_record(load_config(["recipes=smoke"]), prepared, cleaned_pairs, {})
     assert record["examples"]["de-en"] == {
-        "identical": [["books one is the same"] * 2, ["books two is the same"] * 2],
-        "duplicate": duplicate,
+        "identical": [["books one is the same"] * 2, ["books two is the same"] * 2, ["mine one is the same"] * 2],
+        "duplicate": [*duplicate, ["Ein Satz von mine", "A sentence of mine"]],
     }
     assert "of web" not in json.dumps(record)
+    hidden = load_config(["recipes=smoke", "report.show=false"])
+    assert data_record(hidden, prepared, cleaned_pairs, {})["examples"] == {}
+    for config, is_shown in ((load_config(["recipes=smoke"]), True), (hidden, False)):
+        assert run_record(config, prepared, cleaned_pairs, {}, {})["sample_sentences"] == is_shown
+
+
+def source_of(manifest, **changes):
+    """Return a corpus of a manifest, and the description of its first source."""
+    corpus = Corpus(
+        manifest=manifest,
+        added=(),
+        notice="",
+        pairs=(),
+        tables=(),
+        split_off={},
+        held_out=None,
+        test_texts=None,
+    )
+    licence = manifest.files[0].licence or manifest.licence
+    return corpus, {"name": manifest.files[0].source or manifest.name, "licence": licence, **changes}
+
+
+def test_text_that_may_be_trained_on_but_not_passed_on_is_never_shown():
+    """Debian's package descriptions are a part of freesoft38 without a licence, so nothing of it is shown."""
+    corpus, source = source_of(read_manifest(ROOT, ROOT / "data" / "freesoft38" / "manifest.yaml"))
+    assert "not to be passed on or shown" in source["licence"]
+    assert not may_show(corpus, source)
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_shown"),
+    [
+        ({"paths": ("de-en.tsv",)}, True),
+        ({"paths": ("de-en.tsv",), "licence": "MPL-2.0"}, True),
+        ({"paths": ("de-en.tsv",), "licence": "CC-BY-NC-4.0"}, False),
+        ({"paths": ("https://example.org/de-en.tsv",)}, False),
+        ({"paths": ("de-en.tsv",), "archive": "https://example.org/all.zip"}, False),
+        ({"dataset": "somebody/something"}, False),
+    ],
+)
+def test_own_text_is_what_states_no_licence_and_was_not_fetched(entry, is_shown):
+    manifest = Manifest(name="x", files=(FileEntry(split="test", format="tsv", **entry),))
+    assert may_show(*source_of(manifest)) == is_shown
+
+
+def test_the_record_says_when_models_would_have_stopped_and_where_baselines_change(tmp_path):
+    config = load_config(["recipes=demo"])
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "ledger.json").write_text(json.dumps({"stopped": "budget", "steps": 725, "best_step": 720}))
+    vocabulary = {"stage": "vocab", "key": "v"}
+    (tmp_path / "manifest.json").write_text(json.dumps({"inputs": {"vocabulary": vocabulary}, "seconds": 1.0}))
+    artifact = Artifact(stage="train", key="t", path=tmp_path, content="-")
+    tier = config.baselines.tier(2094)
+    system = bilingual(LangPair("ru", "en"), tier, config.runtime)
+    models = [Trained(system=system, model=artifact, translations=artifact)]
+    corpus, _ = source_of(Manifest(name="x", files=(FileEntry(split="test", format="tsv"),)))
+    record = run_record(config, corpus, {}, {}, {"bilingual": models})
+    (ledger,) = record["systems"]["bilingual"]
+    assert (ledger["pair"], ledger["patience"], ledger["validate_every"]) == (
+        "ru-en",
+        tier.train.patience,
+        tier.train.validate_every,
+    )
+    assert unfinished_systems(record["systems"], "ru-en") == {"bilingual"}
+    assert record["baseline_boundaries"] == []  # the settings of the demo change smoothly
+    for tiers, boundaries in (("[{up_to: 2500}, {up_to: 0}]", [2500]), ("[{up_to: 0}]", []), ("[]", [])):
+        hard = load_config(["recipes=demo", "baselines.interpolate=false", f"baselines.tiers={tiers}"])
+        assert run_record(hard, corpus, {}, {}, {})["baseline_boundaries"] == boundaries

@@ -16,7 +16,8 @@ import pytest
 from pipeline import ending
 from pipeline.config import ROOT
 from pipeline.dag.stage import Stage
-from pipeline.dag.status import STATUS, StatusFile, read_status, recorded
+from pipeline.dag.status import STATUS, read_status
+from pipeline.dag.status_file import StatusFile, recorded
 from pipeline.dag.store import Store
 from pipeline.jobs.launch import JobFailed
 from pipeline.stopping import Stopped
@@ -148,7 +149,7 @@ import sys, time
 from pathlib import Path
 from pipeline.dag.stage import Stage
 from pipeline.dag.store import Store
-from pipeline.dag.status import recorded
+from pipeline.dag.status_file import recorded
 run = Path(sys.argv[1])
 with recorded(run) as status:
     Store(run, status).get(Stage(name="train", version=1, config={}, run=lambda out: time.sleep(60), label="moe"))

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from docs import reference
+from pipeline.commands.keys import meaning
 from pipeline.commands.table import COMMANDS as TABLE
 from pipeline.config import ROOT, load_config
 from pipeline.model.moe.gates.config import Top1Config, Top2Config
@@ -27,7 +28,7 @@ NAV = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
 LOADERS = {"train": load_config, "data": load_config, "config": load_config, "sweep": load_sweep, "plan": load_plan}
 TRIED = (  # pages whose commands no other test tries
     *("README.md", "CONTRIBUTING.md", "docs/first-run.md", "docs/own-data.md", "docs/scale-up.md"),
-    *("docs/sizes.md", "docs/fine-tuning.md", "docs/commands.md", "docs/config-keys.md", "docs/topology.md"),
+    *("docs/sizes.md", "docs/commands.md", "docs/config-keys.md", "docs/topology.md"),
 )
 COMMANDS = [
     (page, line.split("  #")[0].strip())
@@ -122,10 +123,10 @@ def test_meanings_come_from_docstrings_comments_and_other_classes():
         third: int
         fourth: int
 
-    assert [reference.meaning(Plain, name) for name in ("first", "second", "fourth")] == ["two numbers"] * 2 + [""]
-    assert reference.meaning(Plain, "third") == "is other: than that"
-    assert reference.meaning(Top1Config, "capacity_factor") == reference.meaning(Top2Config, "capacity_factor") != ""
-    assert reference.meaning(VocabConfig, "shared").startswith("one model for both sides")
+    assert [meaning(Plain, name) for name in ("first", "second", "fourth")] == ["two numbers"] * 2 + [""]
+    assert meaning(Plain, "third") == "is other: than that"
+    assert meaning(Top1Config, "capacity_factor") == meaning(Top2Config, "capacity_factor") != ""
+    assert meaning(VocabConfig, "shared").startswith("one model for both sides")
 
 
 def test_sizes_are_those_of_the_recipes():

@@ -54,6 +54,7 @@ def finished(
         not_judged={},
         encoded={},
         baseline_search={},
+        baseline_boundaries=(),
         sample_sentences=False,
     )
     rows = tuple(

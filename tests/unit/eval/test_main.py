@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -164,10 +165,23 @@ def test_report_compares_runs_by_name_and_label(make_run: MakeRun, capsys: pytes
     assert "2 runs of different language pairs, whose mean scores do not compare." in (out / "report.html").read_text()
 
 
-def test_losses_must_be_positive_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("losses", ["3.0,-1", "3.0,x", "3.0,3.0", "inf", ""])
+def test_losses_must_be_positive_numbers(losses: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(["report", "run", "--losses", "3.0,-1"])
-    assert "argument --losses" in capsys.readouterr().err
+        main(["report", "run", "--losses", losses])
+    message = f"argument --losses: {losses} must be different losses above 0, such as 3.0,2.5,2.2\n"
+    assert capsys.readouterr().err.endswith(message)
+
+
+@pytest.mark.parametrize("command", ["score", "report", "summary", "data"])
+def test_every_argument_has_its_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    lines = capsys.readouterr().out.partition("\n\n")[2].splitlines()
+    arguments = [number for number, line in enumerate(lines) if re.match(r"  \S", line)]
+    assert len(arguments) > 1
+    for number in arguments:  # the text is behind the argument, or on the next line
+        assert re.search(r"\S  +\S", lines[number]) or lines[number + 1].startswith("   "), lines[number]
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -82,7 +82,7 @@ def test_an_export_is_complete_or_not_there(export, tmp_path):
     ("run", "words", "message"),
     [
         ("dens", [], "there is no finished run; did you mean dense?"),
-        ("", [], "run is empty"),
+        ("", [], "NAME is empty"),
         ("dense", ["target=de"], "target=de: run dense translates into en; choose one of them"),
         ("dense", ["format=onnx"], "format='onnx' is not one of huggingface, ctranslate2"),
         ("dense", ["format=ctranslate2"], "needs the package ctranslate2"),

@@ -61,6 +61,27 @@ def test_the_figure_goes_where_it_is_asked_for(tmp_path, capsys):
     assert (tmp_path / "of" / "text.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_plan_that_does_not_fit_fails_after_it_is_printed(tmp_path, capsys):
+    """The command's exit code is 1 for a ValueError."""
+    words = [f"recipes={DEEP}", "devices=32", f"out={tmp_path / 'plan.png'}"]
+    with pytest.raises(
+        ValueError, match=rf"^{DEEP} on 32 x h100 does not fit; nearest that fits: make plan RECIPE={DEEP} "
+    ):
+        plan(load_plan(words))
+    assert "does not fit: weights" in capsys.readouterr().out
+    assert (tmp_path / "plan.png").is_file()
+    with pytest.raises(ValueError, match="does not fit"):
+        plan(load_plan([*words[:2], "format=json"]))
+    assert "does_not_fit" in json.loads(capsys.readouterr().out)
+
+
+def test_recipes_side_by_side_fail_where_no_layout_fits(tmp_path, capsys):
+    words = [f"recipes={DEEP},{SMALL}", "devices=1", f"out={tmp_path / 'plan.png'}"]
+    with pytest.raises(ValueError, match=rf"no layout of as many devices fits {DEEP}.*; give more DEVICES"):
+        plan(load_plan(words))
+    assert SMALL in capsys.readouterr().out
+
+
 def test_a_misfit_comes_with_the_nearest_plan_that_fits(tmp_path):
     words = [f"recipes={DEEP}", "devices=32", "device.price=2.5"]
     values = objects(*words)

@@ -31,7 +31,7 @@ def test_ipv6():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("run=''", "run is empty; give the name of a finished run"),
+        ("run=''", "NAME is empty; give the name of a finished run"),
         ("host=''", "host is empty; give 127.0.0.1"),
         ("port=70000", "port=70000 is not one of 1 to 65535"),
         ("grace=-1", "grace=-1 must not be negative"),

@@ -1,13 +1,14 @@
 """Time left, by hand: points of 1000 FLOPs at round paces."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from pipeline.dag.status import Batch, RunStatus, StageStatus
-from pipeline.sweep.estimate import Point, Standing, after_training, left, makespan, pace, remaining, total
+from pipeline.sweep.estimate import Point, Standing, after_training, left, pace, total
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -66,7 +67,15 @@ def batch(num_done, *, total):
     ("fraction", "resumed_at", "seconds"), [(0.25, 0.0, 180), (0.5, 0.25, 120), (0.25, 0.25, None), (None, 0.0, None)]
 )
 def test_a_running_stage_goes_on_at_its_own_rate(fraction, resumed_at, seconds):
-    assert remaining(stage(seconds=60, fraction=fraction, resumed_at=resumed_at)) == seconds
+    assert stage(seconds=60, fraction=fraction, resumed_at=resumed_at).seconds_left == seconds
+
+
+def test_a_run_alone_has_the_estimate_of_its_own_status():
+    training = stage(seconds=60, fraction=0.75)
+    point = standing("b", "running", training, stage("encode de-en", "done", seconds=1, at=-2), flops=0.0)
+    run = replace(point.status, steps=("encode", "train", "baselines"), expected={"baselines": 2.0})
+    assert left(replace(point, status=run), None, 0.0) == 20 + 2 * 80
+    assert left(point, None, 0.0) == 20, "a version before 0.3 wrote it"
 
 
 def test_the_pace_is_that_of_all_trainings_over_the_flops_they_did():
@@ -112,13 +121,6 @@ def test_what_comes_after_training_is_what_finished_points_took_without_what_poi
 )
 def test_what_is_left_of_a_point(point, seconds):
     assert left(point, 0.1, 30) == (None if seconds is None else pytest.approx(seconds))
-
-
-def test_points_that_wait_begin_when_a_place_is_free():
-    assert makespan([], [], 1) == 0
-    assert makespan([10], [100, 100], 1) == 210
-    assert makespan([10, 50], [100, 100], 2) == 150  # at 10 and at 50
-    assert makespan([], [100, 30, 30], 2) == 100
 
 
 def test_the_total_is_unknown_until_something_has_been_measured():

@@ -175,7 +175,7 @@ def test_options():
     config = parse(["layouts=[gshard]", "resume=false"])
     assert config == VerifyConfig(layouts=["gshard"], resume=False)
     for argument, message in {
-        "steps": "'steps' is not key=value",
+        "steps": "steps is no key=value",
         "step=3": "did you mean steps",
         "gates=[top3]": "top3 does not exist",
         "worlds=[3]": "3 processes divide none of groups",

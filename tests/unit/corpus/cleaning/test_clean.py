@@ -165,9 +165,12 @@ def test_few_rows_are_a_warning(corpus: Path, tmp_path: Path, caplog: pytest.Log
     assert "pair de-en: only 5 train rows (kept of read: train 5 of 18, dev 2 of 2, test 1 of 1)" in caplog.text
 
 
-def test_swapped_sides_are_a_warning(sample: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    rows = [line.split("\t")[:2] for line in (sample / "dev.tsv").read_text(encoding="utf-8").splitlines()]
-    text = "".join("\t".join(row) + "\n" for row in [["de", "en"], *rows[1:]])  # the columns are en, de
+def test_a_side_in_another_language_is_a_warning(
+    sample: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = (sample / "dev.tsv").read_text(encoding="utf-8").splitlines()
+    rows = [[line.split("\t")[column] for column in (2, 0)] for line in lines]
+    text = "".join("\t".join(row) + "\n" for row in [["de", "en"], *rows[1:]])  # in the place of German stands French
     directory = tmp_path / "swapped"
     directory.mkdir()
     for name in ("train.tsv", "dev.tsv", "test.tsv"):

@@ -51,9 +51,10 @@ def test_rows_of_many_blocks_are_the_rows_of_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "columns", "message"),
     [
-        ("a\tb\nc\n", {}, "a.txt: line 2: 1 fields, but en is field 1, from 0; add the missing tabs"),
-        ("a\tb\n\n", {}, "a.txt: line 2: 1 fields, but en is field 1"),
-        ("a\tb\n" * 50_000 + "a\n", {}, "a.txt: line 50001: 1 fields"),
+        ("a\tb\nc\n", {}, "a.txt: line 2: no tab in 'c'; put one tab between the fields"),
+        ("a\tb\n\n", {}, "a.txt: line 2: no tab in an empty line; put one tab"),
+        ("a\tb\n" * 50_000 + "a\n", {}, "a.txt: line 50001: no tab in 'a'"),
+        ("Hallo Welt, wie geht es dir an diesem schönen Tage?\n", {}, "line 1: no tab in 'Hallo .* sc…'; put one"),
         ("a\tb\n", {"0": "de", "7": "en"}, "a.txt: line 1: 2 fields, but en is field 7"),
         (b"a\tb\n\xff\xfe\n", {}, r"a.txt: line 2: byte 4 \(0xff\) is not UTF-8"),
         ("a\tb\n".encode("utf-16"), {}, "a.txt: line 1: UTF-16, by its byte order mark; convert the file to UTF-8"),
@@ -109,7 +110,9 @@ def test_multiway_table_has_a_document_and_chosen_columns(tmp_path: Path) -> Non
         ("de\tDE\nHallo\tHello\n", "line 1: de heads several columns; rename or remove one"),
         ("de\tdocument\nHallo\td\n", "line 1 holds one code, de; parallel text needs two"),
         ("de\ten\na\tb\nc\td\te\n", "line 3: 3 cells where the header has 2; add or remove tabs"),
-        ("de\ten\n\n", "line 2: 1 cells where the header has 2"),
+        ("de\ten\n\n", "line 2: no tab in an empty line, where the header has 2 cells"),
+        ("de\ten\tfr\na\tb\n", "line 2: 2 cells where the header has 3; add or remove tabs"),
+        ("de en\nHallo Hello\n", "line 1: no tab in 'de en'; a table of many languages begins with a line of codes"),
     ],
 )
 def test_faults_of_a_multiway_table(tmp_path: Path, content: str, message: str) -> None:

@@ -82,3 +82,14 @@ def test_dev_rows_that_are_in_a_test_set_are_said_in_csv_and_on_the_page(tmp_pat
         "fa-en,dev,200,,,,,4,195,",
         "fa-en,test,200,,,,,,200,",
     ]
+
+
+def test_removed_rows_can_be_hidden(tmp_path: Path, written: tuple[str, Page]) -> None:
+    record = data_record()
+    _, page = _page(tmp_path, examples={}, config=record["config"] | {"report": {"show": False}})
+    words, section = (" ".join(" ".join(text).split()) for text in (page.text, written[1].text))
+    note = "report.show=false hides them. The same command with report.show=true shows them."
+    assert note in words
+    assert "The first rows that each rule removed" not in words
+    assert note not in section
+    assert "report.show=false hides them. Rows of sources" in section

@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from eval.__main__ import main
-from eval.records.scores import SYSTEM, SignificanceRow, save_scores, save_significance
+from eval.records.scores import BASELINE, SYSTEM, SignificanceRow, save_scores, save_significance
 from eval.report.markdown_summary import MARKERS, render_summary, table_head, table_row
 from eval.report.summary import PairSummary
 from tests.unit.eval.finished import finished
 
 README = (Path(__file__).parents[4] / "README.md").read_text(encoding="utf-8")
 ROW = re.compile(
-    r"\| (\S+) \| ([\d,]+) \| ([\d.]+) \| ([\d.]+) \| ([+−]?[\d.]+) \[([+−]?[\d.]+), ([+−]?[\d.]+)\] \|",
+    r"\| (\S+) \| ([\d,]+) \| ([\d.]+)( †)? \| ([\d.]+)( †)? \| ([+−]?[\d.]+) \[([+−]?[\d.]+), ([+−]?[\d.]+)\] \|",
 )
+
+NOTE = "† ended by budget while still improving."
 
 
 def gain(pair: str, delta: float, low: float, high: float) -> SignificanceRow:
@@ -33,8 +35,9 @@ def render_again(row: str) -> str:
     """Parse a row of the table, and return the row that the code writes for its values."""
     match = ROW.fullmatch(row)
     assert match, row
-    pair, count, *values = match.groups()
-    moe, bilingual, delta, low, high = map(number, values)
+    pair, count, moe_text, moe_mark, bilingual_text, bilingual_mark, *differences = match.groups()
+    moe, bilingual, delta, low, high = map(number, (moe_text, bilingual_text, *differences))
+    unfinished = frozenset(name for name, mark in ((SYSTEM, moe_mark), (BASELINE, bilingual_mark)) if mark)
     run = finished("demo", experts=8, bleu=moe, bilingual=bilingual, sizes={pair: 1})
     scores = {(s.system, s.metric): replace(s, score=moe if s.system == SYSTEM else bilingual) for s in run.scores}
     summary = PairSummary(
@@ -43,16 +46,18 @@ def render_again(row: str) -> str:
         n_test=300,
         scores=scores,
         gains={"bleu": gain(pair, delta, low, high)},
+        unfinished=unfinished,
     )
     return table_row(summary)
 
 
 def test_the_table_of_the_readme_is_in_the_form_that_a_run_writes() -> None:
     block = README.partition(MARKERS[0])[2].partition(MARKERS[1])[0]
-    *table, empty, line = block.strip().splitlines()
+    *table, empty, line = block.replace(f"\n{NOTE}\n", "").strip().splitlines()
     assert table[:2] == table_head("MoE")
     assert len(table) == 2 + 7
     assert [render_again(row) for row in table[2:]] == table[2:]
+    assert (NOTE in block) == ("†" in "".join(table))
     assert empty == ""
     assert re.fullmatch(r"(\d+ h )?\d+ min( \d\d s)? for the whole command; \D.*, \d+ cores; .*\d{4}-\d\d-\d\d\.", line)
 
@@ -64,6 +69,17 @@ def test_a_table_has_scores_differences_and_minus_signs_by_decreasing_resource()
         "| de-en | 12,345 | 10.0 | 10.5 | −0.5 [−1.2, +0.3] |",
         "| tr-en | 100 | 11.0 | 10.5 | +0.5 [0.0, +1.0] |",
     ]
+
+
+def test_models_that_their_budget_cut_off_have_a_mark_and_a_note() -> None:
+    cut_off = {"stopped": "budget", "steps": 50, "best_step": 50, "validate_every": 10, "patience": 4}
+    run = finished("demo", experts=8, bleu=10.0, bilingual=9.0, sizes={"de-en": 7}, ledger=cut_off)
+    run = replace(run, gains=(gain("de-en", 1.0, 0.5, 1.5),))
+    *_, row, empty, note, _, last = render_summary(run, {}).splitlines()
+    assert row == "| de-en | 7 | 10.0 † | 9.0 † | +1.0 [+0.5, +1.5] |"
+    assert (empty, note) == ("", NOTE)
+    assert last.startswith("commit")
+    assert render_again(row) == row
 
 
 def test_without_baselines_their_columns_are_empty() -> None:

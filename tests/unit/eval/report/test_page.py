@@ -102,7 +102,7 @@ def test_means_are_shown_by_resource_and_every_metric_has_its_column(make_run: M
     write_scores(run_dir, metrics=["bleu", "chrf", "ter"], n_resamples=10)
     page = Page(write_report(run_dir, load_results([("", run_dir)])).read_text(encoding="utf-8"))
     labels = [text for text in page.text if text.startswith("mean, ")]
-    assert labels == ["mean, high (4)", "mean, medium (4)", "mean, low (3)", "mean, all (11)"]
+    assert labels == ["mean, high (4)", "mean, medium (4)", "mean, low (3)", "mean, all (11)"] * 3
     assert {"1,500–6,000", "chrF", "TER"} <= set(page.text)
     assert "A lower TER is better." in " ".join(" ".join(page.text).split())
     assert "chrF++" not in page.text
@@ -139,10 +139,54 @@ def test_the_page_may_run_no_script_and_load_nothing(make_run: MakeRun) -> None:
     assert text.index("Content-Security-Policy") < text.index("<title>")
 
 
-def test_sentences_are_shown_only_where_the_licence_allows(make_run: MakeRun) -> None:
-    _, page = _report(make_run(["de-en"], sample_sentences=False))
-    assert "Translations" not in page.text
+@pytest.mark.parametrize(
+    ("keys", "note"),
+    [
+        ({"sample_sentences": False}, "have a licence that is not known to allow it"),
+        ({"sample_sentences": False, "config": {"report": {"show": False}}}, "hides them. The same command with"),
+    ],
+)
+def test_where_sentences_are_not_shown_the_page_says_why(make_run: MakeRun, keys: dict[str, Any], note: str) -> None:
+    _, page = _report(make_run(["de-en"], **keys))
+    assert "Translations" in page.text
+    assert note in " ".join(" ".join(page.text).split())
     assert not any(text.startswith("source ") for text in page.text)
+
+
+def test_shown_sentences_say_how_to_hide_them(make_run: MakeRun) -> None:
+    _, page = _report(make_run(["de-en"]))
+    assert any(text.startswith("source ") for text in page.text)
+    assert "report.show=false" in page.text
+
+
+def test_a_single_model_is_called_by_what_it_is_and_its_run_by_name_in_the_file(make_run: MakeRun) -> None:
+    run_dir = make_run(["de-en", "fr-en"], config=config_of(8))
+    _, page = _report(run_dir)
+    assert "mine" not in page.text
+    assert page.text.count("multilingual MoE, 8 experts") > 3
+    assert (run_dir / "sweep.csv").read_text(encoding="utf-8").splitlines()[1].startswith("mine,")
+    descriptions = {}
+    for experts, pairs in ((0, ["de-en"]), (4, ["de-en"]), (0, ["de-en", "fr-en"])):
+        run_dir = make_run(pairs, config=config_of(experts))
+        write_scores(run_dir, n_resamples=10)
+        descriptions[experts, len(pairs)] = load_results([("", run_dir)])[0].description
+    assert descriptions == {(0, 1): "dense model", (4, 1): "MoE, 4 experts", (0, 2): "multilingual dense model"}
+
+
+def test_the_page_explains_what_it_shows_and_nothing_else(make_run: MakeRun) -> None:
+    run_dir = make_run(["de-en", "fr-en"], baseline_boundaries=[4000])
+    record = json.loads((run_dir / "run.json").read_text())
+    for ledger in record["systems"]["bilingual"][:1]:
+        ledger |= {"best_step": 900, "validate_every": 50, "patience": 4, "stopped": "budget"}
+    (run_dir / "run.json").write_text(json.dumps(record))
+    words = " ".join(" ".join(_report(run_dir)[1].text).split())
+    assert "How to read this page" in words
+    assert "The upright dotted line" in words
+    assert "marks a model that ended by budget while still improving" in words
+    assert "1 of 2 baselines ended by budget while still improving." in words
+    assert "no verdict in 2 (under 100 test lines)" in words
+    plain = " ".join(_report(make_run(["de-en"], damage={"moe": 0.3}))[1].text)
+    assert not any(text in plain for text in ("The upright dotted line", "marks a model", "Significant"))
 
 
 def test_a_bare_record_without_baselines_still_reports(make_run: MakeRun) -> None:
@@ -229,6 +273,11 @@ def test_a_phone_scrolls_tables_and_not_the_page_and_shows_the_warning(
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     wide = "[...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth).length"
     assert page.evaluate(wide) > 3
+    hint = "getComputedStyle(document.querySelector('.plot'), '::before').content"
+    assert "scrolls sideways" in page.evaluate(hint)
+    assert "gradient" in page.evaluate("getComputedStyle(document.querySelector('.scroll')).backgroundImage")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    assert page.evaluate(hint) == "none"
     assert requests == [path.as_uri()]  # nothing else is fetched
     assert not faults
     page.evaluate("document.body.append(Object.assign(document.createElement('script'), { text: 'window.ran = 1' }))")

@@ -30,4 +30,4 @@ def test_the_command_is_that_of_eval(settings: list[str], expected: str) -> None
 def test_links_lead_somewhere() -> None:
     links = re.findall(r"\]\(([^)]*)\)", TEXT)
     assert links
-    assert all((ROOT / "docs" / link).is_file() for link in links)
+    assert all((ROOT / "docs" / link.partition("#")[0]).exists() for link in links)  # "#part" is on this page

@@ -53,6 +53,15 @@ def test_every_chinese_language_that_langcodes_knows_is_cut_into_characters() ->
     assert {tokenizer_for(f"{code}-Latn") for code in members} == {"13a"}
 
 
+def test_tokenized_text_is_scored_as_it_is() -> None:
+    """A full stop inside a token is a token of its own to 13a, which multi-bleu.perl does not do."""
+    hypothesis, reference = ["he is at 8 a.m. outside"], ["he is at 9 a.m. outside"]
+    tokens = scorer_for("bleu_tok", "en").corpus_score(hypothesis, [reference])
+    assert (tokens.counts, tokens.totals, tokens.ref_len) == ([5, 3, 1, 0], [6, 5, 4, 3], 6)
+    assert scorer_for("bleu", "en").corpus_score(hypothesis, [reference]).totals[0] == 9
+    assert resample([hypothesis], reference, "en", "bleu_tok", n_resamples=1)[0].signature.count("tok:none") == 1
+
+
 def test_ter_goes_by_character_only_in_their_script() -> None:
     assert resample([["你食飽未"]], ["你食飽無"], "nan-Hant", "ter", n_resamples=1)[0].score == pytest.approx(25)
     line, other = "Lí chia̍h pá--bōe", "Lí chia̍h pá--bô"

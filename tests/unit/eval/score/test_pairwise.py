@@ -45,6 +45,22 @@ def test_wins_are_counted_by_the_interval_and_after_the_correction() -> None:
     assert (counts.corrected_better, counts.corrected_level, counts.corrected_worse) == (1, 3, 1)
 
 
+def test_a_pair_without_a_verdict_is_in_no_count() -> None:
+    comparisons = {"aa-en": _comparison(3.0, 1.0, 0.001), "bb-en": _comparison(-3.0, 1.0, 0.001)}
+    rows = pair_differences("moe", "dense", comparisons, {"aa-en": "", "bb-en": "under 100 test lines"})
+    assert [(row.verdict, row.corrected_verdict) for row in rows] == [(1, 1), (None, None)]
+    counts = tally(rows)
+    assert (counts.num_pairs, counts.unjudged) == (2, 1)
+    assert (counts.better, counts.level, counts.worse, counts.corrected_worse) == (1, 0, 0, 0)
+
+
+def test_a_lower_ter_is_a_win() -> None:
+    comparisons = {"aa-en": _comparison(-3.0, 1.0, 0.001), "bb-en": _comparison(3.0, 1.0, 0.001)}
+    rows = pair_differences("moe", "dense", comparisons, metric="ter")
+    assert [(row.verdict, row.corrected_verdict) for row in rows] == [(1, 1), (-1, -1)]
+    assert tally(rows).metric == "ter"
+
+
 def test_the_file_has_one_row_a_pair(tmp_path: Path) -> None:
     rows = pair_differences("moe_8e", "dense", {"de-en": _comparison(1.25, 0.5, 0.0311), "tr-en": _comparison(0, 0, 1)})
     save_comparison(tmp_path / "comparison.csv", rows)

@@ -46,15 +46,17 @@ def _texts(figure: Figure) -> list[str]:
 def test_trendline_draws_any_number_of_pairs_in_order(tmp_path: Path, count: int) -> None:
     figure = plot_trendline({"moe": list(reversed(_gains(count)))})
     axes = figure.axes[0]
+    assert ("moe" in _texts(figure)) == (count >= 8)  # at the end of a line, which fewer pairs do not have
+    assert len(axes.collections) == (2 if count >= 8 else 1)  # the band beside the bars
     labels = [label.get_text().split()[0] for label in axes.get_xticklabels()]
     assert labels == [f"l{n}" for n in range(count)]
-    assert {"bilingual", "moe"} <= set(_texts(figure))
+    assert "bilingual" in _texts(figure)
     save_figure(figure, tmp_path / "trendline", ("png",))
     assert (tmp_path / "trendline.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_systems_differ_in_colour_line_and_marker_and_may_lack_pairs() -> None:
-    systems = {"moe-8": _gains(4), "moe-32": _gains(2, 0.5), "dense": _gains(4, -1)}
+    systems = {"moe-8": _gains(9), "moe-32": _gains(8, 0.5), "dense": _gains(9, -1)}
     figure = plot_trendline(systems)
     legend = figure.legends[0]
     assert [text.get_text() for text in legend.get_texts()] == list(systems)
@@ -65,7 +67,32 @@ def test_systems_differ_in_colour_line_and_marker_and_may_lack_pairs() -> None:
     assert len({style.line for style in styles}) == len({style.marker for style in styles}) == 7
     assert set(systems) <= set(_texts(figure))  # at the ends of their lines too
     assert len(figure.axes[0].collections) == 3  # bands; of three systems single points have no bars
-    assert len(plot_trendline({"moe": _gains(4)}).axes[0].collections) == 2
+    smoothed = [line for line in figure.axes[0].lines if len(line.get_xdata()) > 100]
+    assert len(smoothed) == 3
+    assert {line.get_marker() for line in smoothed} == {"None"}
+    few = plot_trendline({name: points[:7] for name, points in systems.items()}).axes[0]
+    assert len(few.collections) == 0
+    assert max(len(line.get_xdata()) for line in few.lines) == 7
+
+
+def test_baselines_that_their_budget_cut_off_and_boundaries_of_their_settings_are_marked() -> None:
+    points = [dataclasses.replace(point, baseline_unfinished=point.pair == "l1-en") for point in _gains(4)]
+    plain, marked = plot_trendline({"moe": points[2:]}), plot_trendline({"moe": points}, boundaries=[2500, 6000, 10])
+    labels = [label.get_text() for label in marked.axes[0].get_xticklabels()]
+    assert labels == ["l0\n6k", "l1†\n3k", "l2\n2k", "l3\n1.5k"]
+    assert "† its baseline ended by budget while still improving" in marked.axes[0].get_xlabel()
+    assert "†" not in plain.axes[0].get_xlabel()
+
+    def upright(figure: Figure) -> list[float]:
+        lines = [line.get_xdata() for line in figure.axes[0].lines]
+        return [float(x[0]) for x in lines if len(x) == 2 and x[0] == x[1]]
+
+    # 6,000 rows belong to the lower side of a boundary of 6,000; all pairs have more than 10.
+    assert upright(marked) == [1.5]
+    assert upright(plain) == []
+    assert [text for text in _texts(marked) if "2.5k" in text] == [
+        "baselines of 2.5k pairs\nor fewer: other settings →"
+    ]
 
 
 def test_svg_is_the_same_every_time_and_undated(tmp_path: Path) -> None:
@@ -86,12 +113,16 @@ def test_inline_svg_has_its_own_ids_and_the_colours_of_the_page() -> None:
 
 
 def test_resource_plot_names_languages_and_the_baseline() -> None:
-    points = _scores(6)
+    points = _scores(9)
     few = plot_bleu_by_resource({"moe-8": points}, points[::-1])
-    assert {f"l{n}" for n in range(6)} == set(_texts(few))
+    assert {f"l{n}" for n in range(9)} == set(_texts(few))
     assert [text.get_text() for text in few.legends[0].get_texts()][1] == "bilingual, with 95 % interval"
     many = plot_bleu_by_resource({"moe-8": points, "moe-32": points[1:]}, points[::-1])
-    assert {f"l{n}" for n in range(6)} | {"moe-8", "moe-32", "bilingual"} == set(_texts(many))
+    assert {f"l{n}" for n in range(9)} | {"moe-8", "moe-32", "bilingual"} == set(_texts(many))
+    curves = [line for line in many.axes[0].lines if len(line.get_xdata()) > 100]
+    assert [line.get_marker() for line in curves] == ["None"] * 3
+    fewer = plot_bleu_by_resource({"moe-8": points[:7], "moe-32": points[:7]}, points[:7])
+    assert not {"moe-8", "moe-32", "bilingual"} & set(_texts(fewer))
 
 
 def test_labels_above_columns_that_coincide_do_not_overlap() -> None:

@@ -27,3 +27,9 @@ def test_a_sum_with_a_missing_part_is_missing() -> None:
 def test_the_unit_of_flops_is_the_one_recorded() -> None:
     assert flops_unit({"moe": [{"flops_unit": "FLOPs per source token"}]}) == "FLOPs per source token"
     assert flops_unit({}) == "training FLOPs per target token"
+
+
+def test_a_model_that_its_budget_cut_off_has_a_mark() -> None:
+    ledger = {"stopped": "budget", "steps": 50, "best_step": 50, "validate_every": 10, "patience": 4}
+    rows = model_rows({"moe": [ledger], "bilingual": [ledger | {"stopped": "patience"}, {"stopped": "budget"}]})
+    assert [cells[-1] for cells in rows] == ["budget †", "patience", "budget"]

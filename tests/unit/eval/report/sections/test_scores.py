@@ -1,7 +1,5 @@
 import csv
 import json
-from collections.abc import Mapping
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -11,78 +9,46 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.significance import PairedTest, Result
 
 from eval import number_format
-from eval.records.results import group_seeds, load_results
 from eval.records.run_record import load_translations
 from eval.records.scores import load_scores, load_significance
 from eval.report.sections.scores import scores_section
-from eval.report.templating import environment
 from eval.score.macro import macro_means
 from eval.score.run import write_scores
 from tests.unit.eval.conftest import MakeRun, config_of
+from tests.unit.eval.report.sections.score_pages import RESAMPLES, Rows, scored_run, section_of
 
-RESAMPLES = 40
 SIX = ["de-en", "fr-en", "es-en", "ru-en", "ja-en", "tr-en"]
 
 
-def _run(make_run: MakeRun, folder: str, damage: dict[str, float], pairs: list[str], **keys: Any) -> tuple[str, Path]:
-    run_dir = make_run(pairs, damage, 20, folder, **keys)
-    write_scores(run_dir, metrics=["bleu", "chrf"], n_resamples=RESAMPLES)
-    return folder, run_dir
-
-
-def _section(out: Path, runs: list[tuple[str, Path]]) -> Mapping[str, Any]:
-    return scores_section(out, group_seeds(load_results(runs)))
-
-
-class Rows(HTMLParser):
-    """The cells of every row of the tables of a page. Spanned cells are in it once."""
-
-    def __init__(self, section: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.rows: list[list[str]] = []
-        self.text = environment().get_template("scores_section.html.j2").render(scores=section, n=number_format)
-        self.inside = False
-        self.feed(self.text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th"):
-            self.rows[-1].append("")
-            self.inside = True
-        elif tag == "br" and self.inside:
-            self.rows[-1][-1] += " "
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside = self.inside and tag not in ("td", "th")
-
-    def handle_data(self, data: str) -> None:
-        if self.inside:
-            self.rows[-1][-1] += data
-
-
 def test_one_run_shows_its_own_files(make_run: MakeRun) -> None:
-    _, run_dir = _run(make_run, "one", {"moe": 0.2, "bilingual": 0.4}, SIX)
-    section = _section(run_dir, [("one", run_dir)])
-    rows = {row[0]: row for row in Rows(section).rows}
+    _, run_dir = scored_run(make_run, "one", {"moe": 0.2, "bilingual": 0.4}, SIX, 100)
+    section = section_of(run_dir, [("one", run_dir)])
+    rows = Rows(section).rows
+    tables = [rows[start : start + 11] for start in (0, 11)]  # a head, six pairs and four means
     scores = {(row.pair, row.system, row.metric): row for row in load_scores(run_dir / "scores.csv")}
     gains = {(row.pair, row.metric): row for row in load_significance(run_dir / "significance.csv")}
     signed = number_format.signed
-    for pair in SIX:
-        cells = [f"{scores[pair, 'moe', 'bleu'].train_pairs:,}", "20"]
-        for name in ("moe", "bilingual"):
-            row = scores[pair, name, "bleu"]
-            cells += [f"{row.score:.1f}", f"[{row.ci_low:.1f}, {row.ci_high:.1f}]"]
-        gain = gains[pair, "bleu"]
-        star = "*" if gain.verdict and section["tables"][0].gains[pair].p_holm <= 0.05 else ""
-        cells += [signed(gain.delta) + star, f"[{signed(gain.ci_low)}, {signed(gain.ci_high)}]"]
-        assert rows[pair][1:9] == cells
-        assert rows[pair][9] == number_format.p_value(gain.p_value, RESAMPLES)
-        assert rows[pair][11:] == [f"{scores[pair, name, 'chrf'].score:.1f}" for name in ("moe", "bilingual")]
-    for mean in macro_means(list(scores.values())):
-        row = rows[f"mean, {mean.resource} ({len(mean.pairs)})"]
-        column = {("moe", "bleu"): 3, ("bilingual", "bleu"): 5, ("moe", "chrf"): 11, ("bilingual", "chrf"): 12}
-        assert row[column[mean.system, mean.metric]] == f"{mean.score:.1f}"
+    stars = 0
+    for metric, (head, *lines) in zip(("bleu", "chrf"), tables, strict=True):
+        assert head[3] == {"bleu": "BLEU one", "chrf": "chrF one"}[metric]
+        cells_of = {line[0]: line for line in lines}
+        for pair in SIX:
+            cells = [f"{scores[pair, 'moe', metric].train_pairs:,}", "100"]
+            for name in ("moe", "bilingual"):
+                row = scores[pair, name, metric]
+                cells += [f"{row.score:.1f}", f"[{row.ci_low:.1f}, {row.ci_high:.1f}]"]
+            gain = gains[pair, metric]
+            star = "*" if gain.verdict and section["tables"][0].metric_gains[metric][pair].p_holm <= 0.05 else ""
+            stars += bool(gain.verdict)
+            cells += [signed(gain.delta) + star, f"[{signed(gain.ci_low)}, {signed(gain.ci_high)}]"]
+            cells += [number_format.p_value(gain.p_value, RESAMPLES)]
+            assert cells_of[pair][1:10] == cells
+        for mean in macro_means([row for row in scores.values() if row.metric == metric]):
+            column = {"moe": 3, "bilingual": 5}[mean.system]
+            assert cells_of[f"mean, {mean.resource} ({len(mean.pairs)})"][column] == f"{mean.score:.1f}"
+    tallies = [row for row in rows if row[1:2] == ["bilingual"]]
+    assert [row[:4] for row in tallies] == [["one", "bilingual", "BLEU", "6"], ["one", "bilingual", "chrF", "6"]]
+    assert sum(int(row[8]) + int(row[10]) for row in tallies) == stars > 0
     assert not (run_dir / "comparison.csv").exists()
 
 
@@ -101,7 +67,7 @@ def test_the_interval_of_a_mean_gain_is_that_of_joint_resamples(make_run: MakeRu
                 for pair in pairs[1:]:
                     first.with_stem(pair).write_bytes(first.read_bytes())
         write_scores(run_dir, metrics=["bleu"], n_resamples=RESAMPLES)
-        section = _section(run_dir, [(folder, run_dir)])
+        section = section_of(run_dir, [(folder, run_dir)])
         (table,) = section["tables"]
         low, high = table.mean_gain_interval(pairs)
         assert low < table.mean_gain(pairs) < high
@@ -114,10 +80,13 @@ def test_the_interval_of_a_mean_gain_is_that_of_joint_resamples(make_run: MakeRu
 
 
 def test_without_baselines_there_are_scores_alone(make_run: MakeRun) -> None:
-    _, run_dir = _run(make_run, "one", {"moe": 0.2}, ["de-en", "fr-en"])
-    page = Rows(_section(run_dir, [("one", run_dir)]))
-    assert page.rows[0] == ["Pair", "Training pairs", "Test lines", "BLEU one", "chrF one"]
-    assert [row[0] for row in page.rows[1:]] == ["de-en", "fr-en", "mean, all (2)"]
+    _, run_dir = scored_run(make_run, "one", {"moe": 0.2}, ["de-en", "fr-en"])
+    page = Rows(section_of(run_dir, [("one", run_dir)]))
+    heads = [["Pair", "Training pairs", "Test lines", f"{title} one"] for title in ("BLEU", "chrF")]
+    assert page.rows[::4] == heads
+    assert (
+        [row[0] for row in page.rows[1:4]] == [row[0] for row in page.rows[5:]] == ["de-en", "fr-en", "mean, all (2)"]
+    )
     assert "Better and worse" not in page.text
 
 
@@ -126,9 +95,9 @@ def experiment(make_run: MakeRun) -> list[tuple[str, Path]]:
     """Two seeds of a mixture of experts, and a dense system that is not the first."""
     pairs = ["de-en", "fr-en"]
     return [
-        _run(make_run, "moe_s1", {"moe": 0.1, "bilingual": 0.4}, pairs, config=config_of(8)),
-        _run(make_run, "moe_s2", {"moe": 0.2, "bilingual": 0.4}, pairs, config=config_of(8, 2)),
-        _run(make_run, "dense", {"moe": 0.3, "bilingual": 0.4}, pairs, config=config_of(0)),
+        scored_run(make_run, "moe_s1", {"moe": 0.1, "bilingual": 0.4}, pairs, config=config_of(8)),
+        scored_run(make_run, "moe_s2", {"moe": 0.2, "bilingual": 0.4}, pairs, config=config_of(8, 2)),
+        scored_run(make_run, "dense", {"moe": 0.3, "bilingual": 0.4}, pairs, config=config_of(0)),
     ]
 
 
@@ -140,7 +109,7 @@ def test_seeds_are_averaged_on_the_resamples_of_one_test_set(
     experiment: list[tuple[str, Path]], tmp_path: Path
 ) -> None:
     """The interval is that of sacreBLEU's corpus_score of every resample; of 40, one is cut off at either end."""
-    section = _section(tmp_path, experiment)
+    section = section_of(tmp_path, experiment)
     moe, dense = section["tables"]
     assert (moe.scores.label, moe.scores.num_seeds, section["reference"]) == ("moe", 2, "dense")
     one, two, other = (_lines(run_dir, "moe", "de-en") for _, run_dir in experiment)
@@ -156,6 +125,13 @@ def test_seeds_are_averaged_on_the_resamples_of_one_test_set(
     assert score.score == pytest.approx((corpus(one, everything) + corpus(two, everything)) / 2, abs=1e-4)
     assert score.spread == pytest.approx(abs(corpus(one, everything) - corpus(two, everything)) / 2, abs=1e-4)
     assert score.interval == pytest.approx((means[1], means[-2]))
+    chrf = moe.scores.score("de-en", "chrf")
+    assert len(chrf.seeds) == 2
+    assert chrf.interval[0] < chrf.score < chrf.interval[1]
+    assert moe.metric_gains["chrf"]["de-en"].delta == pytest.approx(
+        chrf.score - moe.scores.score("de-en", "chrf", "bilingual").score,
+        abs=2e-4,  # scores.csv keeps four decimals
+    )
     gaps = sorted((corpus(one, draw) + corpus(two, draw)) / 2 - corpus(other, draw) for draw in draws)
     against = moe.against["de-en"]
     assert (against.ci_low, against.ci_high) == pytest.approx((gaps[1], gaps[-2]))
@@ -167,7 +143,7 @@ def test_two_systems_have_sacrebleus_p_value_and_a_row_in_the_file(
     experiment: list[tuple[str, Path]], tmp_path: Path
 ) -> None:
     runs = [experiment[2], experiment[0]]
-    _section(tmp_path, runs)
+    section_of(tmp_path, runs)
     with (tmp_path / "comparison.csv").open(encoding="utf-8") as file:
         rows = {(row["pair"], row["system"], row["against"]): row for row in csv.DictReader(file)}
     assert list(rows) == [
@@ -192,21 +168,27 @@ def test_two_systems_have_sacrebleus_p_value_and_a_row_in_the_file(
 def test_the_overview_has_systems_as_groups_of_columns_and_each_in_full_below(
     experiment: list[tuple[str, Path]], tmp_path: Path
 ) -> None:
-    page = Rows(_section(tmp_path, experiment))
+    page = Rows(section_of(tmp_path, experiment))
     assert page.rows[0] == ["Pair", "Training pairs", "Test lines", "BLEU bilingual", "moe, 2 seeds", "dense"]
     assert page.rows[1] == ["BLEU", "Δ"] * 2
     assert [row[0] for row in page.rows[2:5]] == ["de-en", "fr-en", "mean, all (2)"]
     assert all("±" in row[4] and "±" not in row[6] for row in page.rows[2:5])
-    tallies = [row[:3] for row in page.rows if row[1:2] in (["bilingual"], ["dense"])]
-    assert tallies == [["moe, 2 seeds", "bilingual", "2"], ["moe, 2 seeds", "dense", "2"], ["dense", "bilingual", "2"]]
+    tallies = [row[:4] for row in page.rows if row[1:2] in (["bilingual"], ["dense"])]
+    assert tallies == [
+        ["moe, 2 seeds", "bilingual", "BLEU", "2"],
+        ["moe, 2 seeds", "bilingual", "chrF", "2"],
+        ["moe, 2 seeds", "dense", "BLEU", "2"],
+        ["dense", "bilingual", "BLEU", "2"],
+        ["dense", "bilingual", "chrF", "2"],
+    ]
     assert page.text.count("<details>") == 2
     assert page.text.count("ΔBLEU over<br>dense") == 1
 
 
 def test_what_cannot_be_compared_is_said(make_run: MakeRun, tmp_path: Path) -> None:
     runs = [
-        _run(make_run, "dense", {"moe": 0.3}, ["de-en", "fr-en", "es-en", "ru-en"], config=config_of(0)),
-        _run(make_run, "moe", {"moe": 0.2}, ["de-en", "fr-en", "es-en", "tr-en"], config=config_of(8)),
+        scored_run(make_run, "dense", {"moe": 0.3}, ["de-en", "fr-en", "es-en", "ru-en"], config=config_of(0)),
+        scored_run(make_run, "moe", {"moe": 0.2}, ["de-en", "fr-en", "es-en", "tr-en"], config=config_of(8)),
     ]
     folder = runs[1][1] / "translations" / "moe"
     for pair, old, new in (("fr-en", "source 3", "other 3"), ("es-en", ".", "!")):
@@ -215,7 +197,7 @@ def test_what_cannot_be_compared_is_said(make_run: MakeRun, tmp_path: Path) -> N
         key = "source" if pair == "fr-en" else "reference"
         changed = [line | {key: line[key].replace(old, new)} for line in lines]
         path.write_text("".join(json.dumps(line) + "\n" for line in changed), encoding="utf-8")
-    section = _section(tmp_path, runs)
+    section = section_of(tmp_path, runs)
     assert list(section["tables"][1].against) == ["de-en"]
     assert sorted(section["left_out"]) == [
         ("moe", "different sources of the same references", ["fr-en"]),
@@ -236,14 +218,14 @@ def test_seeds_with_different_test_sets_are_an_error(experiment: list[tuple[str,
     path = experiment[1][1] / "translations" / "moe" / "de-en.jsonl"
     path.write_text(path.read_text(encoding="utf-8").replace("source 1", "other 1"), encoding="utf-8")
     with pytest.raises(ValueError, match=r"'de-en'.*moe_s1, moe_s2 are of different test sets"):
-        _section(tmp_path, experiment)
+        section_of(tmp_path, experiment)
 
 
 def test_too_few_resamples_for_the_number_of_pairs_are_said(make_run: MakeRun, tmp_path: Path) -> None:
-    _, run_dir = _run(make_run, "one", {"moe": 0.2, "bilingual": 0.4}, ["de-en", "fr-en"])
-    assert _section(tmp_path, [("one", run_dir)])["too_few_resamples"] is None  # 2 / 41 is below 0.05
-    _, run_dir = _run(make_run, "three", {"moe": 0.2, "bilingual": 0.4}, ["de-en", "fr-en", "es-en"])
-    assert _section(tmp_path, [("three", run_dir)])["too_few_resamples"] == RESAMPLES
+    _, run_dir = scored_run(make_run, "one", {"moe": 0.2, "bilingual": 0.4}, ["de-en", "fr-en"])
+    assert section_of(tmp_path, [("one", run_dir)])["too_few_resamples"] is None  # 2 / 41 is below 0.05
+    _, run_dir = scored_run(make_run, "three", {"moe": 0.2, "bilingual": 0.4}, ["de-en", "fr-en", "es-en"])
+    assert section_of(tmp_path, [("three", run_dir)])["too_few_resamples"] == RESAMPLES
 
 
 def test_nothing_to_report_and_a_missing_score_are_errors(make_run: MakeRun, tmp_path: Path) -> None:
@@ -252,18 +234,18 @@ def test_nothing_to_report_and_a_missing_score_are_errors(make_run: MakeRun, tmp
     run_dir = make_run(["de-en"], num_lines=5)
     write_scores(run_dir, metrics=["chrf"], n_resamples=10)
     with pytest.raises(ValueError, match=r"scores\.csv has no bleu of 'moe' for pair='de-en'"):
-        _section(tmp_path, [("one", run_dir)])
+        section_of(tmp_path, [("one", run_dir)])
 
 
 def test_seeds_gain_over_their_own_baselines_and_different_baselines_are_a_span(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
     runs = [
-        _run(make_run, "moe_s1", {"moe": 0.1, "bilingual": 0.4}, ["de-en"], config=config_of(8)),
-        _run(make_run, "moe_s2", {"moe": 0.2, "bilingual": 0.5}, ["de-en"], config=config_of(8, 2)),
-        _run(make_run, "dense", {"moe": 0.3, "bilingual": 0.45}, ["de-en"], config=config_of(0)),
+        scored_run(make_run, "moe_s1", {"moe": 0.1, "bilingual": 0.4}, ["de-en"], config=config_of(8)),
+        scored_run(make_run, "moe_s2", {"moe": 0.2, "bilingual": 0.5}, ["de-en"], config=config_of(8, 2)),
+        scored_run(make_run, "dense", {"moe": 0.3, "bilingual": 0.45}, ["de-en"], config=config_of(0)),
     ]
-    section = _section(tmp_path, runs)
+    section = section_of(tmp_path, runs)
     gains = [load_significance(run_dir / "significance.csv")[0].delta for _, run_dir in runs]
     assert section["tables"][0].gains["de-en"].delta == pytest.approx((gains[0] + gains[1]) / 2, abs=1e-4)
     scores = [load_scores(run_dir / "scores.csv") for _, run_dir in runs]
@@ -275,12 +257,12 @@ def test_seeds_gain_over_their_own_baselines_and_different_baselines_are_a_span(
 
 def test_signatures_name_the_systems_where_they_do_not_hold_for_all(make_run: MakeRun, tmp_path: Path) -> None:
     runs = [
-        _run(make_run, "dense", {"moe": 0.3}, ["de-en", "en-ja"], config=config_of(0)),
-        _run(make_run, "moe", {"moe": 0.2}, ["de-en", "en-ja"], config=config_of(8)),
+        scored_run(make_run, "dense", {"moe": 0.3}, ["de-en", "en-ja"], config=config_of(0)),
+        scored_run(make_run, "moe", {"moe": 0.2}, ["de-en", "en-ja"], config=config_of(8)),
     ]
     path = runs[1][1] / "scores.csv"
     path.write_text(path.read_text(encoding="utf-8").replace("|nc:6", "|nc:5"), encoding="utf-8")
-    rows = {(metric, pairs) for metric, _, pairs in _section(tmp_path, runs)["signatures"]}
+    rows = {(metric, pairs) for metric, _, pairs in section_of(tmp_path, runs)["signatures"]}
     assert rows == {
         ("BLEU", "de-en"),
         ("BLEU", "en-ja"),

@@ -1,0 +1,45 @@
+"""Find and check, before any work, what a new run takes from finished runs."""
+
+from pathlib import Path
+
+from pipeline.config import ROOT, RunConfig
+from pipeline.dag.reuse import check_vocabulary_of
+from pipeline.dag.store import Store
+from pipeline.dag.system import Origin
+from pipeline.earlier_runs import FROM_RUN, RECORD
+from pipeline.finished_run import FinishedRun
+from pipeline.train import retention
+
+START = "train.initialize_from"
+
+
+def find_origin(config: RunConfig) -> Origin:
+    """Return the vocabulary of `vocab.from_run` and the weights of `train.initialize_from`.
+
+    Raises ValueError for a run that has not finished, for artifacts that are gone, and for weights that do not fit the
+    model or the vocabulary.
+    """
+    store, runs = Store(ROOT / config.runtime.artifacts), ROOT / config.runtime.runs
+    vocabulary = None
+    if config.vocab.from_run:
+        vocabulary = FinishedRun.open(config.vocab.from_run, runs=runs, store=store, setting=FROM_RUN).vocabulary
+    if not config.train.initialize_from:
+        return Origin(vocabulary=vocabulary, store=store)
+    checkpoint = _checkpoint(config, store, runs)
+    from pipeline.train.upcycling import check_fit  # late, because it loads torch
+
+    check_fit(config.train.initialize_from, checkpoint, config.model, shared=config.vocab.shared)
+    if vocabulary is not None:
+        check_vocabulary_of(checkpoint, vocabulary)
+    return Origin(vocabulary=vocabulary, checkpoint=checkpoint, store=store)
+
+
+def _checkpoint(config: RunConfig, store: Store, runs: Path) -> Path:
+    """Return the best checkpoint of the run that `train.initialize_from` names, or the one at this path."""
+    name = config.train.initialize_from
+    if name == config.name:
+        raise ValueError(f"{START}={name} is the run itself; give the new run another NAME")
+    is_run = any((place / name / RECORD).is_file() for place in (runs, runs.parent, ROOT))
+    if is_run or ("/" not in name and not Path(name).exists()):
+        return retention.resolve(FinishedRun.open(name, runs=runs, store=store, setting=START).model.path)
+    return retention.resolve(Path(name))

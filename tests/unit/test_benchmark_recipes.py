@@ -1,0 +1,90 @@
+"""docs/benchmarks.md and its recipes: what they say of other people's experiments, and that their commands are read."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from pipeline.commands.evaluate import load_evaluation
+from pipeline.config import ROOT, load_config
+from pipeline.corpus.config import Rules
+from pipeline.corpus.manifest import read_manifest
+from tests.make import overrides_of
+
+TEXT = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+EVALUATIONS = re.findall(r"^make evaluate .*$", TEXT, re.MULTILINE)
+TRAININGS = [line.split("  #")[0] for line in re.findall(r"^make train .*$", TEXT, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("command", TRAININGS)
+def test_the_commands_of_the_page_are_read(command):
+    config = load_config(overrides_of("train", command))
+    assert config.corpus.path.startswith("path/to/")
+    assert config.corpus.add == (["path/to/freesoft38"] if "transfer" in command else [])
+
+
+@pytest.mark.parametrize("command", EVALUATIONS)
+def test_further_test_sets_are_found(command):
+    config = load_evaluation(overrides_of("evaluate", command.replace("path/to/ntrex", str(ROOT / "data" / "sample"))))
+    assert config.run in command
+    if not config.corpus.manifest:
+        return
+    manifest = read_manifest(ROOT, ROOT / config.corpus.manifest)
+    assert {entry.split for entry in manifest.files} == {"test"}
+    assert manifest.sources == {"test_2017_flickr", "test_2017_mscoco", "test_2018_flickr"}
+
+
+def test_experts_cost_what_the_dense_layer_costs():
+    dense, moe = (load_config([f"recipes=multi30k/{name}"]) for name in ("multilingual", "multilingual_moe"))
+    assert 2 * moe.model.moe.expert_dim == dense.model.ffn_dim
+    assert (moe.train, moe.batch, moe.vocab, moe.baselines) == (dense.train, dense.batch, dense.vocab, dense.baselines)
+    assert dense.corpus.rules == load_config(["recipes=multi30k/tiny_en_de"]).corpus.rules
+    tier, tiny = dense.baselines.tier(29_000), load_config(["recipes=multi30k/tiny_en_de"])
+    assert replace(tier.model, moe=tiny.model.moe) == tiny.model
+
+
+def test_transfer_trains_the_same_pairs_and_more():
+    own, transfer = (load_config([f"recipes=mafand/{name}"]) for name in ("multilingual", "transfer"))
+    assert transfer.pairs[: len(own.pairs)] == own.pairs
+    groups = transfer.batch.mixture.groups
+    assert [name for name, group in groups.items() if group.share] == ["african", "transfer"]
+    covered = [pair for pair in own.pairs if pair in groups["african"].pairs or pair.startswith("en-")]
+    assert covered == own.pairs
+
+
+@pytest.mark.parametrize("recipe", ["tiny_en_de", "tiny_en_fr"])
+def test_transformer_tiny_is_that_of_the_papers_repository(recipe):
+    """README-baseline.md of LividWo/Revisit-MMT, and the defaults of its fairseq."""
+    config = load_config([f"recipes=multi30k/{recipe}"])
+    model, train = config.model, config.train
+    assert config.pairs == [recipe.removeprefix("tiny_").replace("_", "-")]
+    assert (model.dim, model.ffn_dim, model.heads) == (128, 256, 4)
+    assert (model.encoder_layers, model.decoder_layers, model.dropout) == (4, 4, 0.3)
+    assert (config.vocab.shared, config.vocab.source_size) == (True, 10_000)
+    assert (train.learning_rate, train.warmup_steps, train.max_steps, train.patience) == (0.005, 2000, 8000, 10)
+    assert (train.beta1, train.beta2, train.epsilon, train.weight_decay) == (0.9, 0.98, 1e-8, 0)
+    assert (train.label_smoothing, train.clip_norm, train.schedule.kind) == (0.1, 25, "inverse_square_root")
+    assert (config.decode.beam, config.decode.length_norm, config.decode.length_penalty) == (5, "power", 1)
+    assert (config.decode.average, config.decode.average_of) == (10, "last")
+    assert not config.baselines.tiers
+
+
+def test_every_row_is_trained_on_and_tokens_are_scored():
+    config = load_config(["recipes=multi30k/tiny_en_de"])
+    assert config.corpus.rules == Rules(**dict.fromkeys(Rules.__dataclass_fields__))
+    assert "bleu_tok" in config.score.metrics
+
+
+def test_a_step_has_the_tokens_of_two_gpus():
+    batch = load_config(["recipes=multi30k/tiny_en_de"]).batch
+    tokens = {shape.rows * shape.source * batch.groups_per_step for shape in batch.shapes}
+    assert tokens == {7680}
+    assert "7,680 tokens" in TEXT
+
+
+@pytest.mark.parametrize(("preset", "ending"), [("multi30k", "en.gz"), ("multi30k-tok", "lc.norm.tok.en")])
+def test_the_manifests_name_all_splits_of_three_pairs(preset, ending):
+    manifest = read_manifest(ROOT, ROOT / "data" / preset / "manifest.yaml")
+    entries = {(entry.split, entry.pair.name): entry for entry in manifest.files}
+    assert set(entries) == {(split, f"en-{code}") for split in ("train", "dev", "test") for code in ("de", "fr", "cs")}
+    assert all(entry.paths[0].endswith(ending) and len(entry.sha256) == 2 for entry in manifest.files)
