@@ -165,8 +165,11 @@ def load_config(overrides: Sequence[str], root: Path = ROOT) -> RunConfig:
 
 def _budget_cautions(tree: dict[str, Any], overrides: Sequence[str], root: Path) -> list[str]:
     """Return warnings where overrides change the budget of the run, and not that of its bilingual models."""
-    keys = ("train", *(f"train.{budget}" for budget in BUDGETS))
-    kept = [override for override in overrides if override.lstrip("+").partition("=")[0] not in keys]
+    keys = [override.lstrip("+").partition("=")[0] for override in overrides]
+    if any(re.match(r"baselines\.tiers\b", key) for key in keys):
+        return []  # whoever writes the tiers has chosen their budgets
+    budgets = ("train", *(f"train.{budget}" for budget in BUDGETS))
+    kept = [override for key, override in zip(keys, overrides, strict=True) if key not in budgets]
     return budget_cautions(tree, compose_tree("config", kept, root)) if len(kept) < len(overrides) else []
 
 

@@ -131,6 +131,7 @@ def test_a_share_of_what_is_no_number_is_named_where_it_stands():
         (["recipes=smoke", "train.max_steps=100"], ""),  # the tiers have it too
         (["recipes=smoke", "train.max_tokens=2200000", "baselines=none", "baselines.tiers=[]"], ""),
         ([*FREESOFT38, "train.max_tokens=2000000"], ""),  # its tiers have shares
+        (["recipes=smoke", "train.max_tokens=2200000", "baselines.tiers=[{up_to: 0, train: {max_tokens: 9000}}]"], ""),
         (
             [
                 *("recipes=smoke", "train.max_tokens=2200000"),
