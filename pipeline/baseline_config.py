@@ -1,7 +1,6 @@
 """Configuration of the bilingual baselines: tiers of models by the size of the data, and a search that varies them."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -16,7 +15,6 @@ from pipeline.vocab.config import VocabConfig
 
 PARTS = ("vocab", "batch", "model", "train")
 BUDGETS = {"max_tokens": "target tokens", "max_steps": "steps"}  # keys of train, and their units
-SAME_FOR_ALL = ("vocab", "batch")  # a candidate with another vocabulary or batch would have another scale of losses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +37,12 @@ class Candidate:
     """Settings that the search tries in place of those of a tier.
 
     name: the candidate's name in search.csv and in the report.
-    model, train: the keys of these groups that differ from the tier.
+    vocab, batch, model, train: the keys of these groups that differ from the tier.
     """
 
     name: str
+    vocab: dict[str, Any] = field(default_factory=dict)
+    batch: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
 
@@ -51,6 +51,8 @@ class Candidate:
         where = f"baselines.search.candidates: {self.name}"
         return replace(
             tier,
+            vocab=build(VocabConfig, merge(asdict(tier.vocab), self.vocab), f"{where}.vocab"),
+            batch=build(BatchConfig, merge(asdict(tier.batch), self.batch), f"{where}.batch"),
             model=build(ModelConfig, merge(asdict(tier.model), self.model), f"{where}.model"),
             train=build(TrainConfig, merge(asdict(tier.train), self.train), f"{where}.train"),
         )
@@ -60,7 +62,9 @@ class Candidate:
 class BaselineSearch:
     """A search that trains every candidate on some pairs, which span the resources.
 
-    The lowest validation loss wins a pair. Every other pair takes the winner of the searched pair nearest in resource.
+    The lowest validation loss wins a pair; it is in nats per character, so that vocabularies compare. Every other pair
+    takes the winner of the searched pair nearest in resource.
+
     pairs: number of pairs that are searched.
     candidates: the settings that are compared.
     """
@@ -155,8 +159,6 @@ def complete(tree: dict[str, Any]) -> Any:
         tiers = [_complete_tier(tree, tier, f"baselines.tiers[{index}]") for index, tier in enumerate(tiers)]
     search = section.get("search") if tiers else None
     between_tiers = section.get("interpolate", False) if tiers else False
-    if isinstance(search, dict) and isinstance(search.get("candidates"), list):
-        _check_parts(search["candidates"])
     return {**section, "tiers": tiers, "interpolate": between_tiers, "search": search}
 
 
@@ -208,16 +210,6 @@ def _complete_tier(tree: dict[str, Any], tier: Any, place: str) -> dict[str, Any
     if merged["vocab"].get("shared") and len(sizes) == 1:  # a shared vocabulary has one size, whichever side names it
         merged["vocab"].update(source_size=sizes[0], target_size=sizes[0])
     return {"up_to": tier.get("up_to", 0), **merged}
-
-
-def _check_parts(candidates: Sequence[Any]) -> None:
-    for index, candidate in enumerate(candidates):
-        for part in SAME_FOR_ALL:
-            if isinstance(candidate, dict) and part in candidate:
-                raise ValueError(
-                    f"baselines.search.candidates[{index}].{part}: validation losses compare only with the same "
-                    f"vocabulary and batch; move it to baselines.tiers"
-                )
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,13 @@ from pipeline.output import say
 
 
 def train_baselines(config: RunConfig) -> None:
-    """Train and translate the bilingual models and print a table of them."""
-    check_replacement(ROOT / config.runtime.runs / config.name, config)
+    """Train and translate the bilingual models and print a table of them; after a search, write search.csv."""
+    run = ROOT / config.runtime.runs / config.name
+    check_replacement(run, config)
     announce(config, f"bilingual models alone, {config.runtime.parallel_baselines} at a time")
     with watched(config, BASELINE_STEPS) as status:
         status.expect(training=training_seconds(config))  # the unit of the estimates
         baselines, rows = baselines_run(config, status)
+    if baselines.search is not None:
+        baselines.search.save(run / "search.csv", rows)
     say(text_table(baselines, rows))

@@ -12,21 +12,28 @@ from pipeline.dag.artifact import MANIFEST, Artifact
 
 Rows = Mapping[LangPair, int]  # training rows of each pair
 
-COLUMNS = ("pair", "train_pairs", "candidate", "parameters", "best_step", "validation_loss", "chosen", "seconds")
+COLUMNS = (
+    *("pair", "train_pairs", "candidate", "parameters", "best_step", "validation_loss", "nats_per_character"),
+    *("chosen", "seconds"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A candidate, trained on one pair."""
+    """A candidate, trained on one pair.
+
+    characters_per_token: of the target side of the development set (`pipeline.vocab.encode`).
+    """
 
     pair: LangPair
     candidate: str
     model: Artifact
+    characters_per_token: float
 
     @property
     def loss(self) -> float:
-        """The lowest validation loss."""
-        return float(read_ledger(self.model)["validation_loss"])
+        """The lowest validation loss in nats per character, which compares across vocabularies."""
+        return float(read_ledger(self.model)["validation_loss"]) / self.characters_per_token
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +70,8 @@ class SearchResult:
     def _cells(self, trial: Trial, rows: int) -> list[str]:
         ledger = read_ledger(trial.model)
         wins = int(self.winner(trial.pair) == trial.candidate)
-        numbers = (ledger["parameters"], ledger["best_step"], f"{trial.loss:.4f}", wins, f"{seconds(trial.model):.1f}")
+        losses = (f"{ledger['validation_loss']:.4f}", f"{trial.loss:.4f}")
+        numbers = (ledger["parameters"], ledger["best_step"], *losses, wins, f"{seconds(trial.model):.1f}")
         return [trial.pair.name, str(rows), trial.candidate, *map(str, numbers)]
 
 

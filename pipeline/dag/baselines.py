@@ -1,7 +1,8 @@
 """The bilingual baselines: a search over candidates on pairs that span the resources, carried over by resource, then
 one model a pair, trained and translated.
 
-A candidate is judged by its loss on the development set. The search translates nothing: test sets have no part in it.
+A candidate is judged by its loss on the development set, in nats per character. The search translates nothing: test
+sets have no part in it.
 """
 
 import logging
@@ -17,6 +18,7 @@ from pipeline.baseline_config import BaselineSearch
 from pipeline.clock import makespan
 from pipeline.config import RunConfig
 from pipeline.corpus.languages import LangPair
+from pipeline.dag import stages
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.baseline_search import (
     Rows,
@@ -30,10 +32,11 @@ from pipeline.dag.baseline_search import (
 )
 from pipeline.dag.store import Listener, Store
 from pipeline.dag.system import System, Trained, bilingual
-from pipeline.dag.training import is_trained, prepare, train, train_and_translate
+from pipeline.dag.training import is_trained, prepare, train_and_translate
 from pipeline.jobs.launch import stop_all
 from pipeline.model.flops import forward_flops
 from pipeline.tasks import side_by_side
+from pipeline.vocab.encode import characters_per_token
 
 logger = logging.getLogger(__name__)
 
@@ -99,16 +102,23 @@ def search(config: RunConfig, settings: BaselineSearch, store: Store, cleaned: C
     logger.info("search: %s on %s", candidates, ", ".join(pair.name for pair in pairs))
     systems = candidate_systems(config, rows)
 
-    def train_one(system: System) -> Artifact:
-        return train(store, cleaned, system)[1]
+    def train_one(system: System) -> tuple[Artifact, float]:
+        vocabulary, encoded = prepare(store, cleaned, system)
+        model = store.get(stages.train(system, vocabulary, encoded))
+        return model, characters_per_token(vocabulary.path, encoded[system.pairs[0]].path)
 
     order = sorted(systems.values(), key=_work, reverse=True)
-    models = _side_by_side(config, store, order, train_one, cost=seconds, what="candidates trained")
-    trials = [Trial(pair=pair, candidate=name, model=models[system.label]) for (pair, name), system in systems.items()]
+    models = _side_by_side(
+        config, store, order, train_one, cost=lambda trained: seconds(trained[0]), what="candidates trained"
+    )
+    trials = []
+    for (pair, name), system in systems.items():
+        model, characters = models[system.label]
+        trials.append(Trial(pair=pair, candidate=name, model=model, characters_per_token=characters))
     result = SearchResult(trials=trials, searched={pair: nearest(rows, pair, pairs) for pair in by_resource(rows)})
     for pair in pairs:
         losses = ", ".join(f"{trial.candidate} {trial.loss:.4f}" for trial in trials if trial.pair == pair)
-        logger.info("search: %s takes %s; validation cross-entropy %s", pair.name, result.winner(pair), losses)
+        logger.info("search: %s takes %s; nats per character: %s", pair.name, result.winner(pair), losses)
     return result
 
 

@@ -174,6 +174,16 @@ def encoded_counts(directory: Path) -> dict[str, Any]:
     return content
 
 
+def characters_per_token(vocabulary: Path, encoded: Path) -> float:
+    """Return the mean characters of a target token of the development set, each sentence's EOS being a token.
+
+    Sentences that were cut because they are too long count as far as they are kept.
+    """
+    dev = EncodedSplit.open(encoded, "dev")
+    texts = Vocabulary.load(vocabulary).decode_target([dev.target(row).tolist() for row in range(len(dev))])
+    return sum(map(len, texts)) / int(dev.target_lengths.sum())
+
+
 def _encode_once(shard: Shard) -> Counts:
     """Encode a shard, but return the counts of an earlier call for a shard with a directory of its own."""
     if shard.out.parent.name != _SHARDS:

@@ -80,10 +80,9 @@ def searching(*candidates, pairs=2):
         (searching({"name": ""}), r"search\.candidates: \[''\] must name"),
         (searching({"model": {"dim": 64}}), r"search\.candidates\[0\]\.name is not set"),
         (
-            searching({"name": "a", "vocab": {"source_size": 9}}),
-            r"candidates\[0\]\.vocab: validation losses compare only .*; move it to baselines\.tiers",
+            searching({"name": "a", "vocab": {"source": 9}}),
+            r"candidates: a\.vocab\.source does not exist; did you mean",
         ),
-        (searching({"name": "a"}, {"name": "b", "batch": {}}), r"candidates\[1\]\.batch: validation losses compare"),
         (searching({"name": "a", "model": {"dimm": 64}}), r"candidates: a\.model\.dimm does not exist; did you mean"),
         (
             searching({"name": "a", "train": {"patience": "x"}}),

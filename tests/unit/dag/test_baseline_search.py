@@ -66,9 +66,12 @@ def test_richest_and_poorest_are_searched_and_each_pair_takes_the_nearest(number
 
 @pytest.fixture
 def result(tmp_path):
-    """A search of two pairs, of which the richer has a tie, carried over to a third."""
+    """A search of two pairs, of which the richer has a tie, carried over to a third.
 
-    def trial(src, candidate, loss):
+    For the poorer one, long pieces cost more a token and less a character.
+    """
+
+    def trial(src, candidate, loss, characters_per_token=2.0):
         path = tmp_path / f"{src}-{candidate}"
         (path / "log").mkdir(parents=True)
         ledger = {"validation_loss": loss, "parameters": 1000, "best_step": 7}
@@ -77,6 +80,7 @@ def result(tmp_path):
         return Trial(
             pair=LangPair(src, "en"),
             candidate=candidate,
+            characters_per_token=characters_per_token,
             model=Artifact(stage="train", key="k", path=path, content="c"),
         )
 
@@ -86,7 +90,7 @@ def result(tmp_path):
             trial("de", "plain", 3.5),
             trial("de", "wide", 3.5),
             trial("tr", "plain", 4.5),
-            trial("tr", "wide", 4.25),
+            trial("tr", "wide", 5.25, characters_per_token=2.5),
         ],
         searched={de: de, ja: tr, tr: tr},
     )
@@ -131,7 +135,8 @@ def test_the_table_has_a_line_for_each_trial(result, tmp_path):
         "candidate": "wide",
         "parameters": "1000",
         "best_step": "7",
-        "validation_loss": "4.2500",
+        "validation_loss": "5.2500",
+        "nats_per_character": "2.1000",
         "chosen": "1",
         "seconds": "1.2",
     }

@@ -14,7 +14,16 @@ from pipeline.corpus.languages import LangPair
 from pipeline.stopping import Stopped
 from pipeline.vocab import encode as module
 from pipeline.vocab.config import VocabConfig
-from pipeline.vocab.encode import ENCODED, EncodedSplit, Shard, encode, encode_shard, encoded_counts, merge_shards
+from pipeline.vocab.encode import (
+    ENCODED,
+    EncodedSplit,
+    Shard,
+    characters_per_token,
+    encode,
+    encode_shard,
+    encoded_counts,
+    merge_shards,
+)
 from pipeline.vocab.tokenizer import EOS, Vocabulary, train_vocabulary
 from tests.interruption import killed_while_removing
 
@@ -50,6 +59,19 @@ def test_encoded_rows_are_the_rows_of_the_bitext(shared: Path, bitext_of: Bitext
         assert counts["source_tokens"] == rows.source_lengths.sum() == len(rows.source_tokens)
         assert counts["target_tokens"] == rows.target_lengths.sum() == len(rows.target_tokens)
         assert counts["source_unk"] == counts["target_unk"] == counts["dropped"] == counts["truncated"] == 0
+
+
+def test_characters_of_a_token_are_those_of_the_text_that_is_kept(
+    separate: Path, bitext_of: BitextOf, tmp_path: Path
+) -> None:
+    bitext = bitext_of("tr:en")
+    texts = read_bitext(bitext, "dev")["tgt"][:]
+    tokens = Vocabulary.load(separate).encode_target(texts)
+    whole = encoded(separate, bitext, TR_EN, tmp_path / "whole")
+    assert characters_per_token(separate, whole) == sum(map(len, texts)) / sum(map(len, tokens))
+    cut = encoded(separate, bitext, TR_EN, tmp_path / "cut", limits=(500, 9))
+    kept = [Vocabulary.load(separate).decode_target([row[:8]])[0] for row in tokens]
+    assert characters_per_token(separate, cut) == sum(map(len, kept)) / sum(min(9, len(row)) for row in tokens)
 
 
 def test_arrays_are_mapped_and_views(separate: Path, bitext_of: BitextOf, tmp_path: Path) -> None:
