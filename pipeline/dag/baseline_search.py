@@ -31,8 +31,8 @@ class Trial:
     characters_per_token: float
 
     @property
-    def loss(self) -> float:
-        """The lowest validation loss in nats per character, which compares across vocabularies."""
+    def nats_per_character(self) -> float:
+        """The lowest validation loss by characters, not by tokens, so that vocabularies compare."""
         return float(read_ledger(self.model)["validation_loss"]) / self.characters_per_token
 
 
@@ -49,7 +49,9 @@ class SearchResult:
 
     def winner(self, pair: LangPair) -> str:
         """Return the candidate that a pair takes: the one with the lowest loss, and of equal ones the first."""
-        return min((t for t in self.trials if t.pair == self.searched[pair]), key=lambda trial: trial.loss).candidate
+        return min(
+            (t for t in self.trials if t.pair == self.searched[pair]), key=lambda trial: trial.nats_per_character
+        ).candidate
 
     def to_json(self) -> dict[str, Any]:
         """Return, for run.json, the candidate of each pair and the pair that it was carried over from, if any."""
@@ -70,7 +72,7 @@ class SearchResult:
     def _cells(self, trial: Trial, rows: int) -> list[str]:
         ledger = read_ledger(trial.model)
         wins = int(self.winner(trial.pair) == trial.candidate)
-        losses = (f"{ledger['validation_loss']:.4f}", f"{trial.loss:.4f}")
+        losses = (f"{ledger['validation_loss']:.4f}", f"{trial.nats_per_character:.4f}")
         numbers = (ledger["parameters"], ledger["best_step"], *losses, wins, f"{seconds(trial.model):.1f}")
         return [trial.pair.name, str(rows), trial.candidate, *map(str, numbers)]
 

@@ -18,7 +18,6 @@ from pipeline.baseline_config import BaselineSearch
 from pipeline.clock import makespan
 from pipeline.config import RunConfig
 from pipeline.corpus.languages import LangPair
-from pipeline.dag import stages
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.baseline_search import (
     Rows,
@@ -32,7 +31,7 @@ from pipeline.dag.baseline_search import (
 )
 from pipeline.dag.store import Listener, Store
 from pipeline.dag.system import System, Trained, bilingual
-from pipeline.dag.training import is_trained, prepare, train_and_translate
+from pipeline.dag.training import is_trained, prepare, train, train_and_translate
 from pipeline.jobs.launch import stop_all
 from pipeline.model.flops import forward_flops
 from pipeline.tasks import side_by_side
@@ -103,8 +102,7 @@ def search(config: RunConfig, settings: BaselineSearch, store: Store, cleaned: C
     systems = candidate_systems(config, rows)
 
     def train_one(system: System) -> tuple[Artifact, float]:
-        vocabulary, encoded = prepare(store, cleaned, system)
-        model = store.get(stages.train(system, vocabulary, encoded))
+        vocabulary, encoded, model = train(store, cleaned, system)
         return model, characters_per_token(vocabulary.path, encoded[system.pairs[0]].path)
 
     order = sorted(systems.values(), key=_work, reverse=True)
@@ -117,7 +115,9 @@ def search(config: RunConfig, settings: BaselineSearch, store: Store, cleaned: C
         trials.append(Trial(pair=pair, candidate=name, model=model, characters_per_token=characters))
     result = SearchResult(trials=trials, searched={pair: nearest(rows, pair, pairs) for pair in by_resource(rows)})
     for pair in pairs:
-        losses = ", ".join(f"{trial.candidate} {trial.loss:.4f}" for trial in trials if trial.pair == pair)
+        losses = ", ".join(
+            f"{trial.candidate} {trial.nats_per_character:.4f}" for trial in trials if trial.pair == pair
+        )
         logger.info("search: %s takes %s; nats per character: %s", pair.name, result.winner(pair), losses)
     return result
 

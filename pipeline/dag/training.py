@@ -46,10 +46,12 @@ def prepare(
     return vocabulary, encoded
 
 
-def train(store: Store, cleaned: Mapping[LangPair, Artifact], system: System) -> tuple[Artifact, Artifact]:
-    """Train a system; the vocabulary and the model."""
+def train(
+    store: Store, cleaned: Mapping[LangPair, Artifact], system: System
+) -> tuple[Artifact, dict[LangPair, Artifact], Artifact]:
+    """Train a system. Return its vocabulary, the encoded rows of its pairs, and the model."""
     vocabulary, encoded = prepare(store, cleaned, system)
-    return vocabulary, store.get(stages.train(system, vocabulary, encoded))
+    return vocabulary, encoded, store.get(stages.train(system, vocabulary, encoded))
 
 
 def is_trained(store: Store, cleaned: Mapping[LangPair, Artifact], system: System) -> bool:
@@ -62,7 +64,7 @@ def train_and_translate(
     config: RunConfig, store: Store, cleaned: Mapping[LangPair, Artifact], system: System
 ) -> Trained:
     """Train a system and translate the test sets of its pairs."""
-    vocabulary, model = train(store, cleaned, system)
+    vocabulary, _, model = train(store, cleaned, system)
     translation = stages.translate(
         {pair: cleaned[pair] for pair in system.pairs},
         vocabulary,
