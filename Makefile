@@ -7,7 +7,7 @@ COMMANDS := train sweep runs remove status data baselines backtranslate translat
 
 # Settings of the commands, given as NAME=value: `make help` shows them in use, and pipeline/commands/table.py has the key that
 # each stands for. What is empty is left to the recipe.
-SETTINGS := RECIPE CORPUS CORPUS_PATH CORPUS_ADD LANG_PAIRS NAME DRY RUNTIME LAYOUT REPLACE EXPERIMENT EXPERTS LAYERS GATE SEEDS LAUNCHER \
+SETTINGS := RECIPE CORPUS CORPUS_PATH CORPUS_ADD LANG_PAIRS NAME UNUSED DRY RUNTIME LAYOUT REPLACE EXPERIMENT EXPERTS LAYERS GATE SEEDS LAUNCHER \
 	TEXT LICENCE CITATION OUT PAIR KEEP WATCH FORMAT DEVICES DEVICE MP EP ZERO RECOMPUTE SEARCH VERBOSE
 RECIPE ?= demo
 
@@ -27,7 +27,7 @@ MAKEOVERRIDES :=
 
 # What the targets read that are no commands; the settings of commands are in pipeline/commands/table.py.
 READ_BY_score  := HYP REF TGT ARGS
-READ_BY_report := RUNS NAME ARGS
+READ_BY_report := RUNS NAME REPLACE ARGS
 READ_BY_bench  := BENCH ARGS
 READ_BY_test   := LONG
 READ_BY_mutate := ARGS
@@ -68,12 +68,13 @@ $(if $(TYPED),$(if $(shell $(CHECK) || echo wrong),$(error nothing was run)))
 
 # A command ignores NAME?=value, a default or of the environment, where it has no such setting; NAME=value is an error then.
 WORDS  := $(foreach name,$(SETTINGS),$(if $($(name)),$(call quote,$(name)$(if $(filter $(name),$(TYPED)),,?)=$($(name))))) $(ARGS)
-REPORT := $(call files,$(RUNS)) $(if $(NAME)$(word 2,$(RUNS)),--out $(call quote,runs/$(or $(NAME),comparison))) $(ARGS)
+REPORT := $(call files,$(RUNS)) $(if $(NAME)$(word 2,$(RUNS)),--out $(call quote,runs/$(or $(NAME),comparison))) \
+	$(if $(REPLACE),$(call quote,--replace=$(REPLACE))) $(ARGS)
 
 help: ## list the targets
 	@$(or $(PYTHON),echo 'error: Python 3.11 or newer is needed'; exit 1;) -m pipeline help make
 	@echo '  report:'
-	@echo '    RUNS="dense_s1 dense_s2 deeper=moe_12l" NAME=comparison ARGS="--losses 3.0,2.5"'
+	@echo '    RUNS="dense_s1 dense_s2 deeper=moe_12l" NAME=comparison REPLACE=1 ARGS="--losses 3.0,2.5"'
 	@echo
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
@@ -120,7 +121,7 @@ format: $(READY_DEV) ## rewrite the code in the house format
 test: $(READY_DEV) ## unit, golden, parallel and system tests; LONG=3/10 adds that tenth of the long ones (docs/testing.md)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder \
 		$(if $(LONG),-m "not quiet" --long-part $(LONG),-m "not long and not quiet") \
-		tests/system tests/parallel tests/golden tests/hostile tests/unit
+		tests/system tests/parallel tests/cuda tests/golden tests/hostile tests/unit
 	$(BIN)/python -m pytest $(if $(LONG),-m quiet --long-part $(LONG),-m "quiet and not long") tests/parallel tests/system tests/hostile
 
 test-full: $(READY_DEV) ## all tests, the long ones too; more than an hour (docs/testing.md)

@@ -74,6 +74,7 @@ def _add_report(report: argparse.ArgumentParser) -> None:
     add = report.add_argument
     add("runs", nargs="+", metavar="[LABEL=]RUN", help="a directory of a run, or its name below --runs")
     add("--out", type=Path, help="where to write; else into the directory of the one run")
+    add("--replace", choices=["0", "1"], default="0", help="1: also where --out has the page of other runs (0)")
     add("--losses", type=_losses, default=(), help="training losses to count tokens to: 3.0,2.5,2.2")
     add("--runs", type=Path, default=Path("runs"), dest="below", help="where names of runs are looked up (runs)")
 
@@ -97,11 +98,18 @@ def _score(options: argparse.Namespace) -> None:
 def _report(options: argparse.Namespace) -> None:
     from eval.records.results import find_run, load_results
     from eval.report.page import write_report
+    from eval.report.page_record import check_page, record_page
 
     directories = [find_run(text, options.below) for text in options.runs]
     if options.out is None and len(directories) > 1:
         raise ValueError(f"--out is needed for {len(directories)} runs: the directory to write their comparison into")
-    print(write_report(options.out or directories[0][1], load_results(directories), options.losses))
+    runs = [directory for _, directory in directories]
+    out = options.out or runs[0]
+    if options.replace != "1":
+        check_page(out, runs)
+    page = write_report(out, load_results(directories), options.losses)
+    record_page(out, runs)
+    print(page)
 
 
 def _summary(options: argparse.Namespace) -> None:

@@ -29,7 +29,7 @@ keys (Hydra overrides; a recipe wins over the defaults, a group chosen here over
   pairs=[de-en,tr-en]             language pairs, source-target; src:tgt where a hyphen is ambiguous; all
   corpus=path/to/dir|sample|...   files named by pair, or a corpus of configs/corpus: data/README.md
   model.moe.num_experts=16        any key that `config` prints
-  runtime.processes=2             processes of one device each; runtime keys never change a result"""
+  runtime.processes=2             processes of one device each; they never change a result"""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pipeline.recipe_errors import RECIPES, Composer, fault_of_file, no_option
@@ -12,6 +13,7 @@ from pipeline.spelling import key_suggestion
 _DEFAULT = "demo"  # the recipe of configs/config.yaml
 RUNS = ("config", "sweep", "plan")  # files of configs/ whose commands begin a run; the others use one
 _PAIR = re.compile(r"[a-z]{2,3}(-\w+)?[-:][a-z]{2,3}(-\w+)?,?")
+_LISTS = ("regularizer",)  # groups of which several options may be chosen
 _BRACKETS = {"]": "[", "}": "{", ")": "("}
 
 
@@ -30,6 +32,25 @@ class _Word:
         key, equals, value = text.partition("=")
         sign = key[: len(key) - len(key.lstrip("+~"))]
         return cls(text=text, sign=sign, key=key.removeprefix(sign), equals=equals, value=value)
+
+
+def check_single_choices(overrides: Sequence[str], root: Path) -> None:
+    """Raise ValueError for a word that chooses several options of a group that has one, as gate=[top1,top2]."""
+    for word in map(_Word.of, overrides):
+        if word.value.startswith("[") and "," in word.value.strip("[], ") and _has_one_choice(word.key, root):
+            raise ValueError(_several_choices(word))
+
+
+def _has_one_choice(group: str, root: Path) -> bool:
+    return group == RECIPES or (bool(group) and group not in _LISTS and (root / "configs" / group).is_dir())
+
+
+def _several_choices(word: _Word) -> str:
+    first = re.split(r"[\[(]", word.value)[-1].partition(",")[0].strip()
+    return (
+        f"{word.text} names several options of {word.key}, of which a run has one; write {word.key}={first}, and to "
+        "train a run for each of them use `make sweep` (docs/sweeps.md)"
+    )
 
 
 def explain(error: Exception, overrides: Sequence[str], composer: Composer) -> str:
@@ -69,6 +90,8 @@ def _unreadable(word: _Word, words: Sequence[_Word], composer: Composer) -> str:
         sweeps = parser.parse_override(word.text).is_sweep_override()
     except HydraException:
         return _wrong_value(word)
+    if sweeps and _has_one_choice(word.key, composer.root):
+        return _several_choices(word)
     if sweeps:
         listed = word.value.split("(")[-1].rstrip(")")
         return (

@@ -15,11 +15,13 @@ from typing import Any
 from eval.records.scores import METRICS
 from pipeline.baseline_config import BUDGETS, BaselinesConfig, budget_cautions, complete
 from pipeline.batch.config import BatchConfig
-from pipeline.composition_errors import explain
+from pipeline.composition_errors import check_single_choices, explain
 from pipeline.corpus.config import CorpusConfig, corpus_defaults
+from pipeline.corpus.languages import check_pair_form
 from pipeline.decode.config import DecodeConfig
 from pipeline.earlier_runs import with_vocabulary_of_run
 from pipeline.group_choices import chosen_values, without_stale
+from pipeline.jobs.default_precision import default_precision, fp32_caution
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.model.config import ModelConfig
 from pipeline.parallel.layout import layout_of
@@ -38,7 +40,7 @@ OPEN = (
     "batch.mixture.sources",
     "layout",
 )  # mappings whose keys the user chooses
-PLACE = ("runtime", "layout")  # parts that decide where a run executes, and do not affect its result
+PLACE = ("runtime", "layout")  # parts that decide where a run executes; of them only the device affects its result
 # Settings that are left out of records where they have no effect, so that the keys of stages are those of old versions.
 UNSET = {"from_run": ""}
 _ANY_CORPUS = "rules"  # the corpus configuration without files
@@ -112,6 +114,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not self.pairs:
             raise ValueError('pairs is empty; give language pairs, for example LANG_PAIRS="de-en fr-en"')
+        for pair in self.pairs:
+            check_pair_form(pair)
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise ValueError(f"NAME={self.name!r} must be a plain directory name")
         check_sizes(layout_of(self.layout, self.runtime), model=self.model, batch=self.batch, vocab=self.vocab)
@@ -146,6 +150,7 @@ def load_config(overrides: Sequence[str], root: Path = ROOT) -> RunConfig:
     `corpus=` may also name a directory, relative to the working directory. Without `pairs=` it means all its pairs.
     """
     _check_effect(overrides)
+    check_single_choices(overrides, root)
     overrides, directory = corpus_directory(overrides, root)
     tree = compose_tree("config", overrides, root)
     if directory is not None:
@@ -158,7 +163,9 @@ def load_config(overrides: Sequence[str], root: Path = ROOT) -> RunConfig:
     layout, sizes = layout_of(config.layout, config.runtime), {"target_vocabulary": config.vocab.target_size}
     replicated = cautions(layout, model=config.model, shape=config.batch.shapes[0], **sizes)
     budgets = _budget_cautions(tree, overrides, root)
-    for caution in (*config.model.moe.cautions(), *replicated, *budgets):
+    precisions = {"train": config.train.precision, "decode": config.decode.precision}
+    fp32 = fp32_caution(config.runtime.device, **precisions)
+    for caution in filter(None, (*config.model.moe.cautions(), *replicated, *budgets, fp32)):
         logger.warning("warning: %s", caution)
     return config
 
@@ -184,6 +191,7 @@ def compose_tree(primary: str, overrides: Sequence[str], root: Path = ROOT) -> d
 
     faults = (HydraException, OmegaConfBaseException, YAMLError, ValueError, RecursionError)
     OmegaConf.register_new_resolver("share", _share, replace=True)
+    OmegaConf.register_new_resolver("precision_on", default_precision, replace=True)
 
     def read(file: Path) -> dict[str, Any]:
         content = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
@@ -193,7 +201,7 @@ def compose_tree(primary: str, overrides: Sequence[str], root: Path = ROOT) -> d
     chosen = chosen_values(overrides, root / "configs", read) if primary == "config" else {}
     ConfigStore.instance().store(group="chosen", name="values", node=chosen, package="_global_")
     ConfigStore.instance().store(group="corpus", name=_ANY_CORPUS, node=corpus_defaults())
-    ConfigStore.instance().store(group="decode", name="defaults", node=asdict(DecodeConfig()))
+    ConfigStore.instance().store(group="decode", name="defaults", node=_decode_defaults())
     ConfigStore.instance().store(group="decode", name="unset", node=dict.fromkeys(asdict(DecodeConfig())))
 
     def composed(words: Sequence[str]) -> Any:
@@ -212,6 +220,10 @@ def compose_tree(primary: str, overrides: Sequence[str], root: Path = ROOT) -> d
         raise ValueError(explain(error, overrides, composer)) from error
     assert isinstance(tree, dict)
     return without_stale({str(key): value for key, value in tree.items()}, chosen, overrides)
+
+
+def _decode_defaults() -> dict[str, Any]:
+    return {**asdict(DecodeConfig()), "precision": "${precision_on:${runtime.device}}"}
 
 
 def _share(share: float, whole: Any) -> Any:

@@ -1,6 +1,7 @@
 """A finished run of `make train`, to translate with, to export or to prune."""
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,8 +17,11 @@ from pipeline.decode.experts.pruning import Pruning
 from pipeline.decode.job.workers import TranslatorSpec
 from pipeline.decode.text.line import Long
 from pipeline.earlier_runs import RECORD, record_path
+from pipeline.jobs.default_precision import fp32_caution
 from pipeline.schema import build
 from pipeline.spelling import suggestion
+
+logger = logging.getLogger(__name__)
 
 PRUNED = "pruned"  # directory of a run's prunings
 
@@ -93,18 +97,23 @@ class FinishedRun:
         if pruning.model != f"{self.model.stage}/{self.model.key}":
             raise ValueError(
                 f"experts={name}: {path} is of model {pruning.model}, and run {self.name} has another by now; make it "
-                "again (make prune)"
+                "again (make prune with REPLACE=1)"
             )
         pairs = tuple(pair for pair in self.pairs if pair.name in pruning.pairs)
         return replace(self, pairs=pairs, experts=str(path))
 
-    def decode_with(self, settings: Mapping[str, Any]) -> DecodeConfig:
+    def decode_with(self, settings: Mapping[str, Any], device: str) -> DecodeConfig:
         """Return the settings by which the run translated its test sets, with those given that are not None.
 
-        Raises ValueError for a setting that does not exist.
+        Logs a warning about fp32 on a GPU. Raises ValueError for a setting that does not exist.
+
+        device: runtime.device of the command that translates.
         """
         changes = {key: value for key, value in settings.items() if value is not None}
-        return build(DecodeConfig, {**asdict(self.decode), **changes}, "decode")
+        decode = build(DecodeConfig, {**asdict(self.decode), **changes}, "decode")
+        if caution := fp32_caution(device, decode=decode.precision):
+            logger.warning("warning: %s", caution)
+        return decode
 
     def spec(self, decode: DecodeConfig | None = None, *, long: Long = "split") -> TranslatorSpec:
         """Return the files and settings that translating processes load. decode: by default the run's own."""

@@ -95,7 +95,7 @@ def _yaml_fault(problem: str) -> str:
         return "a value begins with *, which YAML reads as a reference; put it in quotes"
     if "constructor for the tag" in problem:
         return "a value begins with !, which YAML reads as a tag; put it in quotes"
-    if "expected ',' or" in problem or "stream end" in problem:
+    if "expected ',' or" in problem or "end of stream" in problem:
         return "a bracket or a quote is not closed"
     return f"{problem}; put the value in quotes, or correct the indentation"
 

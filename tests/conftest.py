@@ -14,7 +14,7 @@ settings.register_profile("long", settings.get_profile("busy machine"), max_exam
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "busy machine"))
 
 ROOT = Path(__file__).resolve().parent.parent
-TOGETHER = ("tests/system/", "tests/parallel/")  # what one test of these trains, others use
+TOGETHER = ("tests/system/", "tests/parallel/", "tests/cuda/")  # what one test of these makes, others use
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

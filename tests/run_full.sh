@@ -5,7 +5,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 suites=("$@")
-((${#suites[@]})) || suites=(tests/system tests/parallel tests/golden tests/hostile tests/unit)
+((${#suites[@]})) || suites=(tests/system tests/parallel tests/cuda tests/golden tests/hostile tests/unit)
 said=$(mktemp -d)
 trap 'rm -rf "$said"' EXIT
 status=0

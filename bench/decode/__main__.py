@@ -16,14 +16,16 @@ from bench.output import device_name, results_file, write_csv
 def main() -> int:
     options = parse()
     scale = QUICK if options.quick else FULL
-    name = device_name("cpu")
+    name = device_name(options.device)
     out = results_file("decode", name, options.out)
     rows: list[dict[str, Any]] = []
     for model in options.models:
-        selected = [system for system in systems(model) if not options.systems or system.name in options.systems]
+        selected = [
+            system for system in systems(model, options.device) if not options.systems or system.name in options.systems
+        ]
         with tempfile.TemporaryDirectory(prefix="bench-decode-") as directory:
-            material = prepare(model, scale, Path(directory))
-            for row in run_contest(model, selected, material, scale, Path(directory, "systems")):
+            material = prepare(model, scale, Path(directory), options.device)
+            for row in run_contest(model, selected, material, scale, Path(directory, "systems"), options.device):
                 rows.append(row)
                 report(row)
                 # written after every row, so that an interrupted run leaves its rows
@@ -38,6 +40,7 @@ def _written(row: dict[str, Any]) -> dict[str, Any]:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.decode", description="Beam search and its peers.")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--quick", action="store_true", help="small models and few sentences: does it run?")
     parser.add_argument("--models", choices=tuple(MODELS), nargs="+", default=tuple(MODELS))
     parser.add_argument("--systems", choices=("ours", "transformers", "ctranslate2"), nargs="+")

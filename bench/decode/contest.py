@@ -31,7 +31,8 @@ class Running:
         count, threads = way.processes, way.threads
         if system.name == CTRANSLATE2:  # its workers are threads of one process
             count, threads = 1, way.processes * way.threads
-        python = ROOT / ENVIRONMENTS[system.name] / "bin" / "python" if system.name in ENVIRONMENTS else sys.executable
+        own_packages = system.name == OURS or job["device"] == "cuda"  # no CPU wheels of .venv-bench on a GPU
+        python = sys.executable if own_packages else ROOT / ENVIRONMENTS[system.name] / "bin" / "python"
         self.processes = []
         for rank in range(count):
             path = directory / f"job-{rank}.json"
@@ -39,9 +40,7 @@ class Running:
             about |= {"memory": system.memory, "batch_tokens": way.batch_tokens}
             path.write_text(json.dumps({**job, **about}), encoding="utf-8")
             variables = process_environment(rank, count, threads, directory / "rendezvous")
-            variables |= {
-                "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}" if system.name == OURS else str(ROOT)
-            }
+            variables |= {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}" if own_packages else str(ROOT)}
             with self.log.open("ab") as log:
                 process = subprocess.Popen(
                     [str(python), "-m", f"bench.decode.{MODULES[system.name]}", str(path)],
@@ -97,10 +96,10 @@ class Running:
 
 
 def run_contest(
-    model: str, systems: Sequence[System], material: Material, scale: Scale, directory: Path
+    model: str, systems: Sequence[System], material: Material, scale: Scale, directory: Path, device: str
 ) -> Iterator[Row]:
     """Yield a row for each system and round, with a note if it failed."""
-    job = material.job()
+    job = {**material.job(), "device": device}
     with contextlib.ExitStack() as alive:
         running: list[Running] = []
         for number, system in enumerate(systems):

@@ -19,13 +19,13 @@ from pipeline.jobs.matmul import choose_matmul
 from pipeline.model.transformer import Transformer
 from pipeline.vocab.tokenizer import Vocabulary
 
-CPU = torch.device("cpu")
-
 
 def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     torch.set_num_threads(job["threads"])
-    choose_matmul()
+    device = torch.device(job["device"])
+    if device.type == "cpu":
+        choose_matmul()
     config = DecodeConfig(
         beam=BEAM,
         length_norm="power",
@@ -42,7 +42,7 @@ def main() -> None:
         Vocabulary.load(Path(job["vocabulary"])),
         longest=longest,
         config=config,
-        device=CPU,
+        device=device,
     )
 
     def translate(sources: Sequence[Sequence[int]]) -> list[list[int]]:

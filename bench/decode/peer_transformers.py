@@ -23,11 +23,11 @@ def main() -> None:
     torch.set_num_threads(job["threads"])
     settings = json.loads(Path(job["export"], "config.json").read_text(encoding="utf-8"))
     dtype = torch.bfloat16 if job["precision"] == "bf16" else torch.float32
-    model = CLASSES[settings["model_type"]].from_pretrained(job["export"], dtype=dtype).eval()
+    model = CLASSES[settings["model_type"]].from_pretrained(job["export"], dtype=dtype).eval().to(job["device"])
 
     def translate(sources: Sequence[Sequence[int]]) -> list[list[int]]:
         longest = max(map(len, sources))
-        ids = torch.tensor([[*source, *[PAD] * (longest - len(source))] for source in sources])
+        ids = torch.tensor([[*source, *[PAD] * (longest - len(source))] for source in sources], device=job["device"])
         with torch.inference_mode():
             generated = model.generate(
                 input_ids=ids,

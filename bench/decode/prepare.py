@@ -37,17 +37,21 @@ class Material:
         }
 
 
-def prepare(model: str, scale: Scale, directory: Path) -> Material:
+def prepare(model: str, scale: Scale, directory: Path, device: str) -> Material:
     """Train the model's recipe unless a finished run exists, export the model, and read its test sets."""
     recipe = MODELS[model]
     name = recipe + scale.suffix
     if not (RUNS / name / "run.json").exists():
-        command = [str(ROOT / ".venv" / "bin" / "python"), "-m", "pipeline", "train", f"recipes={recipe}"]
-        subprocess.run([*command, f"name={name}", *scale.training], cwd=ROOT, check=True, stdout=sys.stderr)
+        command = [sys.executable, "-m", "pipeline", "train", f"recipes={recipe}", f"name={name}"]
+        where = ["runtime=gpu"] if device == "cuda" else []
+        subprocess.run([*command, *where, *scale.training], cwd=ROOT, check=True, stdout=sys.stderr)
     run = FinishedRun.open(name, runs=RUNS, store=Store(ARTIFACTS))
-    exports: dict[str, Path | str] = {TRANSFORMERS: _export(name, "huggingface", ".venv", directory / TRANSFORMERS)}
-    if model == "dense":
-        exports[CTRANSLATE2] = _export(name, "ctranslate2", ".venv-bench", directory / CTRANSLATE2)
+    exports: dict[str, Path | str] = {
+        TRANSFORMERS: _export(name, "huggingface", Path(sys.executable), directory / TRANSFORMERS)
+    }
+    if model == "dense" and device == "cpu":
+        python = ROOT / ".venv-bench" / "bin" / "python"
+        exports[CTRANSLATE2] = _export(name, "ctranslate2", python, directory / CTRANSLATE2)
     vocabulary = Vocabulary.load(run.vocabulary.path)
     sources: list[list[int]] = []
     for pair in run.pairs:
@@ -57,12 +61,12 @@ def prepare(model: str, scale: Scale, directory: Path) -> Material:
     return Material(run=run, exports=exports, sources=sources[: scale.sentences])
 
 
-def _export(name: str, format_: str, environment: str, out: Path) -> Path | str:
-    command = [str(ROOT / environment / "bin" / "python"), "-m", "pipeline", "export"]
+def _export(name: str, format_: str, python: Path, out: Path) -> Path | str:
+    command = [str(python), "-m", "pipeline", "export"]
     try:
         process = subprocess.run(
             [*command, f"run={name}", f"format={format_}", f"out={out}"], cwd=ROOT, capture_output=True, text=True
         )
     except FileNotFoundError:
-        return f"{environment} is not there: bench/setup.sh decode makes it"
+        return f"{python} is not there: bench/setup.sh decode makes it"
     return out if process.returncode == 0 else (process.stderr.strip().splitlines() or ["export failed"])[-1]

@@ -82,14 +82,20 @@ PEER_WAYS = tuple(
 )
 
 
-def systems(model: str) -> list[System]:
+# One process of a GPU with batches of three sizes; ours tries them too, because its default is for a CPU.
+GPU_WAYS = tuple(Way(processes=1, threads=2, batch_tokens=BATCH_TOKENS * factor) for factor in (1, 4, 16))
+
+
+def systems(model: str, device: str) -> list[System]:
     """Return the systems for a model. The first is ours with its default memory, which the others are compared with."""
+    on_gpu = device == "cuda"
+    own_ways, peer_ways = (GPU_WAYS, GPU_WAYS) if on_gpu else ((ONE_EACH,), PEER_WAYS)
     contenders = [
-        System(name=OURS, precision=precision, memory=memory, ways=(ONE_EACH,))
+        System(name=OURS, precision=precision, memory=memory, ways=own_ways)
         for precision in ("fp32", "bf16")
         for memory in ("flattened", "reordered")
     ]
-    contenders += [System(name=TRANSFORMERS, precision=precision, ways=PEER_WAYS) for precision in ("fp32", "bf16")]
-    if model == "dense":  # CTranslate2 has no MoE of this kind
+    contenders += [System(name=TRANSFORMERS, precision=precision, ways=peer_ways) for precision in ("fp32", "bf16")]
+    if model == "dense" and not on_gpu:  # CTranslate2 has no MoE of this kind, and is built for CPUs in .venv-bench
         contenders += [System(name=CTRANSLATE2, precision=precision, ways=PEER_WAYS) for precision in ("fp32", "int8")]
     return contenders

@@ -30,6 +30,10 @@ class NoExperts(nn.Module):
     def forward(self, rows_XM: Tensor, *_: Any) -> Tensor:
         return rows_XM
 
+    def waits(self, x: Tensor) -> bool:
+        """Return what experts in float32 say, so that the route is theirs."""
+        return True
+
 
 def layer(
     size: Size, place: Place, *, gate: GateConfig = TOP2, compiled: bool = False, with_experts: bool = True

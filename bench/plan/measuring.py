@@ -20,6 +20,7 @@ class Measured:
     parameters: parameters of one process.
     peak: bytes of the process that has most.
     before: bytes of a process before it has a model, at most.
+    memory_source: who counted these bytes (`pipeline.train.measure.MEMORY_SOURCES`).
     seconds, slowest: seconds of the fastest and of the slowest step.
     reference: seconds of a fixed product, the fastest and the slowest.
     """
@@ -27,6 +28,7 @@ class Measured:
     parameters: int
     peak: float
     before: float
+    memory_source: str
     seconds: float
     slowest: float
     reference: tuple[float, float]
@@ -41,6 +43,7 @@ def measure(case: Case, device: str, *, rounds: int, seconds: float) -> Measured
         parameters=first["parameters"],
         peak=max(result["peak"] for result in results),
         before=max(result["before"] for result in results),
+        memory_source=first["memory_source"],
         seconds=min(first["steps"]),
         slowest=max(first["steps"]),
         reference=(min(first["reference"]), max(first["reference"])),

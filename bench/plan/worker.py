@@ -50,7 +50,7 @@ def measure(case: Case, device: torch.device, *, warm: int, rounds: int, seconds
     """Return parameters and memory (bytes) of this process, and seconds of each step and reference product."""
     from pipeline.engine.deepspeed import Engine  # DeepSpeed chooses its device at import
 
-    resident = peak_memory(device)
+    resident = peak_memory(device).size
     mesh = Mesh.build(case.setup.layout, device)
     model = build(case, mesh)
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -79,10 +79,12 @@ def measure(case: Case, device: torch.device, *, warm: int, rounds: int, seconds
         dist.all_reduce(late)
         if late:
             break
+    peak = peak_memory(device)
     return {
         "parameters": parameters,
         "before": resident,
-        "peak": peak_memory(device),
+        "peak": peak.size,
+        "memory_source": peak.source,
         "steps": steps,
         "reference": reference,
     }

@@ -39,12 +39,9 @@ class Clock:
         self.steps = 0
         self._seconds = 0.0
         self._since = 0.0
-        self._parent = os.getppid()
 
     def step(self) -> None:
-        """Count a step. Call this at the beginning of each training step. Without its parent the process ends."""
-        if os.getppid() != self._parent:
-            os._exit(1)
+        """Count a step. Call this at the beginning of each training step."""
         if not self._since:
             self._since = time.perf_counter()
             return

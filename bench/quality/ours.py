@@ -4,12 +4,10 @@ It runs `pipeline.train` with a trainer that stops at the marks of a clock.
 """
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bench.quality.clock import Clock
-from pipeline.batch.packing import Step
 from pipeline.jobs.process import StopRequest, run_process
 from pipeline.train import retention, trainer
 from pipeline.train.__main__ import train
@@ -23,7 +21,7 @@ def compete(values: dict[str, Any], stop: StopRequest) -> None:
 
         clock: Clock | None = None
 
-        def _step(self, steps: Iterator[Step], records: Records | None) -> bool:
+        def _step(self, records: Records | None) -> bool:
             if self.clock is None:
                 self.clock = Clock(
                     Path(values["directory"]),
@@ -34,7 +32,7 @@ def compete(values: dict[str, Any], stop: StopRequest) -> None:
                     parameters=self.parameters.total,
                 )
             self.clock.step()
-            return super()._step(steps, records)
+            return super()._step(records)
 
         def _save(self, path: Path) -> None:
             self.checkpoints.save(self.engine, self.window.tensors(), self._state(None), None, wait=True)

@@ -3,9 +3,7 @@
 eole's loader sorts by length and cuts batches of padded tokens, as for all users.
 """
 
-import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,8 @@ from eole.inference_engine import InferenceEnginePY
 from eole.train_single import main as train_single
 from eole.trainer import Trainer
 
-from bench.products import use_our_libraries
 from bench.quality.clock import Clock, mark_name
+from bench.quality.peer import run_peer
 from bench.quality.systems import OWN
 
 BEAM = 5
@@ -158,6 +156,4 @@ def translate(job: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    use_our_libraries()
-    values = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    {"train": train, "translate": translate}[sys.argv[2]](values)
+    run_peer({"train": train, "translate": translate})

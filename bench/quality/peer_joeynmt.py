@@ -4,8 +4,6 @@ Its text file has batches of similar length, cut anew for each of several epochs
 itself it does not sort by length.
 """
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,8 @@ from joeynmt.prediction import test
 from joeynmt.training import TrainManager
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from bench.products import use_our_libraries
 from bench.quality.clock import Clock, mark_name
+from bench.quality.peer import run_peer
 from bench.quality.systems import OWN
 
 BEAM = 5
@@ -179,6 +177,4 @@ def translate(job: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    use_our_libraries()
-    values = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    {"train": train, "translate": translate}[sys.argv[2]](values)
+    run_peer({"train": train, "translate": translate})

@@ -6,7 +6,6 @@ cut anew. The Trainer does everything after the collator.
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ import torch
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel, Trainer, TrainerCallback, TrainingArguments
 
-from bench.products import use_our_libraries
 from bench.quality.clock import Clock, mark_name
+from bench.quality.peer import run_peer
 from bench.train.peer_transformers import EOS, IGNORED, PAD, collate
 
 BEAM = 5
@@ -136,8 +135,6 @@ def translate(job: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    use_our_libraries()
-    values = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     if os.environ["WORLD_SIZE"] == "1":  # the Trainer would make a process group of one
         del os.environ["LOCAL_RANK"]
-    {"train": train, "translate": translate}[sys.argv[2]](values)
+    run_peer({"train": train, "translate": translate})

@@ -4,7 +4,6 @@ It runs `pipeline.train` with a trainer that takes turns, and with a stopwatch a
 ends with the last turn.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import torch
 
 from bench.train.stopwatch import Stopwatch, observe
 from bench.train.turns import Turns
-from pipeline.batch.packing import Step
 from pipeline.jobs.matmul import matmul_library
 from pipeline.jobs.process import StopRequest, run_process
 from pipeline.train import trainer
@@ -29,15 +27,13 @@ def compete(values: dict[str, Any], stop: StopRequest) -> None:
         """A trainer that waits for its turn before each step."""
 
         turns: Turns | None = None
-        steps: Iterator[Step]
 
-        def _step(self, steps: Iterator[Step], records: Records | None) -> bool:
+        def _step(self, records: Records | None) -> bool:
             if self.turns is None:
                 folder = Path(values["directory"])
                 self.turns = Turns(folder, values["rounds"], rank=self.rank, sums=self._sums, before=self._measure)
-                self.steps = watch.iterate("data", steps)
             self.turns.step()
-            return super()._step(self.steps, records)
+            return super()._step(records)
 
         def _sums(self) -> dict[str, float]:
             p, first = self.progress, self.rank == 0  # every process has the counts of the whole step

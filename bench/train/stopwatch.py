@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -13,7 +13,6 @@ COLLECTIVES = (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
 
 
 class Stopwatch:
@@ -42,12 +41,6 @@ class Stopwatch:
 
         return run  # type: ignore[return-value]
 
-    def iterate(self, part: str, items: Iterator[T]) -> Iterator[T]:
-        """Yield the items, and add the time of waiting for them to `part`."""
-        following: Callable[[], T] = self.timed(part, items.__next__)
-        while True:
-            yield following()
-
     def _switch(self) -> None:
         now = time.perf_counter()
         if self._stack:
@@ -60,7 +53,7 @@ def observe(watch: Stopwatch) -> None:
     import torch.distributed as dist
 
     from pipeline.engine.deepspeed import Engine
-    from pipeline.train import trainer
+    from pipeline.train.feed import Feed
     from pipeline.train.records import Records
 
     for name in COLLECTIVES:
@@ -69,4 +62,4 @@ def observe(watch: Stopwatch) -> None:
         setattr(Engine, method, watch.timed(part, getattr(Engine, method)))
     for method in ("write", "progress"):
         setattr(Records, method, watch.timed("logging", getattr(Records, method)))
-    trainer.assemble = watch.timed("data", trainer.assemble)  # type: ignore[attr-defined]
+    Feed.prepare = watch.timed("data", Feed.prepare)  # type: ignore[method-assign]

@@ -35,9 +35,13 @@ class Batch:
     num_groups: int = 1
 
     def to(self, device: torch.device) -> "Batch":
-        """Return the same batch on another device."""
+        """Return the same batch on another device. From a CPU to CUDA the host does not wait: pinned memory is copied.
+
+        A copy from other memory would wait for all work that the device has, such as the micro-batch before.
+        """
+        pin = device.type == "cuda"
         tensors: dict[str, Any] = {
-            field.name: value.to(device)
+            field.name: value.pin_memory().to(device, non_blocking=True) if pin else value.to(device)
             for field in fields(self)
             if isinstance(value := getattr(self, field.name), Tensor)
         }

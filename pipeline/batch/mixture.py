@@ -7,7 +7,7 @@ processes. To resume, one window is packed again. A window ends at the end of a 
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,22 +24,35 @@ STREAM = 2  # version of positions: another version would make other steps from 
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """The beginning of a window.
+    """A place in the stream: the beginning of a window, and how many of its steps were taken.
 
     step: first step of the window, counted from 1.
     window: number of the window.
-    cursors: sentences drawn so far from each unit.
-    leftover: sentences that were drawn and are in no step yet, [n, 2].
+    cursors: sentences drawn before the window from each unit.
+    leftover: sentences that were drawn before the window and are in none of the steps before it, [n, 2].
+    offset: steps of the window that were taken.
     """
 
     step: int
     window: int
     cursors: Ints
     leftover: Ints
+    offset: int = 0
+
+    def state(self) -> dict[str, Any]:
+        """Return the position in a form that JSON can store."""
+        return {
+            "stream": STREAM,
+            "step": self.step,
+            "window": self.window,
+            "offset": self.offset,
+            "cursors": self.cursors.tolist(),
+            "leftover": self.leftover.tolist(),
+        }
 
 
 class Mixture:
-    """An endless iterable of steps. `state()` returns the position of the next step, and `restore()` sets it."""
+    """An endless iterable of steps. `position` is that of the next step. `restore()` sets it from its `state()`."""
 
     def __init__(self, config: BatchConfig, lengths: Sequence[PairLengths], *, seed: int) -> None:
         self.config, self.lengths, self.seed = config, lengths, seed
@@ -48,28 +61,15 @@ class Mixture:
         self._mean_targets = np.array(
             [lengths[unit.pair].target[unit.begin : unit.end].sum() / max(unit.rows, 1) for unit in self.units]
         )
-        self._offset = 0
-        self._position = Position(
+        self.position = Position(
             step=1,
             window=0,
             cursors=np.zeros(len(self.units), dtype=np.int64),
             leftover=np.zeros((0, 2), dtype=np.int64),
         )
 
-    def state(self) -> dict[str, Any]:
-        """Return the position of the next step, which JSON can store."""
-        position = self._position
-        return {
-            "stream": STREAM,
-            "step": position.step,
-            "window": position.window,
-            "offset": self._offset,
-            "cursors": position.cursors.tolist(),
-            "leftover": position.leftover.tolist(),
-        }
-
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from the position of `state()`.
+        """Continue from the `state()` of a position.
 
         Raises ValueError if another version wrote the position, or if the corpus has other sources.
         """
@@ -84,26 +84,26 @@ class Mixture:
                 f"the checkpoint's position in the data has {len(state['cursors'])} sources of pairs, this run has "
                 f"{len(self.units)}: the corpus has changed; start anew from its weights by train.initialize_from"
             )
-        self._offset = state["offset"]
-        self._position = Position(
+        self.position = Position(
             step=state["step"],
             window=state["window"],
             cursors=np.asarray(state["cursors"], dtype=np.int64),
             leftover=np.asarray(state["leftover"], dtype=np.int64).reshape(-1, 2),
+            offset=state["offset"],
         )
 
     def __iter__(self) -> Iterator[Step]:
         """Yield steps. A thread packs the next window in the meantime."""
         with ThreadPoolExecutor(1, thread_name_prefix="packing") as ahead:
-            window = ahead.submit(self._window, self._position)
+            window = ahead.submit(self._window, self.position)
             while True:
                 steps, following = window.result()
                 window = ahead.submit(self._window, following)
-                while self._offset < len(steps):
-                    step = steps[self._offset]
-                    self._offset += 1
+                while self.position.offset < len(steps):
+                    step = steps[self.position.offset]
+                    self.position = replace(self.position, offset=self.position.offset + 1)
                     yield step
-                self._position, self._offset = following, 0
+                self.position = following
 
     def table(self) -> list[dict[str, Any]]:
         """Return the shares of each phase, to be printed.

@@ -75,7 +75,7 @@ def back_translate(config: BacktranslationConfig) -> Path:
     store = Store(ROOT / config.runtime.artifacts)
     run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store)
     pairs = _pairs(config.pairs, run)
-    decode = run.decode_with(config.decode)
+    decode = run.decode_with(config.decode, config.runtime.device)
     out = ROOT / config.out
     text, sha256 = lines_of(pairs[0], config.text)
     check_writable(out.parent, "out")

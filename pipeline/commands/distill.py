@@ -81,7 +81,7 @@ def distill(config: DistillationConfig) -> Path:
     store = Store(ROOT / config.runtime.artifacts)
     run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store)
     pairs = _pairs(config, run)
-    decode = run.decode_with(config.decode)
+    decode = run.decode_with(config.decode, config.runtime.device)
     encoded = store.inputs(run.model)
     cleaned = {pair: store.inputs(encoded[pair.name])["bitext"] for pair in pairs}
     texts = {pair: _text(config, pair, cleaned[pair]) for pair in pairs}

@@ -64,7 +64,7 @@ def evaluate(config: EvaluationConfig) -> list[Path]:
     store = Store(ROOT / config.runtime.artifacts)
     run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store)
     chosen = run.pairs if config.pairs == [ALL] else tuple(dict.fromkeys(run.pair(text) for text in config.pairs))
-    decode = run.decode_with(config.decode)
+    decode = run.decode_with(config.decode, config.runtime.device)
     check_writable(run.directory / TESTS, "runtime.runs")
     tables = test_tables(config.corpus, [pair.name for pair in chosen], store)
     test_sets = {name: pairs for name, of_name in sorted(tables.items()) if (pairs := _pairs(of_name, chosen))}

@@ -42,4 +42,9 @@ def _checkpoint(config: RunConfig, store: Store, runs: Path) -> Path:
     is_run = any((place / name / RECORD).is_file() for place in (runs, runs.parent, ROOT))
     if is_run or ("/" not in name and not Path(name).exists()):
         return retention.resolve(FinishedRun.open(name, runs=runs, store=store, setting=START).model.path)
-    return retention.resolve(Path(name))
+    checkpoint = retention.resolve(Path(name)).resolve()
+    if store.root.resolve() in checkpoint.parents:  # of a train stage, which nobody can remove until this command ends
+        stage, key, *_ = checkpoint.relative_to(store.root.resolve()).parts
+        if not key.endswith(".partial"):  # a half-done training is held by who does it
+            store.hold(stage, key)
+    return checkpoint

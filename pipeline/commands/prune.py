@@ -87,6 +87,9 @@ def prune(config: PruningConfig) -> Path:
     at_least = _at_least(config, model)
     directory = run.directory / PRUNED
     check_writable(directory, "runtime.runs")
+    path = directory / f"{_name(config, pairs)}.json"
+    if path.exists() and not config.runtime.replace:
+        _check_replacement(path, config, run, pairs)
     evidence = _evidence(config, run, pairs)
     inputs = store.inputs(run.model)
     recorded = store.get(routing(run.model, inputs, decode=run.decode, runtime=config.runtime, label=run.name))
@@ -95,7 +98,6 @@ def prune(config: PruningConfig) -> Path:
         for layer, measures in read_routing(recorded).items()
     }
     pruning = _pruning(config, run, model, pairs, evidence, statistics, at_least)
-    path = directory / f"{_name(config, pairs)}.json"
     before, after = _translations(config, store, run, pairs, pruning)
     write_atomically(path, pruning.to_json())
     _report(config, pairs, before, after, _cost(run, model, pruning), path)
@@ -104,6 +106,30 @@ def prune(config: PruningConfig) -> Path:
 
 def _name(config: PruningConfig, pairs: Sequence[LangPair]) -> str:
     return config.name or UNNAMED.sub("-", f"{'_'.join(pair.name for pair in pairs)}-{config.keep:g}")
+
+
+def _settings(config: PruningConfig) -> dict[str, Any]:
+    """Return the settings of the choice."""
+    return {key: getattr(config, key) for key in ("keep", "metric", "per_layer", "evidence", "at_least")}
+
+
+def _check_replacement(path: Path, config: PruningConfig, run: FinishedRun, pairs: Sequence[LangPair]) -> None:
+    """Raise ValueError where the pruning in a file is damaged, or another one than the command asks for."""
+    earlier = Pruning.read(path)
+    values = {**_settings(config), "PAIR": [pair.name for pair in pairs], "model": _model(run)}
+    old = {**earlier.how, "PAIR": earlier.pairs, "model": earlier.model}
+    different = [
+        f"{key}={old.get(key)} there and {value} here" for key, value in values.items() if old.get(key) != value
+    ]
+    if different:
+        raise ValueError(
+            f"{path} is another pruning: {', '.join(different)}; choose another name for this one, as "
+            f"ARGS=name={path.stem}-2, or replace it by REPLACE=1"
+        )
+
+
+def _model(run: FinishedRun) -> str:
+    return f"{run.model.stage}/{run.model.key}"
 
 
 def _at_least(config: PruningConfig, model: ModelConfig) -> dict[str, int]:
@@ -148,11 +174,11 @@ def _pruning(
         scores[name] = score([statistics[name][pair] for pair in deciding], config.metric)
     return Pruning(
         run=run.name,
-        model=f"{run.model.stage}/{run.model.key}",
+        model=_model(run),
         pairs=[pair.name for pair in pairs],
         num_experts=model.moe.num_experts,
         experts=choose(scores, keep=config.keep, per_layer=config.per_layer, at_least=at_least),
-        how={key: getattr(config, key) for key in ("keep", "metric", "per_layer", "evidence", "at_least")},
+        how=_settings(config),
         statistics=dict(statistics),
     )
 

@@ -127,8 +127,8 @@ COMMANDS = (
         help="delete a run or a sweep, and what no other run uses of its artifacts; DRY=1 lists only (docs/files.md)",
         load="pipeline.sweep.remove:load_remove",
         run="pipeline.sweep.remove:remove",
-        settings={"NAME": "run={text}", "DRY": "dry={switch}"},
-        example="NAME=mine DRY=1",
+        settings={"NAME": "run={text}", "UNUSED": "unused={switch}", "DRY": "dry={switch}"},
+        example="NAME=mine DRY=1 (or UNUSED=1: the artifacts that no run uses)",
     ),
     Command(
         name="status",
@@ -193,8 +193,8 @@ COMMANDS = (
         help="the experts that pairs of a finished run use, and scores before and after (docs/pruning.md)",
         load="pipeline.commands.prune:load_pruning",
         run="pipeline.commands.prune:prune",
-        settings={**FINISHED, "PAIR": "pairs=[{list}]", "KEEP": "keep={value}"},
-        example="NAME=finished PAIR=de-en KEEP=0.5",
+        settings={**FINISHED, "PAIR": "pairs=[{list}]", "KEEP": "keep={value}", "REPLACE": RUN["REPLACE"]},
+        example="NAME=finished PAIR=de-en KEEP=0.5 REPLACE=1",
     ),
     Command(
         name="distill",

@@ -82,7 +82,7 @@ def translate(config: TranslateConfig) -> None:
     store = Store(ROOT / config.runtime.artifacts)
     run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store).pruned(config.experts)
     pair = run.pair(config.pair) if config.pair else None
-    spec = run.spec(run.decode_with(config.decode), long=config.long)
+    spec = run.spec(run.decode_with(config.decode, config.runtime.device), long=config.long)
     counts: Counter[str] = Counter()
     parser = _Parser(config, run, pair, counts)
     render = _json if config.format == "json" else _text

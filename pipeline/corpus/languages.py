@@ -113,6 +113,16 @@ def split_pair(text: str) -> list[tuple[str, str]]:
     return [(text[:i], text[i + 1 :]) for i in cuts if text[:i] and text[i + 1 :]]
 
 
+def check_pair_form(text: str) -> None:
+    """Raise ValueError for a text that is no pair whatever codes a corpus has, because none is on either side."""
+    if text.strip() in ("", "all") or split_pair(text):
+        return
+    cut = re.fullmatch(r"\s*([a-z]{2,3})[^a-z0-9@]+([a-z]{2,3})\s*|(..)2(..)|(..)(..)", text.lower())
+    codes = [code for code in cut.groups() if code] if cut else []
+    remedy = f"did you mean {'-'.join(codes)}?" if codes else "write it as de-en"
+    raise ValueError(f"{text!r} is no pair, which has a hyphen between its codes; {remedy}")
+
+
 def parse_pair(text: str, codes: Iterable[str], default_target: str | None = None) -> LangPair:
     """Return the pair that `text` names, as src-tgt or src:tgt (never ambiguous), among the given codes.
 

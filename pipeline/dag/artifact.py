@@ -1,27 +1,32 @@
 """Published directories: their manifests, and the check that they still hold what was published.
 
 A manifest names every file with its size and sha256. Reading an artifact compares sizes, which costs nothing; `verify`
-hashes the files, once before a stage reads them.
+hashes the files, once before a stage reads them. Two kinds of files are no part of the content, so a key does not
+depend on them and nobody hashes them again: logs, and what only a resumed training reads.
 """
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.engine.checkpoint.names import RESUME
 from pipeline.files import file_sha256, sync, sync_tree
 
 MANIFEST = "manifest.json"
 LOG_DIR = "log"  # its files are records of a stage (times, rates), not part of the content
+OF_TRAINING = re.compile(rf"checkpoints/step-\d+/{RESUME}-\d+\.safetensors")  # such as the optimizer's moments
 
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
     """A published directory.
 
-    content: sha256 over its files' names and hashes, without files below `log/` and values that a clock decided.
+    content: sha256 over its files' names and hashes, without logs, values that a clock decided, and the files of
+        checkpoints that only a resumed training reads.
     """
 
     stage: str
@@ -76,7 +81,7 @@ def publish(partial: Path, final: Path, record: Mapping[str, Any], clocks: Colle
         if file.is_file() and file.name != MANIFEST:
             name = str(file.relative_to(partial))
             files[name] = {"sha256": file_sha256(file), "bytes": file.stat().st_size}
-            if not _is_log(name) and (timeless := _timeless_sha256(file, clocks)) is not None:
+            if _is_content(name) and (timeless := _timeless_sha256(file, clocks)) is not None:
                 files[name]["content"] = timeless
     if not files:
         raise ValueError(f"stage {record['stage']} wrote nothing into {partial}")
@@ -90,18 +95,18 @@ def publish(partial: Path, final: Path, record: Mapping[str, Any], clocks: Colle
 
 
 def content_of(files: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the hash of a directory's content from its files' hashes, without `log/`."""
-    hashes = {name: meta.get("content", meta["sha256"]) for name, meta in sorted(files.items()) if not _is_log(name)}
+    """Return the hash of a directory's content from its files' hashes."""
+    hashes = {name: meta.get("content", meta["sha256"]) for name, meta in sorted(files.items()) if _is_content(name)}
     return hashlib.sha256("\n".join(f"{digest}  {name}" for name, digest in hashes.items()).encode()).hexdigest()
 
 
 def _content_files(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the entries of a manifest without the files below `log/`, which may be deleted."""
-    return {name: meta for name, meta in record["files"].items() if not _is_log(name)}
+    """Return the entries of a manifest without the files that are no part of the content, which may be deleted."""
+    return {name: meta for name, meta in record["files"].items() if _is_content(name)}
 
 
-def _is_log(name: str) -> bool:
-    return name.startswith(LOG_DIR + "/")
+def _is_content(name: str) -> bool:
+    return not name.startswith(LOG_DIR + "/") and not OF_TRAINING.fullmatch(name)
 
 
 def _timeless_sha256(file: Path, clocks: Collection[str]) -> str | None:

@@ -29,6 +29,7 @@ from pipeline.dag.baseline_search import (
     seconds,
     spanning_pairs,
 )
+from pipeline.dag.corpus import num_test_lines
 from pipeline.dag.store import Listener, Store
 from pipeline.dag.system import System, Trained, bilingual
 from pipeline.dag.training import is_trained, prepare, train, train_and_translate
@@ -38,6 +39,8 @@ from pipeline.tasks import side_by_side
 from pipeline.vocab.encode import characters_per_token
 
 logger = logging.getLogger(__name__)
+
+TOKENS_OF_LINE = 30  # about the mean of a test set, for estimates
 
 Cleaned = Mapping[LangPair, Artifact]
 Result = TypeVar("Result")
@@ -78,8 +81,18 @@ def baselines(config: RunConfig, store: Store, cleaned: Cleaned, rows: Rows) -> 
     return Baselines(trained=[trained[system.label] for system in systems], search=result)
 
 
+def estimates(config: RunConfig, store: Store, cleaned: Cleaned, rows: Rows) -> dict[str, float]:
+    """Return what is known of the time of a run before it trains, as `Listener.expect` takes it."""
+    num_lines = sum(num_test_lines(cleaned).values())
+    return {
+        "translation": _translation_work(config, config.decode.beam, num_lines) / _work(config),
+        "baselines": relative_cost(config, store, cleaned, rows),
+        "capped": float(any(tier.train.patience for tier in config.baselines.variants())),
+    }
+
+
 def relative_cost(config: RunConfig, store: Store, cleaned: Cleaned, rows: Rows) -> float:
-    """Estimate the time of the models that are not trained yet, in units of the main training.
+    """Estimate the time to train and translate by the models that are missing, in units of the main training.
 
     Their rows are encoded. The time is taken to follow the FLOPs of the whole budgets.
     """
@@ -90,8 +103,10 @@ def relative_cost(config: RunConfig, store: Store, cleaned: Cleaned, rows: Rows)
     other_systems = [system for system in baseline_systems(config, rows, None) if system.pairs[0] not in searched]
     missing = [system for system in (*candidates.values(), *other_systems) if not is_trained(store, cleaned, system)]
     at_once = min(config.runtime.parallel_baselines, len(missing)) or 1
-    main = _work(config) / config.runtime.processes
-    return sum(map(_work, missing)) / at_once / main
+    main, tests = _work(config) / config.runtime.processes, num_test_lines(cleaned)
+    translated = [system for system in other_systems if system in missing]
+    translations = [_translation_work(system, config.decode.beam, tests[system.pairs[0]]) for system in translated]
+    return (sum(map(_work, missing)) + sum(translations)) / at_once / main
 
 
 def search(config: RunConfig, settings: BaselineSearch, store: Store, cleaned: Cleaned, rows: Rows) -> SearchResult:
@@ -171,6 +186,12 @@ def _work(system: System | RunConfig) -> float:
     step = system.batch.groups_per_step * shape.rows * shape.source
     budgets = (system.train.max_tokens, system.train.max_steps * step)
     return min(budget for budget in budgets if budget) * (forward.source_token + forward.target_token)
+
+
+def _translation_work(system: System | RunConfig, beam: int, num_lines: int) -> float:
+    """Return the time to translate test lines, in the unit of `_work`: training takes three times the forward FLOPs."""
+    forward = forward_flops(system.model, system.vocab.target_size)
+    return num_lines * TOKENS_OF_LINE * (forward.source_token + beam * forward.target_token) / 3
 
 
 def _side_by_side(

@@ -74,3 +74,8 @@ def has_pair(table: FetchedTable, pair: LangPair) -> bool:
 def train_rows(cleaned: Mapping[LangPair, Artifact]) -> dict[LangPair, int]:
     """Return the number of training rows of each pair after cleaning."""
     return {pair: int(funnel(artifact.path)["train"]["kept"]) for pair, artifact in cleaned.items()}
+
+
+def num_test_lines(cleaned: Mapping[LangPair, Artifact]) -> dict[LangPair, int]:
+    """Return the number of lines of the test sets of each pair after cleaning."""
+    return {pair: int(funnel(artifact.path)["test"]["kept"]) for pair, artifact in cleaned.items()}

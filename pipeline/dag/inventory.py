@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,15 @@ class Inventory:
             freed |= derived
             grown = bool(derived)
         return self._outputs_first(freed)
+
+    def unused(self) -> list[str]:
+        """Return the artifacts that no run needs, each one before its inputs."""
+        return self._outputs_first(self.inputs.keys() - {name for names in self.uses.values() for name in names})
+
+    def without_inputs_of(self, artifacts: Sequence[str], kept: Iterable[str]) -> list[str]:
+        """Return `artifacts` without those that are kept, and without the inputs of those."""
+        needed = self._with_inputs(kept)
+        return [name for name in artifacts if name not in needed]
 
     def _outputs_first(self, names: Collection[str]) -> list[str]:
         """Order artifacts so that each one comes before its inputs."""

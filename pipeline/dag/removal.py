@@ -1,4 +1,4 @@
-"""The removal of runs: their results, and the artifacts that only they need.
+"""The removal of runs: their results, and the artifacts that only they need; and of artifacts that no run needs.
 
 It takes place under the lock of the store, so no command takes an artifact meanwhile. Results go first, then each
 artifact before its inputs, and the record of what the run uses goes last. So whenever this process is killed, every
@@ -14,7 +14,7 @@ from pipeline.dag.artifact import MANIFEST
 from pipeline.dag.inventory import Inventory, size_of
 from pipeline.dag.run_directory import remove_results
 from pipeline.dag.status import STATUS, read_status
-from pipeline.dag.uses import UseRecord, hold_store, record_path
+from pipeline.dag.uses import UNRECORDED, UseRecord, hold_store, record_path
 from pipeline.files import remove_tree
 from pipeline.locks import is_locked
 
@@ -28,7 +28,7 @@ class Removal:
     """The extent of a removal.
 
     artifacts: by name, each one before its inputs.
-    num_kept: artifacts that other runs need too.
+    num_kept: artifacts that other runs need too, or that commands use.
     bytes: size of the artifacts, and of the directories of the runs.
     """
 
@@ -68,6 +68,26 @@ def remove_runs(
         return _remove(inventory, directories, freed)
 
 
+def remove_unused(artifacts: Path, runs: Path, begin: Callable[[Removal], bool]) -> None:
+    """Remove the artifacts that no run needs, but those that a command uses at the moment, and their inputs.
+
+    artifacts, runs, begin: as in `remove_runs`.
+    Raises ValueError where a command that makes no run, as `make evaluate`, takes artifacts from the store.
+    """
+    with hold_store(artifacts, shared=False):
+        if (lock := artifacts / UNRECORDED).exists() and is_locked(lock):
+            raise ValueError(
+                f"a command that belongs to no run (evaluate, prune, backtranslate or distill) works in {artifacts}; "
+                "wait for its end, or stop it"
+            )
+        inventory = Inventory(artifacts, runs)
+        unused = inventory.unused()
+        freed = inventory.without_inputs_of(unused, [name for name in unused if _is_in_use(artifacts / f"{name}.lock")])
+        num_kept, size = len(unused) - len(freed), size_of(inventory.places(freed))
+        if begin(Removal(runs=[], artifacts=freed, num_kept=num_kept, bytes=size)) and artifacts.is_dir():
+            _remove(inventory, [], freed)
+
+
 def _remove(inventory: Inventory, directories: Sequence[Path], freed: Sequence[str]) -> list[Path]:
     for directory in directories:  # from here on, the record alone says what the rest of the removal is
         UseRecord(inventory.root, directory).add(*inventory.uses.get(directory, ()))
@@ -103,6 +123,10 @@ def _check_ended(directory: Path) -> None:
 
 def _check_unlocked(lock: Path) -> None:
     """Raise ValueError where a command makes, translates with or otherwise uses the artifact of this lock."""
-    if lock.exists() and is_locked(lock):
+    if _is_in_use(lock):
         artifact = f"{lock.parent.name}/{lock.stem}"
         raise ValueError(f"artifact {artifact} of the run is in use by another command; wait for it, or stop it")
+
+
+def _is_in_use(lock: Path) -> bool:
+    return lock.exists() and is_locked(lock)

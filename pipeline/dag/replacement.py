@@ -6,6 +6,7 @@ from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from eval.report.page_record import has_foreign_page
 from pipeline.config import PLACE, ROOT, RunConfig
 from pipeline.dag.stages import NOT_DECISIVE
 from pipeline.decode.config import SPEED_ONLY
@@ -34,6 +35,11 @@ def check_replacement(directory: Path, config: RunConfig, parts: Sequence[str] =
         raise ValueError(f"{directory} is a sweep, no run; give the run another name, as NAME=other")
     if config.runtime.replace:
         return
+    if has_foreign_page(directory):
+        raise ValueError(
+            f"{directory} has a page of other runs, which make report drew; choose another name, as "
+            f"NAME={config.name}-2, or replace that page by REPLACE=1"
+        )
     different = [d for d in differences(directory, config) if not parts or d[0].split(".")[0] in parts]
     if different:
         listing = ", ".join(f"{key}={_short(old)} there and {_short(new)} here" for key, old, new in different[:_SHOWN])

@@ -10,7 +10,7 @@ from pipeline.config import ROOT, RunConfig
 from pipeline.corpus.languages import LangPair
 from pipeline.dag import stages
 from pipeline.dag.artifact import Artifact
-from pipeline.dag.baselines import Baselines, baselines, prepare_baselines, relative_cost
+from pipeline.dag.baselines import Baselines, baselines, estimates, prepare_baselines
 from pipeline.dag.cleaning import clean, prepare_corpus
 from pipeline.dag.corpus import Corpus, train_rows
 from pipeline.dag.reuse import check_tags, warn_of_bytes
@@ -41,7 +41,7 @@ def train_run(config: RunConfig, listener: Listener | None = None, origin: Origi
     _, encoded = prepare(store, cleaned, moe)
     prepare_baselines(config, store, cleaned, rows)
     if listener is not None:
-        listener.expect(baselines=relative_cost(config, store, cleaned, rows))
+        listener.expect(**estimates(config, store, cleaned, rows))
     end_workers()  # training needs their memory
     trained = train_and_translate(config, store, cleaned, moe)
     routing = record_routing(config, store, trained)
@@ -83,7 +83,7 @@ def baselines_run(config: RunConfig, listener: Listener | None = None) -> tuple[
     rows = train_rows(cleaned)
     prepare_baselines(config, store, cleaned, rows)
     if listener is not None:
-        listener.expect(baselines=relative_cost(config, store, cleaned, rows))
+        listener.expect(**estimates(config, store, cleaned, rows))
     end_workers()
     trained = baselines(config, store, cleaned, rows)
     _say_if_idle(store)

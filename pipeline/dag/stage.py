@@ -9,8 +9,10 @@ from typing import Any
 
 from pipeline.checked_json import CHECKSUM
 from pipeline.dag.artifact import Artifact
+from pipeline.engine.checkpoint.names import RESUME_SHARDS
 
-MODEL_CLOCKS = ("train_seconds", "matmul_peak", CHECKSUM)  # in a checkpoint's state; the checksum covers the others
+# In a checkpoint's state. The checksum covers the others, and the resume shards are no part of the content.
+MODEL_CLOCKS = ("train_seconds", "matmul_peak", RESUME_SHARDS, CHECKSUM)
 RECORD_CLOCKS = (  # in run.json
     *("created", "train_seconds", "wall_seconds", "device_hours", "tokens_per_second", "mfu", "matmul_peak"),
 )
@@ -26,7 +28,7 @@ class Stage:
     run: called with the partial directory.
     label: tells the stages of one name apart in messages; it does not affect the key.
     resumable: `run` continues from the files of an interrupted attempt; without it, the directory is emptied before.
-    clocks: names in its JSON files whose values a clock decides, which are no part of the content.
+    clocks: names in its JSON files whose values are no part of the content, such as those that a clock decides.
     """
 
     name: str

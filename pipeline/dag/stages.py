@@ -31,6 +31,7 @@ from pipeline.decode.config import DecodeConfig
 from pipeline.decode.experts.pruning import Pruning
 from pipeline.files import file_sha256
 from pipeline.jobs.runtime import RuntimeConfig
+from pipeline.jobs.visible_devices import device_type
 from pipeline.tasks import DataConfig
 from pipeline.train import retention
 
@@ -137,7 +138,12 @@ def encode(system: System, pair: LangPair, vocabulary: Artifact, cleaned: Artifa
 
 
 def train(system: System, vocabulary: Artifact, encoded: Encoded) -> Stage:
-    """Declare the trained model of a system. The key has the content of the checkpoint that it starts from."""
+    """Declare the trained model of a system.
+
+    The key has the content of the checkpoint that it starts from. It has the type of device unless that is the CPU,
+    because torch's generators draw other numbers on another type.
+    """
+    device = device_type(system.runtime.device)
     settings = {key: value for key, value in asdict(system.train).items() if key not in NOT_DECISIVE}
     if system.train.initialize_from:
         settings["initialize_from"] = retention.content(retention.resolve(Path(system.train.initialize_from)))
@@ -149,6 +155,7 @@ def train(system: System, vocabulary: Artifact, encoded: Encoded) -> Stage:
             "model": asdict(system.model),
             "batch": asdict(system.batch),
             "train": settings,
+            **({"device": device} if device != "cpu" else {}),
         },
         inputs={"vocabulary": vocabulary, **{pair.name: artifact for pair, artifact in encoded.items()}},
         run=partial(work.train, system, vocabulary, encoded),

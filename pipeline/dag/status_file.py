@@ -63,8 +63,7 @@ class StatusFile:
             self._record["batch"] = record
             self._write()
 
-    def expect(self, *, training: float | None = None, baselines: float | None = None) -> None:
-        estimates = {"training": training, "baselines": baselines}
+    def expect(self, **estimates: float | None) -> None:
         with self._lock:
             self._record["expected"] |= {what: value for what, value in estimates.items() if value is not None}
             self._write()

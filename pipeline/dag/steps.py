@@ -10,6 +10,8 @@ from pipeline.dag.status import RunStatus, StageStatus, now
 
 DATA_STEPS = ("fetch", "clean", "vocab", "encode", "data")
 BASELINE_STEPS = (*DATA_STEPS[:-1], "baselines")
+# Seconds of the demo on two cores that hardly depend on the text. To the translation its lines are added.
+_LATER = {"translate": 5.0, "routing": 5.0, "score": 2.0, "report": 5.0}
 _PARTS = {"split": "fetch", "held_out": "fetch"}  # stages that belong to the step of another name
 _BILINGUAL = ("bilingual", "candidate")  # first word of the labels of bilingual systems
 
@@ -83,14 +85,14 @@ def begun_steps(status: RunStatus, at: datetime) -> list[Step]:
 
 
 def run_seconds_left(status: RunStatus) -> float | None:
-    """Return the seconds until all models are trained; None where that is not known. The other steps count nothing."""
+    """Return the seconds until the command ends; None where that is not known. Steps before training count nothing."""
     if not {"train", "baselines"} & set(status.steps):
         return None
     *_, current = begun_steps(status, now())
     todo = status.steps[status.steps.index(current.name) :]
     main = next((stage for stage in status.stages if stage.title == "train moe"), None)
     training = status.expected.get("training") if main is None or main.whole is None else main.whole
-    seconds = 0.0
+    seconds = _later_left(status, todo, current, training)
     if "train" in todo:
         left = training if main is None else main.seconds_left
         if left is None and training is not None and main is not None:
@@ -107,13 +109,45 @@ def run_seconds_left(status: RunStatus) -> float | None:
     return seconds
 
 
+def is_upper_bound(status: RunStatus) -> bool:
+    """Return whether the time left counts whole budgets of bilingual models that may stop early.
+
+    From the first finished model on, the others are taken to use as much of their budgets as the finished ones.
+    """
+    if not status.expected.get("capped") or not {"train", "baselines"} & set(status.steps):
+        return False
+    *_, current = begun_steps(status, now())
+    todo = status.steps[status.steps.index(current.name) :]
+    return "baselines" in todo and not _have_pace(status)
+
+
+def left_in_words(status: RunStatus, text: str) -> str:
+    """Return `text`, a time that is left, after the word that says how sure it is."""
+    return f"{'at most' if is_upper_bound(status) else 'about'} {text}"
+
+
 def run_line(status: RunStatus) -> str:
     """Return a line on the time of the whole command."""
     left = run_seconds_left(status)
     took = f"{rough_duration(status.seconds)} so far"
     if not left:
         return took
-    return f"{took}, about {rough_duration(left)} left in all, until {datetime.now() + timedelta(seconds=left):%H:%M}"
+    text = left_in_words(status, rough_duration(left))
+    return f"{took}, {text} left in all, until {datetime.now() + timedelta(seconds=left):%H:%M}"
+
+
+def _later_left(status: RunStatus, todo: Sequence[str], current: Step, training: float | None) -> float:
+    """Return the seconds of the steps after a training, but for bilingual models.
+
+    training: seconds of the whole main training.
+    """
+    times = {step: seconds for step, seconds in _LATER.items() if step in todo}
+    if "translate" in times:
+        times["translate"] += (training or 0.0) * status.expected.get("translation", 0.0)
+    if current.name in times:
+        under_way = [stage.seconds_left for stage in current.stages if stage.seconds_left is not None]
+        times[current.name] = under_way[0] if under_way else max(0.0, times[current.name] - current.seconds)
+    return sum(times.values())
 
 
 def _number(title: str, steps: Sequence[str]) -> int:
@@ -161,9 +195,14 @@ def _baselines_left(status: RunStatus, training: float | None, step_seconds: flo
     training: seconds of the whole main training.
     step_seconds: seconds since their step began, None before.
     """
-    batch, expected = status.batch, status.expected.get("baselines")
-    if step_seconds is not None and batch is not None and batch.num_done < batch.total:
-        return batch.seconds_left
+    expected = status.expected.get("baselines")
+    if step_seconds is not None and status.batch is not None and _have_pace(status):
+        return status.batch.seconds_left
     if training is None or expected is None:
         return None
     return max(0.0, training * expected - (step_seconds or 0.0))
+
+
+def _have_pace(status: RunStatus) -> bool:
+    """Return whether some of the bilingual models that are made are done, and others are not."""
+    return status.batch is not None and status.batch.num_done < status.batch.total

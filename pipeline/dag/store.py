@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 from pipeline.dag.artifact import Artifact, publish, read_artifact, read_manifest, verify
 from pipeline.dag.stage import Stage
-from pipeline.dag.uses import UseRecord, hold_store
+from pipeline.dag.uses import UNRECORDED, UseRecord, hold_store
 from pipeline.files import check_writable, remove_tree
 from pipeline.locks import hold_lock
 from pipeline.stopping import Stopped, stop_if_asked
@@ -47,11 +47,13 @@ class Listener(Protocol):
     def batch(self, what: str, *, num_done: int, total: int, seconds_left: float) -> None:
         """Take the progress of several systems that are made one after the other."""
 
-    def expect(self, *, training: float | None = None, baselines: float | None = None) -> None:
-        """Take estimates for what has not begun.
+    def expect(self, **estimates: float | None) -> None:
+        """Take estimates for what has not begun; None is unknown.
 
         training: seconds of the main training.
-        baselines: time of all bilingual models, in units of that.
+        translation: time of the translation by the main model, in units of that.
+        baselines: time of all bilingual models and their translations, in units of that.
+        capped: 1 if a bilingual model may stop early, so that its budget is only a cap; else 0.
         """
 
 
@@ -72,6 +74,7 @@ class Store:
         self._made: set[str] = set()
         self._sound: set[Path] = set()  # artifacts that were hashed here
         self._checking = threading.Lock()
+        self._says_at_work = False
         self._held = ExitStack()  # locks that this process keeps to its end
         self._uses = UseRecord(root, listener.directory) if listener is not None else None
         self.listener = listener
@@ -82,7 +85,9 @@ class Store:
         final = self.root / stage.name / key
         title = f"{stage.name} {stage.label}".strip()
         with hold_store(self.root, shared=True):  # so that nobody removes it before its use is known
-            if self._uses is not None and self.root.is_dir():
+            if self._uses is None:
+                self._say_at_work()
+            elif self.root.is_dir():
                 self._uses.add(f"{stage.name}/{key}")
             artifact = read_artifact(stage.name, key, final)
         if artifact is not None:
@@ -98,6 +103,13 @@ class Store:
             failed = isinstance(error, Exception) and not isinstance(error, Stopped)
             self._tell(title, "failed" if failed else "stopped", final)
             raise
+
+    def _say_at_work(self) -> None:
+        """Keep `make remove UNUSED=1` from this store until the process ends."""
+        with self._checking:
+            if not self._says_at_work and self.root.is_dir() and os.access(self.root, os.W_OK):
+                self._held.enter_context(hold_lock(self.root / UNRECORDED, f"store {self.root}", shared=True))
+                self._says_at_work = True
 
     def _make(self, stage: Stage, key: str, title: str, final: Path) -> Artifact:
         """Run the stage, whose lock is held, and publish the result."""
@@ -149,6 +161,11 @@ class Store:
         """Return the stage's artifact if it is published, else None."""
         key = stage.key()
         return read_artifact(stage.name, key, self.root / stage.name / key)
+
+    def trace(self, stage: Stage) -> Path | None:
+        """Return the directory of the stage's artifact, or of an attempt to make it; None where neither exists."""
+        final = self.root / stage.name / stage.key()
+        return next((path for path in (final, final.with_suffix(".partial")) if path.exists()), None)
 
     def inputs(self, artifact: Artifact) -> dict[str, Artifact]:
         """Return the inputs of an artifact by the names that its stage gave them. Raises ValueError as `find`."""

@@ -1,6 +1,8 @@
 """From the cleaned rows of its pairs to the translations of one system: vocab -> encode -> train -> translate."""
 
+import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,9 +13,13 @@ from pipeline.dag.artifact import Artifact
 from pipeline.dag.reuse import check_vocabulary_of
 from pipeline.dag.store import Store
 from pipeline.dag.system import System, Trained, vocabulary_sizes
+from pipeline.jobs.default_precision import default_precision
+from pipeline.jobs.visible_devices import device_type
 from pipeline.parallel.layout import layout_of
 from pipeline.parallel.legality import check_vocabulary
 from pipeline.tasks import side_by_side
+
+logger = logging.getLogger(__name__)
 
 
 def prepare(
@@ -51,7 +57,31 @@ def train(
 ) -> tuple[Artifact, dict[LangPair, Artifact], Artifact]:
     """Train a system. Return its vocabulary, the encoded rows of its pairs, and the model."""
     vocabulary, encoded = prepare(store, cleaned, system)
-    return vocabulary, encoded, store.get(stages.train(system, vocabulary, encoded))
+    stage = stages.train(system, vocabulary, encoded)
+    if store.trace(stage) is None:
+        _warn_of_other_device(store, system, vocabulary, encoded)
+    return vocabulary, encoded, store.get(stage)
+
+
+def _warn_of_other_device(
+    store: Store, system: System, vocabulary: Artifact, encoded: Mapping[LangPair, Artifact]
+) -> None:
+    """Log a warning where the system's training, which is about to begin, was begun on the other type of device."""
+    here = device_type(system.runtime.device)
+    other = "cpu" if here == "cuda" else "cuda"
+    for precision in dict.fromkeys((system.train.precision, default_precision(other))):
+        twin = replace(
+            system,
+            runtime=replace(system.runtime, device=other),
+            train=replace(system.train, precision=precision),
+        )
+        if path := store.trace(stages.train(twin, vocabulary, encoded)):
+            state = "is half done" if path.suffix else "is done"
+            logger.warning(
+                "warning: train %s begins anew on %s, because random draws depend on the type of device; with "
+                "runtime.device=%s and train.precision=%s it %s, in %s",
+                *(system.label, here, other, precision, state, path),
+            )
 
 
 def is_trained(store: Store, cleaned: Mapping[LangPair, Artifact], system: System) -> bool:

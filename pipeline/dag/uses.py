@@ -18,6 +18,7 @@ from pipeline.locks import hold_lock
 logger = logging.getLogger(__name__)
 
 LOCK, RECORDS = ".lock", ".runs"
+UNRECORDED = ".unrecorded.lock"  # held by processes that take artifacts for no run, so that no record says which
 ARTIFACT = re.compile(r"\w+/[0-9a-f]{16}")
 
 

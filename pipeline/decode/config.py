@@ -34,7 +34,7 @@ class DecodeConfig:
     top_k: most probable tokens that sampling chooses from; 0 is all.
     top_p: sampling chooses from the most probable tokens of this total probability; 1 is all.
     seed: seed of sampling.
-    precision: fp32, bf16 or fp64.
+    precision: fp32, bf16 or fp64. A run's default is fp32 on a CPU and bf16 on a GPU.
     capacity_factor: capacity of experts; 0 is no capacity, so that no token is dropped. With a capacity, a translation
         depends on the other sentences of its batch.
     batch_tokens: padded source tokens times `beam` that are decoded together. It does not affect translations, except

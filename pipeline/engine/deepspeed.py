@@ -20,6 +20,8 @@ from pipeline.engine.gradient_norm import GradientNorm
 from pipeline.engine.logical_state import LogicalState
 from pipeline.engine.optimizer import OptimizerSettings, build_optimizer, set_learning_rate
 from pipeline.engine.optimizer_kinds import optimizer_kind
+from pipeline.engine.replicas import Drift
+from pipeline.model.projection import forget_copies, keep_copies
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import expert_parameters
@@ -93,8 +95,9 @@ class Engine:
     zero_stage: 1 or 2.
     clip: largest gradient norm over all parameters; 0 does not clip.
     precision: fp32, bf16, fp16 or float64. bf16 and fp16 are by autocast: weights, masters and gate stay float32, and
-        fp16 scales the loss. float64 is for a model in float64, whose gradients are then reduced in float64. Masters
-        and the clip norm stay float32.
+        fp16 scales the loss. A GPU casts weights once a step, except those of experts
+        without a capacity. float64 is for a model in
+        float64, whose gradients are then reduced in float64. Masters and the clip norm stay float32.
     ema: decay of a moving average of the weights, which the optimizer's state keeps in float32; 0 keeps none.
     accepts: returns true if a step with this finite gradient norm may update the weights. All processes must agree.
     updates: the number of updates so far.
@@ -129,6 +132,7 @@ class Engine:
                 "overlap_comm": False,
             },
             "zero_allow_untested_optimizer": True,
+            "timers": {"throughput": {"enabled": False}},  # it would wait for the GPU twice in every micro-batch
             "torch_autocast": {"enabled": precision in AUTOCAST, "dtype": AUTOCAST.get(precision, "bfloat16")},
             "steps_per_print": 10**12,
         }
@@ -161,6 +165,7 @@ class Engine:
         self.gradient_norm, self.loss_scale = math.nan, 1.0
         self._refused = False
         self._look_at_norms(accepts)
+        keep_copies(model.parameters())
 
     def train(self, mode: bool = True) -> None:
         self.engine.train(mode)
@@ -179,6 +184,8 @@ class Engine:
         """End a micro-batch. The last one of a step updates the weights."""
         set_learning_rate(self.zero.param_groups, learning_rate)
         scaler = vars(self.zero.loss_scaler).copy()
+        if self.engine.is_gradient_accumulation_boundary():
+            forget_copies(self.model.parameters())
         self.engine.step()
         if self.updated:
             self.updates += 1
@@ -220,13 +227,32 @@ class Engine:
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the weights, the optimizer's moments and the moving average. Each is a new tensor. A collective."""
+        return self._tensors(to_write=False)
+
+    def tensors_to_write(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the tensors of which this process writes its part to a checkpoint. A collective.
+
+        Every process gets another share of `tensors`, of about the same size, and all of them together get each part
+        of a tensor once. A tensor is freed once the caller drops it, so only one is whole at a time.
+        """
+        return self._tensors(to_write=True)
+
+    def _tensors(self, *, to_write: bool) -> Iterator[tuple[str, Tensor]]:
         if not self.updates:
             self._state.allocate(0)
-        return self._state.tensors()
+        return self._state.tensors(to_write=to_write)
 
     def state(self) -> dict[str, Tensor]:
         """Return all of `tensors()` at once, by name."""
         return dict(self.tensors())
+
+    def repair_copies(self) -> Drift | None:
+        """Make copies of weights and optimizer state equal that processes have updated by themselves. A collective.
+
+        Those are parameters that an axis, such as model, neither cuts nor reduces: norms and routers. The first process
+        of the axis has the values that stay. Return how far copies were apart; None if all were equal, bit for bit.
+        """
+        return self._state.repair_copies() if self.updates else None
 
     def counters(self) -> dict[str, Any]:
         """Return the engine's state that is not in tensors, for `resume`."""
@@ -241,6 +267,7 @@ class Engine:
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Overwrite masters, working weights and moments by a state with the names and shapes of `state()`."""
+        forget_copies(self.model.parameters())
         self._state.load(state)
 
     def averaged(self) -> AbstractContextManager[None]:

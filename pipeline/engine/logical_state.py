@@ -8,18 +8,21 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard
 
 from pipeline.engine import adafactor
 from pipeline.engine.adafactor import Adafactor, Block, Contents, Fragment
+from pipeline.engine.checkpoint.writers import Part, names_to_write
 from pipeline.engine.optimizer import matrices_of
+from pipeline.engine.replicas import Drift, Replica, repair
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.layout import AXES
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import parameter_cuts
 
-EMA = "ema"
+MODEL, EMA = "model", "ema"  # kinds of state, besides the optimizer's
+FLOAT = 4  # bytes
 
 
 class LogicalState:
@@ -44,6 +47,9 @@ class LogicalState:
             self._lay_out(self._adafactor)
         if ema:
             self._kinds += (EMA,)
+        self._copied = {name: self._copied_over(name) for name, _ in self._named}
+        for axes in dict.fromkeys(self._copied.values()):
+            mesh.group(*axes)  # now, because this is a collective
 
     def gradients(self) -> dict[str, Tensor]:
         """Return what `Engine.gradients` does."""
@@ -52,31 +58,74 @@ class LogicalState:
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield full float32 masters by logical name. A collective."""
         for name, parameter in self._named:
-            yield f"model.{name}", self._logical(name, parameter.get_full_hp_param())
+            yield f"{MODEL}.{name}", self._whole(MODEL, name, parameter)
 
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield what `Engine.tensors` does."""
+    def tensors(self, *, to_write: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """Yield what `Engine.tensors` does; with to_write, what `Engine.tensors_to_write` does."""
         self._link()
-        yield from self.weights()
-        for kind in self._kinds:
-            for name, parameter in self._named:
-                if name in (factors := self._factors(kind)):
-                    yield f"{kind}.{name}", self._logical(name, factors[name].clone(), whole_matrices=True)
-                elif self._has(kind, name, parameter):
-                    yield f"{kind}.{name}", self._logical(name, parameter.get_full_hp_param(kind))
+        entries = [
+            (kind, name, p) for kind in (MODEL, *self._kinds) for name, p in self._named if self._has(kind, name)
+        ]
+        names = self._names_to_write(entries) if to_write else None
+        for kind, name, parameter in entries:
+            tensor = self._whole(kind, name, parameter)
+            if names is None or f"{kind}.{name}" in names:
+                yield f"{kind}.{name}", tensor
+
+    def _names_to_write(self, entries: list[tuple[str, str, Any]]) -> set[str]:
+        """Return the names of the tensors of which this process writes its part. entries: kind, name and parameter."""
+        parts, mesh = [], self._mesh
+        for kind, name, parameter in entries:
+            axes, size = set(self._cuts.get(name, {})), FLOAT * parameter.numel()
+            if name in (factors := self._factors(kind)):
+                axes, size = axes - self._inner_cuts(name).keys(), factors[name].nbytes
+            parts.append(Part(f"{kind}.{name}", tuple(axes), size))
+        return names_to_write(parts, mesh.layout.sizes, {axis: mesh.rank(axis) for axis in AXES})
+
+    def _whole(self, kind: str, name: str, parameter: Any) -> Tensor:
+        """Return a new tensor with the state of a parameter, gathered from ZeRO's partitions. A collective."""
+        if name in (factors := self._factors(kind)):
+            return self._logical(name, factors[name].clone(), whole_matrices=True)
+        return self._logical(name, parameter.get_full_hp_param(None if kind == MODEL else kind))
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Do what `Engine.load` does."""
         self._link()
         for name, parameter in self._named:
-            value = _local(state[f"model.{name}"])
+            value = _local(state[f"{MODEL}.{name}"])
             parameter.data.copy_(value)
             parameter.set_full_hp_param(value)
             for kind in self._kinds:
                 if name in (factors := self._factors(kind)):
                     factors[name].copy_(_local(state[f"{kind}.{name}"]))
-                elif self._has(kind, name, parameter):
+                elif self._has(kind, name):
                     parameter.set_full_hp_param(_local(state[f"{kind}.{name}"]), kind)
+
+    def repair_copies(self) -> Drift | None:
+        """Do what `Engine.repair_copies` does."""
+        self._link()
+        drift = repair(list(self._replicas()), self._mesh)
+        for name, parameter in self._named:
+            if drift is not None and f"{MODEL}.{name}" in drift.names:
+                parameter.data.copy_(parameter.get_full_hp_param())
+        return drift
+
+    def _replicas(self) -> Iterator[Replica]:
+        """Yield this process's state of all parameters that processes outside of ZeRO's group have as well."""
+        for kind in (MODEL, *self._kinds):
+            for name, parameter in self._named:
+                if (axes := self._copied[name]) and self._has(kind, name):
+                    values, mapping = self._factors(kind).get(name), parameter._hp_mapping
+                    if values is None and mapping is not None:
+                        values = mapping.get_hp_fragment(None if kind == MODEL else kind)
+                    yield Replica(name=f"{kind}.{name}", axes=axes, values=None if values is None else values.detach())
+
+    def _copied_over(self, name: str) -> tuple[str, ...]:
+        """Return the axes whose processes update the same elements of a parameter, each by itself."""
+        layout = self._mesh.layout
+        partitioned = layout.expert_copies if name in self._experts else layout.batch_axes
+        apart = (*partitioned, *self._cuts.get(name, ()))
+        return tuple(axis for axis in AXES if axis not in apart and layout.sizes[axis] > 1)
 
     def allocate(self, updates: int) -> None:
         """Give every partition the optimizer's state after `updates` updates, with zeros for moments.
@@ -165,11 +214,13 @@ class LogicalState:
             return {}
         return {n: t for p in self._partitions for n, t in self._zero.optimizer.state[p][kind].items()}
 
-    def _has(self, kind: str, name: str, parameter: nn.Parameter) -> bool:
-        """Return true if the parameter has state of this kind for each element."""
-        if self._adafactor is None or kind == EMA:
+    def _has(self, kind: str, name: str) -> bool:
+        """Return true if a checkpoint has a tensor of this kind for the parameter."""
+        if self._adafactor is None or kind in (MODEL, EMA):
             return True
-        return kind == adafactor.FULL and not matrices_of(name, parameter, self._experts).factored
+        if kind in (adafactor.ROW, adafactor.COLUMN):
+            return name in self._factors(kind)
+        return kind == adafactor.FULL and name not in self._factors(adafactor.ROW)
 
     def _logical(self, name: str, full: Tensor, *, whole_matrices: bool = False) -> Tensor:
         """Return this process's part of a tensor as a DTensor, if the layout cuts it.

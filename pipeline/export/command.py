@@ -37,7 +37,7 @@ def export_run(config: ExportConfig) -> Path:
     """Write the export to the directory `out` and return it. Raises ValueError if the format cannot hold the model."""
     runs, store = ROOT / config.runtime.runs, Store(ROOT / config.runtime.artifacts)
     run = FinishedRun.open(config.run, runs=runs, store=store)
-    export = Export(run=run, decode=run.decode_with(config.decode), target=_target(config.target, run))
+    export = Export(run=run, decode=run.decode_with(config.decode, "cpu"), target=_target(config.target, run))
     out = ROOT / config.out
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"out={out} exists and is not an empty directory; remove it or choose another")

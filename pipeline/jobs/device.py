@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
+from pipeline.jobs.deterministic import choose_deterministic
 from pipeline.jobs.matmul import choose_matmul
 from pipeline.jobs.runtime import RuntimeConfig
+from pipeline.jobs.visible_devices import check_devices, device_type
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +24,13 @@ class Place:
     device: torch.device
 
     @classmethod
-    def take(cls, runtime: RuntimeConfig) -> "Place":
-        """Read the environment, set the number of threads, and choose the device and, on a CPU, the matmul library."""
+    def take(cls, runtime: RuntimeConfig, *, trains: bool = False) -> "Place":
+        """Read the environment, set the number of threads, and choose the device and, on a CPU, the matmul library.
+
+        trains: whether the process trains, for `choose_deterministic`.
+        """
+        if runtime.deterministic:
+            choose_deterministic(trains=trains)
         rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         torch.set_num_threads(runtime.threads)
         local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
@@ -36,27 +43,14 @@ class Place:
 def pick_device(setting: str, *, local_rank: int, local_processes: int) -> torch.device:
     """Return the CPU or the CUDA device of this process. Call this before the import of DeepSpeed, which reads it.
 
-    setting: cpu, cuda, or auto, which takes CUDA if every process of this machine gets a device of its own.
+    Raises ValueError if this machine has fewer CUDA devices than processes that need one.
+
+    setting: cpu, cuda, or auto, which is CUDA if this machine has a device.
     """
-    if setting == "cuda":
-        check_cuda(local_processes)
+    check_devices(setting, local_processes)
     device = torch.device("cpu")
-    if setting != "cpu" and local_processes <= _cuda_devices():
+    if device_type(setting) == "cuda":
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
     os.environ["DS_ACCELERATOR"] = device.type
     return device
-
-
-def check_cuda(local_processes: int) -> None:
-    """Raise ValueError if this machine has fewer CUDA devices than processes."""
-    devices = _cuda_devices()
-    if local_processes > devices:
-        raise ValueError(
-            f"runtime.device=cuda with {local_processes} processes on this machine, where torch finds {devices} CUDA "
-            "devices; set runtime.processes and runtime.ep to fit, or runtime.device to cpu or auto"
-        )
-
-
-def _cuda_devices() -> int:
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -24,7 +24,7 @@ from typing import Any
 from pipeline import tasks
 from pipeline.jobs.launch import GRACE, JobFailed, end, launch, read_reports, start, wait, write_job
 from pipeline.jobs.runtime import RuntimeConfig
-from pipeline.jobs.visible_devices import own_device
+from pipeline.jobs.visible_devices import check_devices, has_unused_driver, own_device
 
 logger = logging.getLogger(__name__)
 
@@ -195,10 +195,17 @@ def meeting_point(runtime: RuntimeConfig) -> dict[str, str]:
 def check_launcher(runtime: RuntimeConfig) -> None:
     """Raise ValueError if this host lacks what the launcher or the data stages need."""
     tasks.check_launcher(runtime.data)
-    if runtime.device == "cuda":
-        from pipeline.jobs.device import check_cuda
-
-        check_cuda(runtime.processes if runtime.launcher == "local" else 1)
+    if runtime.launcher != "local" and runtime.device == "auto":
+        raise ValueError(
+            f"runtime.device=auto with runtime.launcher={runtime.launcher}: each host would choose for itself; set "
+            "runtime.device to cuda or cpu"
+        )
+    check_devices(runtime.device, runtime.processes if runtime.launcher == "local" else 1)
+    if runtime.device == "auto" and has_unused_driver():
+        logger.warning(
+            "warning: this machine has NVIDIA's driver, but torch finds no device, so the CPU computes; for a torch "
+            "with CUDA remove .venv and run make setup without PIP_ARGS, or set runtime.device=cpu"
+        )
     if runtime.launcher == "hostfile":
         slots = sum(read_hostfile(Path(runtime.hostfile)).values())
         if slots != runtime.processes:

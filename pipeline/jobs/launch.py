@@ -148,9 +148,18 @@ def process_environment(rank: int, processes: int, threads: int, store: Path) ->
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(processes),
         "BABELSHARD_RENDEZVOUS": f"file://{store.absolute()}",
-        "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
+        **interface_variables("lo"),
         **common_environment(threads),
     }
+
+
+def interface_variables(name: str) -> dict[str, str]:
+    """Return the variables by which gloo and NCCL take a network interface, without those that the user has set.
+
+    NCCL takes every interface whose name begins as the given one, unless an equals sign precedes it.
+    """
+    variables = {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}
+    return {key: value for key, value in variables.items() if key not in os.environ}
 
 
 def common_environment(threads: int) -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from pipeline.jobs.hosts import ATTEMPT, KEY
-from pipeline.jobs.launch import common_environment
+from pipeline.jobs.launch import common_environment, interface_variables
 
 # The variables of each launcher for the rank, world size, local rank and local world size.
 VARIABLES = {
@@ -110,11 +110,13 @@ def run(command: list[str], environment: dict[str, str], state: State) -> int:
 
 
 def interface(place: dict[str, str]) -> dict[str, str]:
-    """Return the variable for gloo's network interface: the one that leads from this host to the first host.
+    """Return the variables for the network interface that leads from this host to the first host.
 
-    The result is empty if the user has set the variable. Raises ValueError if the name of the first host does not
-    resolve, or resolves to a loopback address, which other hosts cannot reach.
+    Variables that the user has set are left out. Raises ValueError if the name of the first host does not resolve, if
+    it resolves to a loopback address, which other hosts cannot reach, or if no interface of this host leads there.
     """
+    if not interface_variables(""):
+        return {}
     master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(master, port, type=socket.SOCK_DGRAM)[0]
@@ -131,11 +133,14 @@ def interface(place: dict[str, str]) -> dict[str, str]:
             f"{master} is a loopback address on {socket.gethostname()}, where other hosts cannot reach it; set "
             "runtime.master_address to this host's address on the network that the hosts share"
         )
-    if "GLOO_SOCKET_IFNAME" in os.environ:
-        return {}
     interfaces = psutil.net_if_addrs().items()
-    name = next(name for name, addresses in interfaces if own_address in (a.address for a in addresses))
-    return {"GLOO_SOCKET_IFNAME": name}
+    names = [name for name, addresses in interfaces if own_address in (a.address for a in addresses)]
+    if not names:
+        raise ValueError(
+            f"no network interface of {socket.gethostname()} has the address {own_address}, which leads to {master}; "
+            "set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to the interface"
+        )
+    return interface_variables(names[0])
 
 
 if __name__ == "__main__":

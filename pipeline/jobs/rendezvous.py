@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 import torch
@@ -73,11 +74,22 @@ def join_job(*, device: torch.device, timeout: int, met: Callable[[World], None]
 
 
 def connect(world: World, *, device: torch.device, timeout: int) -> None:
-    """Start torch's process group of processes that have met: gloo on a CPU, NCCL on CUDA. timeout: seconds."""
-    backend = "nccl" if device.type == "cuda" else "gloo"
+    """Start torch's process group of processes that have met. timeout: seconds."""
     dist.init_process_group(
-        backend, store=world.store, rank=world.rank, world_size=world.size, timeout=timedelta(seconds=timeout)
+        **backend_of(device),
+        store=world.store,
+        rank=world.rank,
+        world_size=world.size,
+        timeout=timedelta(seconds=timeout),
     )
+
+
+def backend_of(device: torch.device) -> dict[str, Any]:
+    """Return what `init_process_group` must know of a device: gloo on a CPU, and on CUDA NCCL and the device itself.
+
+    Without the device NCCL guesses one by the rank, and warns at the first barrier.
+    """
+    return {"backend": "nccl", "device_id": device} if device.type == "cuda" else {"backend": "gloo"}
 
 
 def _address(init_method: str) -> str:

@@ -1,4 +1,7 @@
-"""The configuration of where a run executes. It does not affect a result, so it is not part of a stage's key."""
+"""The configuration of where a run executes. It is not part of a stage's key, because it does not affect a result.
+
+The exception is the type of device, which `pipeline.dag.stages.train` has in its key.
+"""
 
 import re
 from dataclasses import dataclass
@@ -19,7 +22,7 @@ class RuntimeConfig:
     threads: of each process.
     ep, mp: how many of the processes share the experts, and how many share a model, if the layout cuts them
         (`layout_of`). Decoding uses ep alone.
-    device: cpu, cuda, or auto, which is cuda if each process gets a device.
+    device: cpu, cuda, or auto, which is cuda on a machine with a CUDA device. Each process needs one of its own.
     zero_stage: 1 or 2.
     parallel_baselines: bilingual models that train at the same time, with one process each. Each one takes a GPU of its
         own, and they share them in turn if there are fewer.
@@ -27,6 +30,7 @@ class RuntimeConfig:
     heartbeat: seconds of silence after which a process counts as lost.
     recompute: what backward computes again to save memory: none, selective, layers or all (`Transformer.recompute`).
     compile: use torch.compile for training. It agrees with eager up to rounding (`pipeline.model.compilation`).
+    deterministic: take kernels that give the same bits each time, which are slower. A CPU needs none.
     decode_experts: the place of experts in decoding. `replicated` puts all of them in every process, so that no process
         waits for another. `sharded` cuts them over `ep` processes, as training does. `auto` cuts them only if the
         memory is too small.
@@ -58,6 +62,7 @@ class RuntimeConfig:
     data: DataConfig
     mp: int = 1
     verbose: bool = False
+    deterministic: bool = False
     replace: bool = False
 
     def __post_init__(self) -> None:

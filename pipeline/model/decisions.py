@@ -2,7 +2,7 @@
 
 N decisions. A gate is differentiable except for its decisions: which score is the largest, whether a draw lies below a
 threshold, which token comes first in a queue. A decision is an operation that takes real numbers and gives integers or
-booleans. No other operation of a router does so. Therefore decisions can be recorded and replayed for every gate.
+booleans. Only a statistic of a router does so too. Therefore decisions can be recorded and replayed for every gate.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-NO_DECISIONS = {torch.Tensor.isfinite}  # only counted in the statistics, and as large as the logits
+NO_DECISIONS = {torch.count_nonzero}  # a statistic
 
 
 class Decisions(TorchFunctionMode):

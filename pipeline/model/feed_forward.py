@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from pipeline.model.projection import project
+
 
 class FeedForward(nn.Module):
     """Two projections around a ReLU, relu(x · wi) · wo, for any tensor whose last dimension is M."""
@@ -13,4 +15,4 @@ class FeedForward(nn.Module):
         self.wo_HM = nn.Parameter(torch.empty(hidden, dim))
 
     def forward(self, x_BLM: Tensor) -> Tensor:
-        return (x_BLM @ self.wi_MH).relu_() @ self.wo_HM
+        return project(project(x_BLM, self.wi_MH).relu_(), self.wo_HM)

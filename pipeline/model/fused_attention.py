@@ -26,6 +26,11 @@ flash: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 flash_backward: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
+def mask_dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype of masks for `attend`. A GPU takes that of its products, or else casts a mask in each layer."""
+    return x.dtype if x.is_cpu else compute_dtype(x)
+
+
 def attend(query_BNLD: Tensor, key_BNLD: Tensor, value_BNLD: Tensor, mask: Tensor | None) -> Tensor:
     """Return scaled dot-product attention [B, N, L, D]. mask: additive, without gradient."""
     if query_BNLD.is_cpu:

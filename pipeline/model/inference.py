@@ -42,17 +42,18 @@ def feed_forward(layer: Layer, y_TM: Tensor, live_T: Tensor | None) -> Tensor:
 
 def choose_route(network: MoE, y_TM: Tensor, live_T: Tensor) -> Route:
     """Return the route of the tokens. Gates that only compare scores take a short way without statistics."""
+    cut = network.experts.waits(y_TM)
     router, y_TM = network.router, at_least_float32(y_TM)
     with outside_autocast(y_TM):
         # exact types, because a subclass may route in another way
         if not (type(router) is Top1Router or type(router) is Top2Router or type(router) is DroplessRouter):
             tokens = Tokens.of_mask(live_T.unsqueeze(1))
             routing: Routing = router(y_TM.unsqueeze(0), tokens)
-            return routing.decision.route()
+            return routing.decision.route(cut=cut)
         gates_TE = F.linear(y_TM, router.wg_EM).softmax(dim=-1)
         expert_TK = top_k(gates_TE, router.config.k)
         gate_TK = gates_TE.gather(-1, expert_TK)
         weight_TK = gate_TK if type(router) is Top1Router else shares(gate_TK)
     kept_1TK = live_T.unsqueeze(1).expand_as(expert_TK).unsqueeze(0)
     weight_1TK = weight_TK.unsqueeze(0) * kept_1TK
-    return ragged_route(expert_TK.unsqueeze(0), kept_1TK, weight_1TK, num_experts=gates_TE.shape[1])
+    return ragged_route(expert_TK.unsqueeze(0), kept_1TK, weight_1TK, num_experts=gates_TE.shape[1], cut=cut)

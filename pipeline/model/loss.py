@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pipeline.model.precision import at_least_float32
+from pipeline.model.projection import project_to_table
 from pipeline.model.recompute import recomputed
 
 CHUNK = 1 << 23  # logits of a chunk of tokens
@@ -20,9 +21,9 @@ class SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits_TV: Tensor, target_T: Tensor) -> tuple[Tensor, Tensor]:
-        logits_TV = at_least_float32(logits_TV)
+        kept_TV, logits_TV = logits_TV, at_least_float32(logits_TV)
         log_sum_T = logits_TV.logsumexp(dim=-1)
-        ctx.save_for_backward(logits_TV, target_T, log_sum_T)
+        ctx.save_for_backward(kept_TV, target_T, log_sum_T)  # in 16 bits under autocast
         nll_T = log_sum_T - logits_TV.gather(1, target_T.unsqueeze(1)).squeeze(1)
         return nll_T, log_sum_T - logits_TV.mean(dim=-1)
 
@@ -49,7 +50,7 @@ class TokenLosses(Protocol):
 
 def token_losses(x_TM: Tensor, table_VM: Tensor, target_T: Tensor) -> tuple[Tensor, Tensor]:
     """Return nll_T and smooth_T of `TokenLosses`, where the whole vocabulary is on this process."""
-    nll_T, smooth_T = SmoothedCrossEntropy.apply(x_TM @ table_VM.T, target_T)  # type: ignore[no-untyped-call]
+    nll_T, smooth_T = SmoothedCrossEntropy.apply(project_to_table(x_TM, table_VM), target_T)  # type: ignore[no-untyped-call]
     return nll_T, smooth_T
 
 

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from pipeline.batch.batch import Batch
 from pipeline.model.attention import Attention, segment_mask
 from pipeline.model.config import ModelConfig, Recompute
-from pipeline.model.dropout import dropout
+from pipeline.model.dropout import add_dropped, dropout
 from pipeline.model.feed_forward import FeedForward
+from pipeline.model.fused_attention import mask_dtype
 from pipeline.model.loss import TokenLosses, token_losses, vocabulary_loss
 from pipeline.model.moe.layer import MoE, MoEStatistics
 from pipeline.model.moe.tokens import Tokens
@@ -108,17 +109,17 @@ class Layer(nn.Module):
         if isinstance(self.feed_forward, FeedForward):
             return self._feed_forward(x_BLM), None
         y_BLM, statistics = self.transform(self.feed_forward_norm(x_BLM), tokens)
-        return x_BLM + self.drop(y_BLM), statistics
+        return self.add(x_BLM, y_BLM), statistics
 
     def _feed_forward(self, x_BLM: Tensor) -> Tensor:
         y_BLM: Tensor = self.feed_forward(self.feed_forward_norm(x_BLM))
-        return x_BLM + self.drop(y_BLM)
+        return self.add(x_BLM, y_BLM)
 
     def _attend(self, x_BLM: Tensor, self_mask: Tensor, memory_BLM: Tensor | None, cross_mask: Tensor | None) -> Tensor:
         y_BLM = self.self_attention_norm(x_BLM)
-        x_BLM = x_BLM + self.drop(self.self_attention(y_BLM, y_BLM, self_mask))
+        x_BLM = self.add(x_BLM, self.self_attention(y_BLM, y_BLM, self_mask))
         if self.cross_attention is not None and self.cross_attention_norm is not None:
-            x_BLM = x_BLM + self.drop(self.cross_attention(self.cross_attention_norm(x_BLM), memory_BLM, cross_mask))
+            x_BLM = self.add(x_BLM, self.cross_attention(self.cross_attention_norm(x_BLM), memory_BLM, cross_mask))
         return x_BLM
 
     def compile_parts(self, **options: Any) -> None:
@@ -133,8 +134,9 @@ class Layer(nn.Module):
         y_GSM, statistics = self.feed_forward(y_BLM.reshape(*tokens.valid_GS.shape, -1), tokens)
         return y_GSM.view(y_BLM.shape), statistics
 
-    def drop(self, x_BLM: Tensor) -> Tensor:
-        return dropout(x_BLM, self.dropout, self.training)
+    def add(self, x_BLM: Tensor, y_BLM: Tensor) -> Tensor:
+        """Return the residual connection, with dropout of y."""
+        return add_dropped(x_BLM, y_BLM, self.dropout, self.training)
 
 
 class Stack(nn.Module):
@@ -222,7 +224,7 @@ class Transformer(nn.Module):
         """Return the encoder output [B, L, M] of packed rows, and the statistics of its MoE layers."""
         segments = batch.encoder_segments_BL
         x_BLM = self.embed(self.source_embedding_VM, batch.encoder_tokens_BL, batch.encoder_positions_BL)
-        mask = segment_mask(segments, segments, causal=False, dtype=x_BLM.dtype)
+        mask = segment_mask(segments, segments, causal=False, dtype=mask_dtype(x_BLM))
         tokens = Tokens.of_rows(segments, batch.pair_BL, num_groups=batch.num_groups, num_pairs=batch.num_pairs)
         memory_BLM, statistics = self.encoder(x_BLM, mask, tokens)
         return memory_BLM, statistics
@@ -231,8 +233,8 @@ class Transformer(nn.Module):
         """Return the decoder output [B, T, M] of packed rows with known targets, and its MoE layers' statistics."""
         segments = batch.decoder_segments_BT
         x_BTM = self.embed(self.target_embedding_VM, batch.decoder_input_tokens_BT, batch.decoder_positions_BT)
-        self_mask = segment_mask(segments, segments, causal=True, dtype=x_BTM.dtype)
-        cross_mask = segment_mask(segments, batch.encoder_segments_BL, causal=False, dtype=x_BTM.dtype)
+        self_mask = segment_mask(segments, segments, causal=True, dtype=mask_dtype(x_BTM))
+        cross_mask = segment_mask(segments, batch.encoder_segments_BL, causal=False, dtype=mask_dtype(x_BTM))
         tokens = Tokens.of_rows(segments, batch.pair_BT, num_groups=batch.num_groups, num_pairs=batch.num_pairs)
         x_BTM, statistics = self.decoder(x_BTM, self_mask, tokens, memory_BLM, cross_mask)
         return x_BTM, statistics

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.model.precision import at_least_float32, compute_dtype
+from pipeline.model.projection import project_to_table
 from pipeline.parallel.conversions import enter, leave
 
 
@@ -26,7 +27,7 @@ class CutCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits_Tv: Tensor, target_T: Tensor, group: dist.ProcessGroup) -> tuple[Tensor, Tensor]:
-        logits_Tv = at_least_float32(logits_Tv)
+        kept_Tv, logits_Tv = logits_Tv, at_least_float32(logits_Tv)
         local_T, is_own_T = _local(target_T, logits_Tv.shape[1], group)
         largest_T = logits_Tv.amax(dim=-1)
         dist.all_reduce(largest_T, op=dist.ReduceOp.MAX, group=group)
@@ -36,7 +37,7 @@ class CutCrossEntropy(torch.autograd.Function):
         dist.all_reduce(sums_3T, group=group)
         log_sum_T = sums_3T[0].log() + largest_T
         ctx.vocabulary = logits_Tv.shape[1] * dist.get_world_size(group)
-        ctx.save_for_backward(logits_Tv, local_T, is_own_T, log_sum_T)
+        ctx.save_for_backward(kept_Tv, local_T, is_own_T, log_sum_T)
         return log_sum_T - sums_3T[1], log_sum_T - sums_3T[2] / ctx.vocabulary
 
     @staticmethod
@@ -54,7 +55,7 @@ def token_losses(
     x_TM: Tensor, table_vM: Tensor, target_T: Tensor, *, group: dist.ProcessGroup
 ) -> tuple[Tensor, Tensor]:
     """Return what `pipeline.model.loss.token_losses` does. x_TM: the same on all processes."""
-    logits_Tv = enter(x_TM.to(compute_dtype(x_TM)), group) @ table_vM.T
+    logits_Tv = project_to_table(enter(x_TM.to(compute_dtype(x_TM)), group), table_vM)
     nll_T, smooth_T = CutCrossEntropy.apply(logits_Tv, target_T, group)  # type: ignore[no-untyped-call]
     return nll_T, smooth_T
 

@@ -31,7 +31,8 @@ class Segment:
     kept: activations kept from its forward pass to its backward pass.
     again: activations that its backward pass computes again. They exist only while it runs.
     transient: the most that its backward pass holds besides, without the gradients of its parameters.
-    cached: copies of weights that autocast keeps until the forward pass ends.
+    cached: copies of weights that a CPU's autocast keeps until the forward pass ends.
+    copies: copies of weights in autocast's dtype that a GPU keeps until the weights change.
     gradients: gradients of its own parameters.
     largest: the largest gradients that are made at the same time.
     pending: a gradient that this part begins and that the embedding completes.
@@ -41,6 +42,7 @@ class Segment:
     again: float = 0.0
     transient: float = 0.0
     cached: float = 0.0
+    copies: float = 0.0
     gradients: float = 0.0
     largest: float = 0.0
     pending: float = 0.0
@@ -61,6 +63,7 @@ class _Process:
 
     c: bytes of a number in matrix products.
     scores: bytes of a number that attention keeps.
+    mask: bytes of a number in a mask of attention.
     embedding_mask: bytes of a number in the dropout mask of an embedding.
     layer_mask: bytes of a number in the dropout mask of what a layer adds to the residual stream.
     """
@@ -71,6 +74,7 @@ class _Process:
         self.c = FLOAT if workload.precision == "fp32" else 2
         self.bf16 = self.c == 2
         self.scores = FLOAT if float32_attention else self.c
+        self.mask = FLOAT if self.cpu else self.c
         has_dropout = self.model.dropout > 0
         self.embedding_mask = has_dropout * (FLOAT if self.cpu else 1)
         self.layer_mask = has_dropout * (self.c if self.cpu else 1)
@@ -82,13 +86,13 @@ class _Process:
         rows, L, T = shape.rows, shape.source, shape.target
         table = FLOAT * self.sizes.v * M
         yield Segment(
-            kept=self.embedding_mask * source * M + FLOAT * rows * L * L,
+            kept=self.embedding_mask * source * M + self.mask * rows * L * L,
             transient=2 * table if self.workload.shared else 0,
             gradients=0 if self.workload.shared else FLOAT * self.sizes.source_v * M,
         )
         yield from self._layers(decoder=False)
         yield Segment(kept=_norm(source, M) + FLOAT * source * M)
-        yield Segment(kept=self.embedding_mask * target * M + FLOAT * rows * T * (T + L), transient=2 * table)
+        yield Segment(kept=self.embedding_mask * target * M + self.mask * rows * T * (T + L), transient=2 * table)
         yield from self._layers(decoder=True)
         yield Segment(kept=_norm(target, M))
         yield self._logits(target, table)
@@ -119,7 +123,9 @@ class _Process:
             largest = max(weights)
         kept += _norm(T, M) + self.layer_mask * T * M
         casts, inner_casts = (2 * casts, 2 * inner_casts) if self.bf16 else (0, 0)
-        again = cached = 0.0
+        again = cached = copies = 0.0
+        if not self.cpu:
+            copies, casts, inner_casts = casts + inner_casts, 0, 0
         if kind.recompute == "everything":
             again, cached, kept = attention + kept - stream, casts + inner_casts, stream
         elif kind.recompute == "attention":
@@ -131,6 +137,7 @@ class _Process:
             again=again,
             transient=max(transient, inner + 2 * stream),
             cached=cached,
+            copies=copies,
             gradients=sum(weights),
             largest=largest,
         )
@@ -143,16 +150,16 @@ class _Process:
     def _attention(self, T: int, S: int, *, cross: bool) -> tuple[float, int]:
         """Return the bytes that attention keeps with its norm and dropout, and the elements of its weights."""
         M, heads = self.sizes.M, self.sizes.n * self.sizes.D
-        entered_once = self.setup.layout.axis("N") is not None
+        entered_once = self.setup.layout.axis("N") is not None or not self.cpu
         inputs = T
-        if self.bf16 and cross:
-            inputs = T + (S if entered_once else 2 * S)  # autocast casts for each product
+        if self.bf16 and cross:  # a layer has its own cast of the memory
+            inputs = T + (S if entered_once else 2 * S)  # a CPU's autocast casts for each product
         elif self.bf16 and not entered_once:
             inputs = 3 * T
         kept = self.c * inputs * M + self.scores * (2 * T + 2 * S) * heads + FLOAT * T * self.sizes.n
         if self.scores != self.c:
             kept += self.c * T * heads
-        elif self.bf16:
+        elif self.bf16 and self.cpu:
             kept += self.c * T * S // self.workload.shape.rows  # autocast casts the mask, too
         return _norm(T, M) + kept + self.layer_mask * T * M, 4 * M * heads
 
@@ -185,13 +192,14 @@ class _Process:
         again = recomputes_logits(self.workload, self.setup)
         casts = 2 * V * M if self.bf16 else 0
         # Every chunk after the first adds a gradient of the table, while the logits that were kept may be gone.
-        freed = 0.0 if again else chunk
+        freed = 0.0 if again else self.c * chunks[0] * V
         transient = max(chunk, 2 * table - freed) if len(chunks) > 1 else max(chunk, table)
         return Segment(
-            kept=self.c * T * M + (0 if again else FLOAT * T * V + casts),
+            kept=self.c * T * M + (0 if again else self.c * T * V + (casts if self.cpu else 0)),
             again=chunk if again else 0.0,
             transient=transient + (chunk / 2 if self.bf16 else 0),
-            cached=casts if again else 0,
+            cached=casts if again and self.cpu else 0,
+            copies=0 if self.cpu else casts,
             pending=table,
         )
 

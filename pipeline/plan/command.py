@@ -212,7 +212,8 @@ def _request(recipe: str, config: PlanConfig, *, check_it: bool = True) -> Reque
     """
     layout = [f"layout={CUT}"] if not config.layout and (config.mp or 1) > 1 else []
     one_process = ["runtime.processes=1", "runtime.ep=1", "runtime.mp=1"]
-    run = load_config([f"recipes={recipe}", *layout, *config.overrides, *one_process])
+    device = f"runtime.device={'cuda' if config.device.kind == 'cuda' else 'cpu'}"  # it decides the default precision
+    run = load_config([f"recipes={recipe}", device, *layout, *config.overrides, *one_process])
     workload = replace(workload_of(run), recipe=recipe)
     cuts = layout_of(run.layout, run.runtime).table
     spread = _spread(recipe, workload, config, cuts)

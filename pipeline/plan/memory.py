@@ -12,7 +12,7 @@ from functools import cache
 
 from pipeline.engine import BUCKET
 from pipeline.plan.activations import Segment, segments
-from pipeline.plan.layers import logit_chunks, process_vocabulary
+from pipeline.plan.layers import logit_chunks, process_vocabulary, recomputes_logits
 from pipeline.plan.parts import FLOAT
 from pipeline.plan.shapes import process_shapes, shapes
 from pipeline.plan.workload import Device, Setup, Workload
@@ -101,20 +101,25 @@ def phases(workload: Workload, setup: Setup, device: Device) -> list[Memory]:
     parts = segments(workload, setup, device.kind, float32_attention=device.float32_attention)
     kept = sum(part.kept for part in parts)
     chunk = FLOAT * logit_chunks(workload, setup)[0] * process_vocabulary(workload, setup)
-    casts = sum(part.cached for part in parts) + (chunk / 2 if workload.precision == "bf16" else 0)
+    copies = sum(part.copies for part in parts)
+    logits = chunk + sum(part.cached for part in parts)
+    if (
+        workload.precision == "bf16"
+    ):  # beside them in 16 bits, which are kept or not, in float32 and in their exponentials
+        logits += chunk / 2 if recomputes_logits(workload, setup) else chunk
     forward = replace(
         idle,
         phase="forward",
         gradients=earlier,
         activations=kept + parts[-1].again,
-        buffers=max(chunk + casts, parts[-1].transient) + (bucket if accumulated and zero1 else 0),
+        buffers=copies + max(logits, parts[-1].transient) + (bucket if accumulated and zero1 else 0),
     )
     joined = max(partition, state.copied)
     update = state.group + state.update + (bucket if zero1 and is_shared else 0)
     return [
         forward,
         *(
-            replace(idle, phase="backward", gradients=g + earlier, activations=a, buffers=b + bucket)
+            replace(idle, phase="backward", gradients=g + earlier, activations=a, buffers=b + bucket + copies)
             for a, g, b in backward(parts, fresh=zero1 and not accumulated)[1:]
         ),
         replace(idle, phase="reduction", gradients=state.weights, buffers=max(bucket, joined)),

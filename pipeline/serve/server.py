@@ -35,7 +35,7 @@ def serve(config: ServeConfig) -> None:
     """
     store = Store(ROOT / config.runtime.artifacts)
     run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store).pruned(config.experts)
-    decode = run.decode_with(config.decode)
+    decode = run.decode_with(config.decode, config.runtime.device)
     listener = listen(config.host, config.port)
     with listener, TranslatorPool(run.spec(decode, long=config.long), config.runtime) as pool:
         batcher = Batcher(pool, config.batching, workers=config.runtime.processes, waiting=config.limits.waiting)

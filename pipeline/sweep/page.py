@@ -65,7 +65,18 @@ class Page:
         runs = [f"{name}={self._directory / name}" for name in names]
         with self._log.open("wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "eval", "report", "--out", str(self._directory), *losses, *runs],
+                [
+                    sys.executable,
+                    "-m",
+                    "eval",
+                    "report",
+                    "--replace",
+                    "1",
+                    "--out",
+                    str(self._directory),
+                    *losses,
+                    *runs,
+                ],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -104,7 +104,8 @@ def shown_bytes(size: int) -> str:
 
 
 def _store(inventory: Inventory) -> str:
-    unused = inventory.inputs.keys() - {name for names in inventory.uses.values() for name in names}
+    unused = inventory.unused()
     size = shown_bytes(size_of(inventory.places(inventory.inputs)))
-    rest = f", of which {shown_bytes(size_of(inventory.places(unused)))} belong to no run" if unused else ""
+    free = "`make remove UNUSED=1` frees them"
+    rest = f", of which {shown_bytes(size_of(inventory.places(unused)))} belong to no run ({free})" if unused else ""
     return f"{len(inventory.uses)} runs; artifacts take {size}{rest}"

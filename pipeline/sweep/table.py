@@ -15,6 +15,7 @@ from eval.number_format import duration
 from eval.text_table import aligned
 from pipeline.clock import clock
 from pipeline.dag.status import RunStatus, StageStatus, now, read_status
+from pipeline.dag.steps import left_in_words
 from pipeline.live import WIDTH, LiveLines, is_live
 from pipeline.sweep.estimate import Point, Standing, after_training, left, pace, total
 
@@ -246,4 +247,6 @@ def _summary(standings: Sequence[Standing], at_once: int | None) -> str:
     if seconds == 0:
         return text
     ready = datetime.now() + timedelta(seconds=seconds)
-    return f"{text}; about {duration(seconds)} left, until {ready:%a %H:%M}"
+    alone = standings[0].status if len(standings) == 1 else None
+    time_left = left_in_words(alone, duration(seconds)) if alone is not None else f"about {duration(seconds)}"
+    return f"{text}; {time_left} left, until {ready:%a %H:%M}"

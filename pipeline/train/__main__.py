@@ -14,7 +14,7 @@ from pipeline.train.job import TrainJob
 
 def train(values: dict[str, Any], stop: StopRequest) -> None:
     job = build(TrainJob, values)
-    place = Place.take(job.runtime)
+    place = Place.take(job.runtime, trains=True)
     join_job(device=place.device, timeout=job.runtime.timeout, met=partial(stop.watch, limit=job.runtime.heartbeat))
     from pipeline.train.trainer import Trainer
 

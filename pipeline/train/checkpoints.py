@@ -76,16 +76,21 @@ class Checkpoints:
         *,
         wait: bool,
     ) -> None:
-        """Start to save, after the previous save has ended.
+        """Start to save, after the previous save has ended. Copies that have drifted apart are made equal before.
 
         extra: tensors that are not the engine's, the same on all processes.
         wait: wait for the end and raise OSError if the save fails. Otherwise `report` tells of a failure later.
         """
-        self.report(records, state["progress"]["step"], wait=True)
-        self._name = f"step-{state['progress']['step']:08}"
+        step = state["progress"]["step"]
+        self.report(records, step, wait=True)
+        self._name = f"step-{step:08}"
+        if (drift := engine.repair_copies()) is not None and records is not None:
+            records.say(f"step {step}: copies of state had drifted apart and are equal again: {drift}")
+            values = {"tensors": len(drift.names), "elements": drift.elements, "largest": drift.largest}
+            records.write({"event": "drift", "step": step, **values})
         self._saving.start(
             self.root / self._name,
-            chain(extra.items(), engine.tensors()),
+            chain(extra.items() if self.first else (), engine.tensors_to_write()),
             {**state, "code": code_version()},
             published=self.tidy,
         )

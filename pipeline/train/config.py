@@ -51,8 +51,9 @@ class TrainConfig:
     label_smoothing: share of the target distribution that is spread over the vocabulary, in [0, 1).
     validate_every: steps between validations. Each one saves a checkpoint.
     patience: validations without a better macro-averaged cross-entropy after which training stops; 0 never stops early.
-    precision: fp32, bf16 or fp16. bf16 and fp16 are by autocast: weights, masters and gate stay float32. fp16 has a
-        loss scale, which halves when gradients overflow. Such a step is skipped.
+    precision: fp32, bf16 or fp16, by default fp32 on a CPU and bf16 on a GPU. bf16 and fp16 are by autocast: weights,
+        masters and gate stay float32. fp16 has a loss scale, which halves when gradients overflow. Such a step is
+        skipped.
     seed: decides initial weights, the order of the data, dropout and routing noise.
     log_every: steps between records in metrics.jsonl.
     ema: decay of a moving average of the weights, which validation and decoding then use; 0 is none.

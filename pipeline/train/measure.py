@@ -1,5 +1,6 @@
 """Measure the cost of a training step and the peak of the machine: FLOPs, padding, memory, matmuls."""
 
+import os
 import resource
 import time
 from typing import NamedTuple
@@ -15,6 +16,10 @@ from pipeline.parallel.mesh import Mesh
 
 PEAK_SIZE = {"cpu": 1024, "cuda": 8192}
 PEAK_SECONDS = 0.4
+
+# Who counts a process's memory, from the most to the least exact: the kernel, for a process on a CPU; NVML, for this
+# process on a GPU; CUDA, for all processes of the GPU together.
+MEMORY_SOURCES = ("process", "nvml", "device")
 
 
 class MatmulPeak:
@@ -95,11 +100,45 @@ def padding(step: Step) -> float:
     return 1 - int(step.lengths.sum()) / slots
 
 
-def peak_memory(device: torch.device) -> int:
-    """Return the most bytes that this process has held so far, of the device's memory (for a CPU, the host's)."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+class PeakMemory(NamedTuple):
+    """The most bytes that a process has held so far. source: who counted them, one of `MEMORY_SOURCES`."""
+
+    size: int
+    source: str
+
+
+def peak_memory(device: torch.device) -> PeakMemory:
+    """Return the most memory that this process has held so far, of the device (for a CPU, of the host).
+
+    On CUDA this is the peak of torch's pool, with its fragments, and what is outside of the pool now: CUDA's context
+    and the buffers of libraries.
+    """
+    if device.type != "cuda":
+        return PeakMemory(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "process")
+    used, source = _nvml_memory(device), "nvml"
+    if used is None:
+        free, total = torch.cuda.mem_get_info(device)
+        used, source = total - free, "device"
+    outside = max(used - torch.cuda.memory_reserved(device), 0)
+    return PeakMemory(torch.cuda.max_memory_reserved(device) + outside, source)
+
+
+def _nvml_memory(device: torch.device) -> int | None:
+    """Return the bytes that this process has on a GPU, by NVML. None without NVML, or if it lists the process not.
+
+    In a container NVML knows processes by the numbers that they have outside.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        gpu = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+    except pynvml.NVMLError:  # such as no driver's library, no right to ask, or a part of a GPU (MIG)
+        return None
+    return next((process.usedGpuMemory for process in processes if process.pid == os.getpid()), None)
 
 
 def largest(values: list[float], device: torch.device) -> list[float]:

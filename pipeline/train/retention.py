@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.checked_json import load_checked
+from pipeline.engine.checkpoint.names import STATE
 from pipeline.files import remove_tree, write_atomically
 from pipeline.train.config import CheckpointConfig
 
 logger = logging.getLogger(__name__)
 
 MARKS = "best.json"
-STATE = "state.json"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,18 +10,15 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
-from pipeline.batch.assembly import assemble
 from pipeline.batch.lengths import read_lengths
 from pipeline.batch.mixture import Mixture
-from pipeline.batch.packing import Step
 from pipeline.batch.shapes import fit_targets
 from pipeline.files import write_atomically
 from pipeline.jobs.process import StopRequest
@@ -33,6 +30,7 @@ from pipeline.parallel.mesh import Mesh
 from pipeline.stopping import Stopped
 from pipeline.train.checkpoints import Checkpoints
 from pipeline.train.engine import build_engine
+from pipeline.train.feed import Feed
 from pipeline.train.gradient_check import RouterGradientCheck
 from pipeline.train.job import TrainJob
 from pipeline.train.ledger import ledger, summary
@@ -87,17 +85,17 @@ class Trainer:
         self.gradient_check = RouterGradientCheck(layers, self.device)
         self.progress = Progress()
         self._restore()
+        self.feed = Feed(self.mixture, self.data, mesh, self.window.data_wait)
 
     def run(self) -> None:
         """Train until the budget or patience ends. Raises Stopped, after a save, if a stop is requested."""
         t, progress = self.job.train, self.progress
         self.peak.measure()
-        with self._records() as records, self.checkpoints:
+        with self._records() as records, self.checkpoints, closing(self.feed):
             if records is not None:
                 write_atomically(self.job.log / "mixture.json", json.dumps(self.mixture.table(), indent=1))
-            steps = iter(self.mixture)
             while not progress.finished(t):
-                stop_asked = self._step(steps, records)
+                stop_asked = self._step(records)
                 validate = progress.step % t.validate_every == 0 or progress.finished(t)
                 loss = None
                 if validate:
@@ -137,24 +135,22 @@ class Trainer:
             config=asdict(self.job),
         )
 
-    def _step(self, steps: Iterator[Step], records: Records | None) -> bool:
+    def _step(self, records: Records | None) -> bool:
         """Run one optimizer step, packing included. Return true if a stop of any process is requested."""
         began = time.perf_counter()
-        with self.window.data_wait:
-            step = next(steps)
+        step = self.feed.start()
         progress, t = self.progress, self.job.train
         number = progress.step + 1
         rate = t.learning_rate_at(number)
         sums = StepSums(self.routing, len(self.data), self.mesh)
         self.engine.train()
-        for micro in range(self.mesh.batch_rank, step.num_groups, self.mesh.batch_size):
-            with self.window.data_wait:
-                batch = assemble(step.group(micro), step.shape, self.data).to(self.device)
+        for micro, batch in self.feed.groups(step):
             seed_group(t.seed, number, micro)
             losses = self.engine(batch, label_smoothing=t.label_smoothing)
             if losses.statistics:
                 self.gradient_check.look(losses.statistics)
             self.engine.backward(losses.share(target_tokens=step.target_tokens, nonempty_groups=step.nonempty_groups))
+            self.feed.prepare()  # before the last `step` of the optimizer waits for the device
             self.engine.step(rate)
             sums.add(losses, batch)
         sums.reduce(stop=bool(self.stop))
@@ -237,7 +233,7 @@ class Trainer:
         return {
             "progress": self.progress.to_json(),
             "validation": validation,
-            "mixture": self.mixture.state(),
+            "mixture": self.feed.position.state(),
             "model": asdict(self.job.model),
             "pairs": self.job.pairs,
             "vocabulary": self.vocabulary,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.train.measure import largest, peak_memory
+from pipeline.train.measure import MEMORY_SOURCES, largest, peak_memory
 from pipeline.train.routing import RoutingSums, write_usage
 from pipeline.train.totals import StepSums, Stopwatch
 
@@ -18,7 +18,7 @@ from pipeline.train.totals import StepSums, Stopwatch
 class Window:
     """The sums of every process. Checkpoints have them, so that a resumed run records the same values.
 
-    data_wait: runs while a process waits for its batches.
+    data_wait: runs while this process waits for its batches.
     """
 
     def __init__(self, routing: RoutingSums, pairs: Sequence[str], device: torch.device) -> None:
@@ -37,23 +37,27 @@ class Window:
         """Return values for a record and start new sums. A collective.
 
         memory: the most bytes that a process has held.
+        memory_source: who counted them (`MEMORY_SOURCES`), the least exact one of all processes.
         data_wait: the largest share of the time that a process waited for batches.
         pairs: cross-entropy by pair, for the pairs that had tokens.
 
         The values of `RoutingSums.record` follow.
         """
-        memory, waited = largest([peak_memory(self.device), self.data_wait.seconds], self.device)
+        peak = peak_memory(self.device)
+        source = float(MEMORY_SOURCES.index(peak.source))
+        memory, source, waited = largest([peak.size, source, self.data_wait.seconds], self.device)
         usage_LPE = self.routing.take_usage()
         self._usage_LPE += usage_LPE
         pairs = zip(self.pairs, self._pairs_P2.tolist(), strict=True)
         values = {
             "memory": int(memory),
+            "memory_source": MEMORY_SOURCES[int(source)],
             "data_wait": waited / self._seconds,
             "pairs": {pair: nll / tokens for pair, (nll, tokens) in pairs if tokens},
             **self.routing.record(nonempty_groups, usage_LPE),
         }
         self._pairs_P2.zero_()
-        self.data_wait, self._seconds = Stopwatch(), 0.0
+        self.data_wait.seconds = self._seconds = 0.0
         return values
 
     def take_usage(self) -> Tensor:

@@ -1,6 +1,7 @@
 """One process of the runs of one world: `python -m pipeline.verify job.json`, with RANK and WORLD_SIZE set."""
 
 import gc
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ HEARTBEAT = 30  # seconds, like runtime.heartbeat
 def work(values: dict[str, Any], stop: StopRequest) -> None:
     job = build(VerifyJob, values)
     torch.set_num_threads(1)
-    device = pick_device("cpu", local_rank=0, local_processes=1)
+    rank, world = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
+    device = pick_device(job.device, local_rank=rank, local_processes=world)
     join_job(device=device, timeout=job.timeout, met=partial(stop.watch, limit=HEARTBEAT))
     from pipeline.verify.runs import EngineRun, run_plain
 
@@ -30,13 +32,13 @@ def work(values: dict[str, Any], stop: StopRequest) -> None:
     for case in job.cases:
         reference = Path(job.out) / f"{case.reference}.safetensors"
         if not case.ep:
-            save(reference, run_plain(case, job, stop), case, None)
+            save(reference, run_plain(case, job, stop, device), case, None, device)
             continue
         mesh = mesh_of(case, meshes, device)
         run = EngineRun(case, mesh, job.optimizer, decisions(reference) if case.replayed else None)
         checkpoints = {job.saved_step: job.checkpoint(case)} if case.name in job.saved else {}
         outcome = run.steps(1, job.steps_of(case), stop, checkpoints)
-        save(Path(job.out) / f"{case.name}.safetensors", outcome, case, mesh)
+        save(Path(job.out) / f"{case.name}.safetensors", outcome, case, mesh, device)
         del run
         gc.collect()  # engines have reference cycles
     for target in job.targets:
@@ -60,7 +62,7 @@ def resume(target: Target, mesh: Mesh, job: VerifyJob, stop: StopRequest) -> Non
     for source in target.sources:
         run.load(job.checkpoint(source))
         outcome = run.steps(job.saved_step + 1, job.short, stop)
-        save(Path(job.out) / f"{target.name(source)}.safetensors", outcome, target.case, mesh)
+        save(Path(job.out) / f"{target.name(source)}.safetensors", outcome, target.case, mesh, mesh.device)
 
 
 def decisions(reference: Path) -> Any:
@@ -70,7 +72,7 @@ def decisions(reference: Path) -> Any:
         return file.get_tensor("decisions")
 
 
-def save(path: Path, outcome: Any, case: Case, mesh: Mesh | None) -> None:
+def save(path: Path, outcome: Any, case: Case, mesh: Mesh | None, device: torch.device) -> None:
     """Write an outcome on the first process. A collective. mesh: None for plain torch."""
     from safetensors.torch import save_file
 
@@ -84,7 +86,7 @@ def save(path: Path, outcome: Any, case: Case, mesh: Mesh | None) -> None:
         (EARLY + WEIGHT, outcome.early_weights),
     ):
         tensors |= {f"{prefix}{name}": value.contiguous() for name, value in values.items()}
-    tensors |= extremes(tensors)
+    tensors |= extremes(tensors, device)
     tensors["served"] = gathered(outcome.served, case.groups, mesh).to(torch.uint8)
     if mesh is None:
         tensors["decisions"] = gathered(outcome.recorded, case.groups, mesh)

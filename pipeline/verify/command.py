@@ -38,6 +38,8 @@ def verify(config: VerifyConfig) -> None:
     """Run all cases and print a row for each comparison. Raises ValueError if a deviation is beyond its bound."""
     from pipeline.verify.table import heading, line, resumed_heading
 
+    if config.device == "cuda":
+        check_worlds(config)
     began, number = time.monotonic(), 0
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="babelshard-verify-") as name:
@@ -62,6 +64,17 @@ def verify(config: VerifyConfig) -> None:
         raise ValueError("not the same on every topology:\n  " + "\n  ".join(failures))
 
 
+def check_worlds(config: VerifyConfig) -> None:
+    """Raise ValueError if a world has more processes than this machine has CUDA devices."""
+    import torch
+
+    if max(config.worlds) > (devices := torch.cuda.device_count()):
+        raise ValueError(
+            f"device=cuda with worlds={config.worlds}: torch finds {devices} CUDA devices here, and each process needs "
+            "one; " + (f"take worlds={list(range(1, devices + 1))} or fewer" if devices else "leave out device=cuda")
+        )
+
+
 def plan(config: VerifyConfig, directory: Path) -> list[tuple[int, VerifyJob]]:
     """Return jobs with their numbers of processes. The first one has one process and all runs of plain torch.
 
@@ -79,6 +92,7 @@ def plan(config: VerifyConfig, directory: Path) -> list[tuple[int, VerifyJob]]:
             saved=[case.name for case in savers],
             steps=config.steps,
             optimizer=config.optimizer,
+            device=config.device,
             timeout=config.timeout,
             out=str(directory),
         )

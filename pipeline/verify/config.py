@@ -20,7 +20,7 @@ LAYOUT_FILES = GATE_FILES.with_name("layout")
 GATES = sorted(path.stem for path in GATE_FILES.glob("*.yaml"))
 MAIN_GATE = "top2"  # compared on every topology; the other gates on some
 # The topologies of other gates and precisions. (layout, world, ep, mp): ZeRO stage
-OTHER_GATES = {("gshard", 2, 2, 1): 2, ("gshard", 4, 2, 1): 1}
+OTHER_GATES = {("gshard", 1, 1, 1): 1, ("gshard", 2, 2, 1): 2, ("gshard", 4, 2, 1): 1}
 OTHER_PRECISIONS = {("model", 2, 1, 2): 1, ("model", 4, 2, 2): 2}
 NUM_EXPERTS, HEADS = 8, 4
 FULL = 0.6  # share of a recipe's capacity that makes experts full, because padding takes no slot
@@ -61,6 +61,7 @@ class VerifyConfig:
     optimizer: adamw or adafactor.
     steps: of each run; at most `SHORT` under other layouts than gshard.
     resume: continue, in float64, from the checkpoints of every topology of the recipes' layouts on every other one.
+    device: cpu or cuda, where each process needs a device of its own. Plain torch runs on the same kind.
     timeout: seconds after which a silent collective fails.
     """
 
@@ -73,6 +74,7 @@ class VerifyConfig:
     optimizer: str = "adamw"
     steps: int = 20
     resume: bool = True
+    device: Literal["cpu", "cuda"] = "cpu"
     timeout: int = 120
 
     def __post_init__(self) -> None:
@@ -182,6 +184,7 @@ class VerifyJob:
     saved: list[str]
     steps: int
     optimizer: str
+    device: str
     timeout: int
     out: str
 

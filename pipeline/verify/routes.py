@@ -46,7 +46,9 @@ class Witness:
 
 def served(decision: Gating | Selection) -> Tensor:
     """Return a mask [T, E] that is true if the expert serves the token."""
-    mask_TE = torch.zeros(decision.valid_GS.numel(), decision.num_experts, dtype=torch.bool)
+    mask_TE = torch.zeros(
+        decision.valid_GS.numel(), decision.num_experts, dtype=torch.bool, device=decision.valid_GS.device
+    )
     if isinstance(decision, Selection):
         filled_X = decision.filled_X
         mask_TE[decision.token_X[filled_X], decision.expert_X[filled_X]] = True

@@ -66,7 +66,9 @@ class Passes:
 
     def __init__(self, model: Transformer, decisions: Tensor | None = None) -> None:
         """Take over the decisions of a reference, [steps, groups, N], if there are any."""
-        self._witness, self._decisions = Witness(model), decisions
+        self._device = next(model.parameters()).device
+        self._witness = Witness(model)
+        self._decisions = None if decisions is None else decisions.to(self._device)
 
     def share(
         self, forward: Transformer | Engine, step: SyntheticStep, number: int, group: int, outcome: Outcome
@@ -74,7 +76,7 @@ class Passes:
         """Return the share of a group in the loss of step `number`."""
         self._witness.begin(None if self._decisions is None else self._decisions[number - 1, group])
         seed_group(SEED, number, group)
-        losses = forward(step.groups[group], label_smoothing=LABEL_SMOOTHING)
+        losses = forward(step.groups[group].to(self._device), label_smoothing=LABEL_SMOOTHING)
         outcome.served[number, group] = self._witness.served_TE
         if self._decisions is None:
             outcome.recorded[number, group] = self._witness.recorded_N
@@ -86,7 +88,7 @@ class EngineRun:
     """Steps of the engine on one topology, in all processes of the world. decisions: as of `Passes`."""
 
     def __init__(self, case: Case, mesh: Mesh, optimizer: str, decisions: Tensor | None = None) -> None:
-        model = build_model(case, mesh)
+        model = build_model(case, mesh).to(mesh.device)
         self._passes = Passes(model, decisions)
         self._groups, self._mesh = case.groups, mesh
         self.engine = Engine(
@@ -124,7 +126,7 @@ class EngineRun:
     def _step(self, number: int, outcome: Outcome, *, note: bool) -> None:
         """Run one step. note: keep its gradients in the outcome."""
         step, mesh = synthetic_step(number, self._groups), self._mesh
-        total = torch.zeros((), dtype=torch.float64)
+        total = torch.zeros((), dtype=torch.float64, device=mesh.device)
         for group in range(mesh.batch_rank, self._groups, mesh.batch_size):
             share = self._passes.share(self.engine, step, number, group, outcome)
             self.engine.backward(share)
@@ -137,13 +139,13 @@ class EngineRun:
         outcome.norms.append(self.engine.gradient_norm)
 
 
-def run_plain(case: Case, job: VerifyJob, stop: StopRequest) -> Outcome:
+def run_plain(case: Case, job: VerifyJob, stop: StopRequest, device: torch.device) -> Outcome:
     """Run the steps of a case with plain torch in one process.
 
     This uses autograd, and torch's AdamW or our Adafactor on whole parameters. Masters and the clip norm are float32,
     like those of the engine.
     """
-    model = build_model(case)
+    model = build_model(case).to(device)
     outcome = Outcome()
     passes = Passes(model)
     named = dict(model.named_parameters())
@@ -153,9 +155,9 @@ def run_plain(case: Case, job: VerifyJob, stop: StopRequest) -> Outcome:
         if stop:
             raise Stopped("verify")
         step = synthetic_step(number, case.groups)
-        total = torch.zeros((), dtype=torch.float64)
+        total = torch.zeros((), dtype=torch.float64, device=device)
         for group in range(case.groups):
-            with torch.autocast("cpu", torch.bfloat16, enabled=case.precision == "bf16"):
+            with torch.autocast(device.type, torch.bfloat16, enabled=case.precision == "bf16"):
                 share = passes.share(model, step, number, group, outcome)
             torch.autograd.backward(share)
             total += share.detach().double()
@@ -229,7 +231,8 @@ def gathered(parts: dict[tuple[int, int], Tensor], groups: int, mesh: Mesh | Non
     """
     flat = {key: value.flatten().int() for key, value in parts.items()}
     size, first = next(iter(flat.values())).numel(), min(number for number, _ in flat)
-    total = torch.zeros(max(number for number, _ in flat) - first + 1, groups, size, dtype=torch.int32)
+    steps = max(number for number, _ in flat) - first + 1
+    total = next(iter(flat.values())).new_zeros(steps, groups, size)
     for (number, group), value in flat.items():
         total[number - first, group] = value
     if mesh is not None:
@@ -237,13 +240,16 @@ def gathered(parts: dict[tuple[int, int], Tensor], groups: int, mesh: Mesh | Non
     return total
 
 
-def extremes(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the largest and the smallest entries over all processes, of tensors that differ. A collective."""
-    values = torch.cat([tensor.flatten().double() for tensor in tensors.values()])
+def extremes(tensors: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """Return the largest and the smallest entries over all processes, of tensors that differ. A collective.
+
+    device: on which processes exchange tensors.
+    """
+    values = torch.cat([tensor.flatten().double().to(device) for tensor in tensors.values()])
     bounds = torch.stack((values, -values))
     dist.all_reduce(bounds, op=dist.ReduceOp.MAX)
     sizes = [tensor.numel() for tensor in tensors.values()]
-    highs, lows = torch.split(bounds[0], sizes), torch.split(-bounds[1], sizes)
+    highs, lows = torch.split(bounds[0].cpu(), sizes), torch.split(-bounds[1].cpu(), sizes)
     result = {}
     for (name, tensor), high, low in zip(tensors.items(), highs, lows, strict=True):
         if not torch.equal(high, low):

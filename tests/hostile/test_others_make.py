@@ -69,6 +69,7 @@ PLACES = {
     "SEARCH": ("plan", "{switch}"),
     "VERBOSE": ("train", "{switch}"),
     "DRY": ("remove", "{switch}"),
+    "UNUSED": ("remove", "{switch}"),
 }
 
 

@@ -1,8 +1,10 @@
 """Saves in the background, retention, and the average of checkpoints."""
 
 import json
+import shutil
 import subprocess
 import threading
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +18,10 @@ from pipeline.decode.model import choose, load_model
 from pipeline.engine.checkpoint import background_save
 from pipeline.engine.checkpoint.logical import newest, save
 from pipeline.engine.checkpoint.weights import verify
-from pipeline.jobs.launch import JobFailed
+from pipeline.jobs.launch import JobFailed, launch
 from pipeline.train.config import CheckpointConfig
 from pipeline.vocab.tokenizer import Vocabulary
-from tests.parallel.conftest import Outcome
+from tests.parallel.conftest import MODEL, Outcome, make_job
 
 
 def test_a_checkpoint_written_beside_training_is_that_of_its_step(run_job, kept_three):
@@ -46,13 +48,57 @@ def test_the_rules_decide_what_stays(kept_three):
 
 
 def test_each_process_writes_a_shard_and_no_tensor_twice(kept_three):
-    verify(kept_three.checkpoint())
-    shards = [load_file(shard) for shard in sorted(kept_three.checkpoint().glob("*.safetensors"))]
-    assert len(shards) == 2
+    verify(kept_three.checkpoint(), whole=True)
+    files = {p.name: load_file(p) for p in sorted(kept_three.checkpoint().glob("*.safetensors"))}
+    assert list(files) == [f"{kind}-0000{process}.safetensors" for kind in ("resume", "shard") for process in (1, 2)]
+    assert {key.partition(".")[0] for name, part in files.items() if name < "s" for key in part} == {
+        "exp_avg",
+        "exp_avg_sq",
+        "window",
+    }
+    shards = [
+        {**files[f"resume-0000{process}.safetensors"], **files[f"shard-0000{process}.safetensors"]}
+        for process in (1, 2)
+    ]
     twice = shards[0].keys() & shards[1].keys()
     assert twice
     assert all(".experts." in name for name in twice)  # cut over the processes, two experts each
     assert {len(shard[name]) for shard in shards for name in twice} == {2}
+
+
+@pytest.mark.parametrize(
+    ("ep", "settings"),
+    [(2, {}), (1, {"layout": MODEL, "runtime": {"mp": 2, "zero_stage": 2}, "optimizer": "adafactor", "ema": 0.5})],
+)
+def test_each_process_stages_what_it_writes_and_no_more(prepared, tmp_path, ep, settings):
+    """The processes get parts of about the same size, though one alone holds the sums of the window."""
+    job = make_job(prepared, tmp_path, processes=2, ep=ep, max_steps=1, **settings)
+    launch("tests.parallel.staging_worker", asdict(job), directory=job.log, processes=2, threads=1, title=job.title)
+    outcome = Outcome(tmp_path)
+    staged = [json.loads((job.log / f"staged-{rank}.jsonl").read_text()) for rank in range(2)]
+    for number, noted in enumerate(staged, start=1):
+        files = [load_file(p) for p in outcome.checkpoint().glob(f"*-0000{number}.safetensors")]
+        assert noted["checkpoint"] == outcome.checkpoint().name
+        assert noted["tensors"] == sum(map(len, files))
+        assert noted["bytes"] == sum(part.nbytes for file in files for part in file.values())
+    whole = sum(tensor.nbytes for tensor in outcome.tensors().values())
+    assert sum(noted["bytes"] for noted in staged) == whole
+    assert max(noted["bytes"] for noted in staged) < 0.51 * whole
+
+
+def test_decoding_needs_none_of_what_only_training_reads(prepared, kept_three, tmp_path):
+    """Without these files there is nothing to hash, and a changed one is noticed before training continues from it."""
+    root = tmp_path / "checkpoints"
+    shutil.copytree(kept_three.checkpoint().parent, root)
+    vocabulary = Vocabulary.load(Path(prepared.vocabulary))
+    for checkpoint in root.glob("step-*"):
+        for shard in checkpoint.glob("resume-*"):
+            shard.unlink()
+    model = load_model(root, vocabulary, longest=20, config=decoding(), device=torch.device("cpu"))
+    best = kept_three.tensors(json.loads((root / "best.json").read_text())["best"])
+    assert all(torch.equal(p, best[f"model.{name}"]) for name, p in model.named_parameters())
+    with pytest.raises(ValueError, match=r"is damaged: resume-00001.safetensors is missing.*there is no older one"):
+        newest(root)
 
 
 def decoding(**changes):

@@ -40,6 +40,7 @@ def test_training_records_every_layer_and_the_usage_of_every_pair(run_job):
         assert min(record["pairs"].values()) <= record["cross_entropy"] <= max(record["pairs"].values())
         assert 0 < record["data_wait"] < 1
         assert 1e8 < record["memory"] < 1e10  # torch alone takes more than the smaller bound
+        assert record["memory_source"] == "process"
         assert 0 < record["padding"] < 1
     assert list((outcome.directory / "log" / "tensorboard").glob("events.out.tfevents.*"))
     with np.load(outcome.directory / "log" / "routing.npz") as usage:

@@ -102,7 +102,9 @@ def records(outcome):
 
 def state(outcome):
     values = json.loads((outcome.checkpoint() / "state.json").read_text())
-    del values["progress"]["train_seconds"], values["shards"], values["matmul_peak"], values["sha256"]
+    del values["progress"]["train_seconds"]
+    for name in ("shards", "resume_shards", "matmul_peak", "sha256"):
+        del values[name]
     return values
 
 

@@ -32,14 +32,16 @@ def resave(prepared, outcome, into, processes, ep, zero_stage, **settings):
     again = place.with_name("again").rename(place)
     marks = json.loads((outcome.directory / "checkpoints" / "best.json").read_text())
     (place.parent / "best.json").write_text(json.dumps(marks))
-    assert sum(1 for _ in again.glob("*.safetensors")) == processes
+    assert sum(1 for _ in again.glob("*.safetensors")) == 2 * processes
     return Outcome(into)
 
 
 def state(outcome):
     values = json.loads((outcome.checkpoint() / "state.json").read_text())
     return {
-        k: v for k, v in values.items() if k not in ("shards", "sha256", "world", "validation", "code", "matmul_peak")
+        k: v
+        for k, v in values.items()
+        if k not in ("shards", "resume_shards", "sha256", "world", "validation", "code", "matmul_peak")
     }
 
 

@@ -20,10 +20,10 @@ def test_two_memories_translate_the_same(place, results, tmp_path):
     sources = Vocabulary.load(run.vocabulary.path).encode_source(lines, "en")
     material = Material(run=run, exports={TRANSFORMERS: "not exportable"}, sources=sources)
     ways = [Way(processes=processes, threads=1, batch_tokens=200) for processes in (2, 1)]
-    own_systems = [system for system in systems("moe") if system.precision == "fp32" and system.name == OURS]
+    own_systems = [system for system in systems("moe", "cpu") if system.precision == "fp32" and system.name == OURS]
     planned = [replace(system, ways=(way,)) for system, way in zip(own_systems, ways, strict=True)]
     planned.append(System(name=TRANSFORMERS, precision="fp32", ways=tuple(ways)))
-    rows = list(run_contest("moe", planned, material, QUICK, tmp_path / "systems"))
+    rows = list(run_contest("moe", planned, material, QUICK, tmp_path / "systems", "cpu"))
     assert [row["note"] for row in rows] == ["not exportable", "", ""]
     judged = {row["system"]: row for row in judge(rows, "cpu")}
     assert judged["ours reordered"]["identical"] == 1.0

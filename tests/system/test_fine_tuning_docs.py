@@ -68,7 +68,7 @@ def test_the_second_command_continues_the_first_and_follows_its_changes(make, tm
     assert special["initialized_from"] == general["model"]
     assert "initialized_from" not in general
     assert make(second, *own) == []
-    make(first, *TINY, "train.seed=2")
+    make(f"{first} REPLACE=1", *TINY, "train.seed=2")
     assert "train moe" in make(second, *own)
     assert artifacts(tmp_path, "special")["initialized_from"] == artifacts(tmp_path, "general")["model"]
     assert artifacts(tmp_path, "general")["model"] != general["model"]

@@ -49,11 +49,17 @@ def refusal(command, *words):
         ("model={dim=3}", "a mapping has colons, as 'model={name: value}'"),
         ("corpus.path=a(b)", "corpus.path=a(b) cannot be read; put the value in quotes, as 'corpus.path=\"a(b)\"'"),
         (["name=o'x"], "cannot be read; put the value in quotes, as 'name=\"o'\"'\"'x\"'"),
+        (['name="[x"y'], "cannot be read; put the value in quotes, as"),
         ("LANG_PAIRS=de-en;fr-en", "write pairs as de-en, with spaces or commas between them"),
         # Several values
         ("model.dim=1,2", "model.dim=1,2 gives several values; for a list write 'model.dim=[1,2]'"),
         ("model.dim=choice(1,2)", "and to train a run for each value use `make sweep`"),
-        ("recipes=demo,smoke", "gives several values"),
+        ("recipes=demo,smoke", "recipes=demo,smoke names several options of recipes, of which a run has one"),
+        ("gate=[top1,top2]", "names several options of gate, of which a run has one; write gate=top1, and to train"),
+        ("gate=top1,top2", "write gate=top1, and to train a run for each of them use `make sweep`"),
+        ("gate=choice(top1,top2)", "write gate=top1, and to train"),
+        ("baselines=[tiered,none]", "baselines=[tiered,none] names several options of baselines"),
+        ("regularizer=z_loss,eom", "for a list write 'regularizer=[z_loss,eom]'"),
         # Groups and their options
         ("gate=nope", "gate nope does not exist; did you mean top2"),
         ("runtime=cuda", "runtime cuda does not exist; did you mean gpu?"),
@@ -79,14 +85,26 @@ def refusal(command, *words):
         ("vocab.nope=3", "vocab.nope does not exist; vocab has sample_lines, sample_chars"),
         ("zzz=3", "zzz does not exist; `make config` prints those that there are"),
         ("+model.dim=3", "model.dim exists already; write it without the plus, model.dim=3"),
+        (["+vocab={sample_lines: 3}", "zzz=3"], "zzz does not exist"),
+        ("layout.Q=data", "layout.Q names something new; add it with a plus: +layout.Q=data"),
+        ("model.dim.x=3", "model.dim has no parts here; write model.dim={x: 3}"),
         ("~foo", "configuration key foo does not exist"),
         ("~model.dim=3", "a key is removed by its name alone, ~model.dim"),
         ("~model.dim", "model.dim is not set"),
         ("~baselines", "baselines=None must be a mapping"),
+        # Pairs, before any corpus is known
+        ("LANG_PAIRS=de_en", "'de_en' is no pair, which has a hyphen between its codes; did you mean de-en?"),
+        ("LANG_PAIRS=fr-en,DE2EN", "'DE2EN' is no pair, which has a hyphen between its codes; did you mean de-en?"),
+        ("LANG_PAIRS=de.en", "did you mean de-en?"),
+        ("LANG_PAIRS=deen", "did you mean de-en?"),
+        ("LANG_PAIRS=de", "'de' is no pair, which has a hyphen between its codes; write it as de-en"),
+        ("LANG_PAIRS=zh_Hans_en", "write it as de-en"),
+        ("LANG_PAIRS=-en", "'-en' is no pair"),
         # Values
         ("model.dim=${nope.key}", "model.dim=${nope.key}: there is no key nope.key"),
         ("model.dim=${modl.heads}", "there is no key modl.heads; did you mean model.heads?"),
         ("model.dim=${nope:1}", "${nope:…} is no function of the configuration; use share or oc.env"),
+        (["model.dim='${nope'"], "has a reference ${…} that cannot be read; close its brace"),
         ("model.dim=${model.dim}", "model.dim refers to itself"),
         ("name=${oc.env:NO_SUCH_VARIABLE}", "the environment has no variable NO_SUCH_VARIABLE"),
         ("corpus.path=???", "corpus.path is not set; give it a value, as corpus.path="),
@@ -100,7 +118,9 @@ def refusal(command, *words):
     ],
 )  # fmt: skip
 def test_a_mistyped_word_is_named_with_its_remedy(words, message):
-    assert message in refusal("train", *(words.split() if isinstance(words, str) else words))
+    text = refusal("train", *(words.split() if isinstance(words, str) else words))
+    assert message in text
+    assert not text.startswith("recipes/")  # the fault is in no file
 
 
 def test_keys_of_hydra_have_no_effect():
@@ -136,4 +156,8 @@ def test_what_is_right_is_not_refused():
     assert config.batch.mixture.groups["rare"].share == 0.1
     assert load_config(["model.dim=${model.ffn_dim}", "model.ffn_dim=96"]).model.dim == 96
     assert load_config(find_command("train").overrides(["LANG_PAIRS=[de-en, fr-en]"])).pairs == ["de-en", "fr-en"]
+    for pairs in (["all"], ["zh-Hans-en"], ["de:en"]):
+        assert load_config([f"pairs=[{','.join(pairs)}]"]).pairs == pairs
+    assert load_config(["train={max_steps: 7, log_every: 3}"]).train.max_steps == 7
+    assert load_config(["gate=[top1]"]).model.moe.gate.kind == "top1"
     assert parse(["steps=2"]).steps == 2

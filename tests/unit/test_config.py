@@ -201,9 +201,9 @@ def test_mistakes_are_named_with_their_remedy(overrides, message):
         ("slurm", "slurm", 16, "cuda"),
     ],
 )
-def test_every_place_has_a_preset_that_changes_no_result(preset, launcher, processes, device):
-    overrides = ["batch.groups_per_step=16"]
-    config = load_config([*overrides, f"runtime={preset}"])
+def test_every_place_has_a_preset_that_changes_only_the_precision_of_a_result(preset, launcher, processes, device):
+    overrides = ["batch.groups_per_step=16", *(["train.precision=bf16", "decode.precision=bf16"] * (device == "cuda"))]
+    config = load_config([overrides[0], f"runtime={preset}"])
     launch = (config.runtime.launcher, config.runtime.processes, config.runtime.device)
     assert launch == (launcher, processes, device)
     assert replace(config, runtime=load_config(overrides).runtime) == load_config(overrides)

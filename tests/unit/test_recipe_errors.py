@@ -24,6 +24,7 @@ def root(tmp_path_factory):
         (HEAD + "model:\n\tdim: 3\n", "recipes/mine.yaml: line 5, column 1: a tab indents the line; use spaces"),
         (HEAD + "model: dim: 3\n", "recipes/mine.yaml: line 4, column 11: a second colon in one line"),
         (HEAD + "score: [bleu\n", "recipes/mine.yaml: line 5, column 1: a bracket or a quote is not closed"),
+        (HEAD + 'name: "mine\n', "recipes/mine.yaml: line 5, column 1: a bracket or a quote is not closed"),
         (HEAD + "pairs: [fr-en]\n", "recipes/mine.yaml: line 4, column 1: pairs is there twice; merge the two"),
         (HEAD + "name: *mine\n", "line 4, column 7: a value begins with *, which YAML reads as a reference"),
         (HEAD + "name: !mine x\n", "line 4, column 7: a value begins with !, which YAML reads as a tag"),
@@ -56,3 +57,11 @@ def test_a_wrong_recipe_is_named_with_its_line_and_a_remedy(root, text, message)
     assert message in str(error.value)
     assert not HYDRA.search(str(error.value))
     assert "\n" not in str(error.value)
+    assert str(root) not in str(error.value)
+
+
+def test_a_recipe_that_another_one_takes_is_named_where_the_fault_is_there(root):
+    (root / "recipes" / "inner.yaml").write_text(HEAD + "defaults: [/recipes/smok]\n")
+    (root / "recipes" / "mine.yaml").write_text(HEAD + "defaults: [/recipes/inner, _self_]\n")
+    with pytest.raises(ValueError, match=r"^recipes/inner\.yaml: its defaults name smok: recipe smok does not exist"):
+        load_config(["recipes=mine"], root)

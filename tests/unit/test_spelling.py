@@ -58,3 +58,15 @@ def test_terms_help_in_other_lists_too_and_only_where_their_field_exists() -> No
     assert suggestion("lr", ["learning_rate", "ema"]) == "; did you mean learning_rate?"
     assert suggestion("cuda", ["cpu", "gpu"]) == "; did you mean gpu?"
     assert suggestion("lr", ["ema", "dim"]) == "; there are ema, dim"
+
+
+def test_whole_terms_whole_last_parts_and_few_keys_are_suggested() -> None:
+    keys = ["train.seed", "train.schedule.kind", "decode.seeds", "model.dim", "model.ffn_dim", "decode.beam"]
+    assert key_suggestion("beam.size", keys) == "; did you mean decode.beam?"
+    assert key_suggestion("model.d_model", keys) == "; did you mean model.dim?"
+    assert key_suggestion("train.zzz", keys) == "; train has seed, schedule"
+    assert key_suggestion("trian.seed", ["train.seed", "decode.seeds"]) == "; did you mean train.seed?"
+    assert key_suggestion("trian.sede", ["train.seed", "train.steps"]) == "; did you mean train.seed?"
+    assert key_suggestion("q.kind", [f"{section}.kind" for section in "abcd"]) == (
+        "; did you mean a.kind or b.kind or c.kind?"
+    )

@@ -41,7 +41,9 @@ class Pruning:
         except OSError as error:
             raise ValueError(f"experts={path} cannot be read ({error.strerror}); `make prune` writes it") from error
         except ValueError as error:
-            raise ValueError(f"experts={path} is no pruning ({error}); make it again by `make prune`") from error
+            raise ValueError(
+                f"experts={path} is no pruning ({error}); make it again by `make prune` and REPLACE=1"
+            ) from error
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, indent=1)

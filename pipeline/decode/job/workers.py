@@ -20,6 +20,7 @@ from pipeline.decode.job.drops import DropRecord, add_record, drop_record
 from pipeline.decode.text.line import Line, Long, Translated
 from pipeline.jobs.launch import common_environment
 from pipeline.jobs.runtime import RuntimeConfig
+from pipeline.jobs.visible_devices import check_devices
 from pipeline.model.moe.drops import DropCount
 from pipeline.tasks.call import TaskFailed, pack
 from pipeline.tasks.pool import Worker, WorkerDied
@@ -82,6 +83,7 @@ class TranslatorPool:
     """
 
     def __init__(self, spec: TranslatorSpec, runtime: RuntimeConfig) -> None:
+        check_devices(runtime.device, runtime.processes)
         self.spec, self.runtime = spec, runtime
         self.drops = DropCount()
         self._calls: SimpleQueue[tuple[Future[list[Translated]], bytes] | None] = SimpleQueue()

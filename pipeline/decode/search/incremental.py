@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pipeline.decode.search.memory import MEMORIES, BeamMemory, Shape, by_hypothesis, by_sentence, keep_rows
 from pipeline.model.attention import MASKED
-from pipeline.model.fused_attention import attend_few, attention_weights
+from pipeline.model.fused_attention import attend_few, attention_weights, mask_dtype
 from pipeline.model.inference import feed_forward
 from pipeline.model.moe.tokens import Tokens
 from pipeline.model.transformer import FIRST_POSITION, Layer, Transformer
@@ -154,8 +154,9 @@ def encode(model: Transformer, source_BL: Tensor) -> Tensor:
     valid_BL = source_BL != PAD
     positions_BL = torch.arange(source_BL.shape[1], device=source_BL.device).expand_as(source_BL)
     x_BLM = model.embed(model.source_embedding_VM, source_BL, positions_BL)
-    mask = x_BLM.new_zeros(valid_BL.shape).masked_fill_(~valid_BL, MASKED)[:, None, None, :]
     with precision_of(model):
+        mask_BL = x_BLM.new_zeros(valid_BL.shape, dtype=mask_dtype(x_BLM)).masked_fill_(~valid_BL, MASKED)
+        mask = mask_BL[:, None, None, :]
         memory_BLM, _ = model.encoder(x_BLM, mask, Tokens.of_mask(valid_BL))
     return cast(Tensor, memory_BLM)
 

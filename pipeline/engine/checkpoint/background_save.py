@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -38,11 +39,25 @@ class BackgroundSave:
     ) -> None:
         """Start a save. The previous one must have been collected.
 
-        tensors: moved to the host one by one. No other code may write to them.
+        tensors: those of which this process writes its part. No other code may write to them. They are moved to the
+            host one by one. From CUDA they go into pinned memory, and only the thread waits until they have arrived.
         """
         assert self._running is None, "a save is in flight"
-        copies = {name: tensor.cpu() for name, tensor in tensors}
-        self._running = self._pool.submit(save, directory, copies, state, group=self._group, published=published)
+        copies, devices = {}, set()
+        for name, tensor in tensors:
+            copies[name] = tensor.to("cpu", non_blocking=True)  # torch pins the memory of such a copy
+            devices.add(tensor.device)
+        arrivals = {device: torch.Event(device) for device in devices if device.type != "cpu"}
+        for arrival in arrivals.values():
+            arrival.record()
+
+        def write() -> None:
+            for device, arrival in arrivals.items():
+                torch.cuda.set_device(device)  # a new thread has the first one
+                arrival.synchronize()
+            save(directory, copies, state, group=self._group, published=published)
+
+        self._running = self._pool.submit(write)
 
     def collect(self, *, wait: bool) -> OSError | None:
         """Return the OSError of the running save if it has ended and failed. Raises any other error.

@@ -1,7 +1,8 @@
 """Logical checkpoints hold full parameters and moments by name, and any topology can write and read them.
 
 A checkpoint is a directory with safetensors shards and `state.json`. torch.distributed.checkpoint plans and reads the
-shards, without pickle. `state.json` has everything that is not a tensor, the sha256 of each shard and its own. The
+shards, without pickle. `state.json` has everything that is not a tensor, the sha256 of each shard and its own: `shards`
+are the files that decoding reads, `resume_shards` those with what only training needs. Older versions had one kind. The
 directory is written under another name and then renamed, so a crash leaves the previous checkpoint untouched.
 """
 
@@ -21,8 +22,9 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
 from pipeline.checked_json import dump_checked
+from pipeline.engine.checkpoint.names import RESUME_SHARDS, STATE, WEIGHTS
 from pipeline.engine.checkpoint.shard_writer import ShardWriter
-from pipeline.engine.checkpoint.weights import FORMAT, STATE, verify
+from pipeline.engine.checkpoint.weights import FORMAT, verify, weights_of
 from pipeline.files import sync
 
 logger = logging.getLogger(__name__)
@@ -48,7 +50,9 @@ def save(
     partial = directory.with_name(directory.name + PARTIAL)
 
     def publish(shards: dict[str, str]) -> None:
-        text = dump_checked({"format": FORMAT, **state, "shards": shards})
+        weights = {name: sha256 for name, sha256 in shards.items() if name.startswith(WEIGHTS)}
+        rest = {name: sha256 for name, sha256 in shards.items() if name not in weights}
+        text = dump_checked({"format": FORMAT, **state, "shards": weights, RESUME_SHARDS: rest})
         (partial / STATE).write_text(text, encoding="utf-8")
         sync(partial / STATE)
         sync(partial)
@@ -56,8 +60,9 @@ def save(
         sync(directory.parent)
         published()
 
+    writer = ShardWriter(partial, weights_of(state), publish)
     try:
-        state_dict_saver.save(tensors, storage_writer=ShardWriter(partial, publish), process_group=group)
+        state_dict_saver.save(tensors, storage_writer=writer, process_group=group)
     except CheckpointException as error:  # a BaseException, the same on all processes
         if dist.get_rank() == 0:
             shutil.rmtree(partial, ignore_errors=True)  # half a checkpoint is useless and takes space
@@ -82,7 +87,7 @@ def newest(root: Path) -> Path | None:
     paths.sort(key=lambda path: int(path.name.removeprefix("step-")), reverse=True)
     for index, path in enumerate(paths):
         try:
-            verify(path)
+            verify(path, whole=True)
         except ValueError as error:
             older = paths[index + 1].name if index + 1 < len(paths) else None
             if older is None:

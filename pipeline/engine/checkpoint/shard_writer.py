@@ -1,4 +1,7 @@
-"""Write the shards of a checkpoint: one safetensors file per process, hashed while it is written.
+"""Write the shards of a checkpoint, one or two safetensors files per process, hashed while they are written.
+
+What decoding reads and what only a resumed training reads are in files of their own, so that decoding need not hash
+the optimizer's moments.
 
 torch.distributed.checkpoint plans which process writes a tensor that several of them hold. Its own safetensors writer
 would hold every shard in memory twice, and one process would have to hash all shards.
@@ -20,6 +23,8 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
+from pipeline.engine.checkpoint.names import RESUME, WEIGHTS
+
 DTYPES = {
     torch.float32: "F32",
     torch.float64: "F64",
@@ -32,12 +37,13 @@ DTYPES = {
 class ShardWriter(StorageWriter):
     """Writes shards into `directory`, which is emptied first. If a write fails, the save fails on all processes.
 
+    weights: beginning of the names of the tensors that decoding reads.
     publish: called on the first process with the sha256 of every shard, once all are on disk. It may fail as well.
     """
 
-    def __init__(self, directory: Path, publish: Callable[[dict[str, str]], None]) -> None:
+    def __init__(self, directory: Path, weights: str, publish: Callable[[dict[str, str]], None]) -> None:
         super().__init__()
-        self.directory, self.publish = directory, publish
+        self.directory, self.weights, self.publish = directory, weights, publish
 
     def reset(self, checkpoint_id: Any = None) -> None:
         pass
@@ -56,11 +62,13 @@ class ShardWriter(StorageWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         results: list[WriteResult] = []
-        if plan.items:
-            name = f"shard-{plan.storage_data:05}.safetensors"
-            sha256 = write_shard(self.directory / name, {item.index: planner.resolve_data(item) for item in plan.items})
-            size = (self.directory / name).stat().st_size
-            results = [WriteResult(index=plan.items[0].index, size_in_bytes=size, storage_data=(name, sha256))]
+        for file, is_weight in ((WEIGHTS, True), (RESUME, False)):
+            items = [item for item in plan.items if item.index.fqn.startswith(self.weights) == is_weight]
+            if items:
+                name = f"{file}-{plan.storage_data:05}.safetensors"
+                sha256 = write_shard(self.directory / name, {item.index: planner.resolve_data(item) for item in items})
+                size = (self.directory / name).stat().st_size
+                results.append(WriteResult(index=items[0].index, size_in_bytes=size, storage_data=(name, sha256)))
         future: Future[list[WriteResult]] = Future()
         future.set_result(results)
         return future

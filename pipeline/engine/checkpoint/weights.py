@@ -15,12 +15,12 @@ from safetensors import safe_open
 from torch import Tensor
 
 from pipeline.checked_json import load_checked
+from pipeline.engine.checkpoint.names import RESUME_SHARDS, STATE
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import expert_parameters
 
 FORMAT = 1
-STATE = "state.json"
 
 
 def load_weights(
@@ -118,7 +118,7 @@ def _copy(tensor: Tensor, starts: Sequence[int], part: Any, offsets: Sequence[in
 def _parts(directory: Path) -> Iterator[tuple[str, list[int], Any]]:
     """Yield the name, the offsets and the slice (of safetensors) of each part of a weight."""
     state = read_state(directory)
-    prefix = "ema." if state.get("ema") else "model."
+    prefix = weights_of(state)
     for shard in sorted(state["shards"]):
         with safe_open(str(directory / shard), framework="pt") as file:
             places = json.loads(file.metadata()["DCP_SHARDING_INFO"])
@@ -138,9 +138,19 @@ def read_state(directory: Path) -> dict[str, Any]:
     return state
 
 
-def verify(directory: Path, mesh: Mesh | None = None) -> None:
-    """Raise ValueError if a shard is missing or differs from what was written. mesh: its processes share the work."""
-    shards = sorted(read_state(directory)["shards"].items())
+def weights_of(state: Mapping[str, Any]) -> str:
+    """Return how the names of the tensors begin that decoding reads: the moving average, if training kept one."""
+    return "ema." if state.get("ema") else "model."
+
+
+def verify(directory: Path, mesh: Mesh | None = None, *, whole: bool = False) -> None:
+    """Raise ValueError if a shard is missing or differs from what was written.
+
+    mesh: its processes share the work.
+    whole: look also at what only a resumed training reads. A checkpoint of version 0.2 has it in the same shards.
+    """
+    state = read_state(directory)
+    shards = sorted({**state["shards"], **(state.get(RESUME_SHARDS, {}) if whole else {})}.items())
     for name, expected in shards if mesh is None else shards[dist.get_rank() :: dist.get_world_size()]:
         shard = directory / name
         if not shard.exists() or _sha256(shard) != expected:

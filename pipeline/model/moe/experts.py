@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from pipeline.model.moe.ragged_experts import can_group, counts_on_host, feed_forward_grouped, feed_forward_ragged
 from pipeline.model.precision import compute_dtype
+from pipeline.model.projection import project_each
 
 Compute = Callable[[Tensor, Tensor | None], Tensor]
 Exchange = Callable[[Compute, Tensor, Tensor | None], Tensor]
@@ -50,9 +51,13 @@ class Experts(nn.Module):
             return self.exchange(self.compute, rows_XM, counts_E)
         return self.compute(rows_XM, counts_E)
 
+    def waits(self, x: Tensor) -> bool:
+        """Tell if `forward` waits for the counts of ragged rows of x. If not, it may get rows that nothing reads."""
+        return self.exchange is not None or not can_group(x.device, compute_dtype(x), self.wi_EMH)
+
     def compute(self, rows_XM: Tensor, counts_E: Tensor | None) -> Tensor:
         """Return `forward` without the exchange, in the dtype of the rows."""
-        E, M, H = self.wi_EMH.shape
+        E = len(self.wi_EMH)
         if counts_E is None and len(rows_XM) % E:
             raise ValueError(f"{len(rows_XM)} rows do not divide by {E} experts; pass counts_E for ragged rows")
         if counts_E is not None and counts_E.shape != (E,):
@@ -64,7 +69,7 @@ class Experts(nn.Module):
             return feed_forward_in_blocks(rows_XM, *weights, counts_E)
         if counts_E is None:
             return feed_forward_equal(rows_XM, *weights)
-        if rows_XM.dtype == torch.bfloat16 and M % 8 == 0 and H % 8 == 0:  # grouped_mm wants rows of 16 bytes
+        if can_group(rows_XM.device, rows_XM.dtype, self.wi_EMH):
             return feed_forward_grouped(rows_XM, *weights, counts_E)
         return feed_forward_ragged(rows_XM, *weights, counts_E)
 
@@ -183,30 +188,7 @@ def feed_forward_at_once(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts
 def feed_forward_equal(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor) -> Tensor:
     """Apply experts to equal blocks in plain autograd, which can be compiled and captured."""
     rows_EYM = rows_XM.reshape(len(wi_EMH), len(rows_XM) // len(wi_EMH), rows_XM.shape[1])
-    return torch.bmm(torch.bmm(rows_EYM, wi_EMH).relu(), wo_EHM).flatten(0, 1)
-
-
-def feed_forward_grouped(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_E: Tensor) -> Tensor:
-    """Apply experts to ragged rows in bfloat16 without waiting for the counts. M and H are multiples of 8."""
-    end_E = counts_E.to(rows_XM.device).cumsum(0, dtype=torch.int32)
-    h_XH = F.grouped_mm(rows_XM, wi_EMH.to(rows_XM.dtype), offs=end_E).relu()
-    return F.grouped_mm(h_XH, wo_EHM.to(rows_XM.dtype), offs=end_E)
-
-
-def feed_forward_ragged(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_E: Tensor) -> Tensor:
-    """Apply experts to ragged rows, one expert after the other."""
-    rows = torch.split(rows_XM, counts_on_host(counts_E, len(rows_XM)))
-    # unbind, because each wi_EMH[e] would have a gradient of the full size
-    experts = zip(rows, wi_EMH.unbind(), wo_EHM.unbind(), strict=True)
-    return torch.cat([(x_YM @ wi_MH).relu() @ wo_HM for x_YM, wi_MH, wo_HM in experts])
-
-
-def counts_on_host(counts_E: Tensor, num_rows: int) -> list[int]:
-    """Return the counts as a list. Raises ValueError if one is negative or their sum is not `num_rows`."""
-    counts: list[int] = counts_E.tolist()
-    if min(counts) < 0 or sum(counts) != num_rows:
-        raise ValueError(f"counts_E={counts} must be at least 0 and sum to the {num_rows} rows")
-    return counts
+    return project_each(project_each(rows_EYM, wi_EMH).relu(), wo_EHM).flatten(0, 1)
 
 
 def multiply_into(out: Tensor, a: Tensor, b: Tensor) -> None:

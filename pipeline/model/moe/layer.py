@@ -132,7 +132,7 @@ class MoE(nn.Module):
 
     def _by_gather(self, x_GSM: Tensor, decision: Gating | Selection) -> tuple[Tensor, int]:
         """Return outputs [G, S, M] and the number of rows that experts computed."""
-        route = decision.route()
+        route = decision.route(cut=self.experts.waits(x_GSM))
         route = replace(route, weight_N=self.enter(route.weight_N))
         rows_XM = self.experts(dispatch(self.enter(x_GSM).flatten(0, 1), route), route.counts_E)
         return self.leave(combine(rows_XM, route)).view(x_GSM.shape), len(rows_XM)
@@ -152,13 +152,11 @@ class MoE(nn.Module):
             losses["balance"] = losses["balance"] * self.num_experts**2
         if routing.observed.z_loss_G is not None:
             losses["z"] = routing.observed.z_loss_G
-        total = torch.zeros((), device=valid_GS.device)
-        for name, weight in self.loss_weights.items():
-            if name in losses:
-                total = total + weight * losses[name].sum()
+        sums = {name: loss_G.sum() for name, loss_G in losses.items()}
+        weighted = [weight * sums[name] for name, weight in self.loss_weights.items() if name in sums]
         return MoEStatistics(
-            loss=total,
-            losses={name: loss_G.detach().sum() for name, loss_G in losses.items()},
+            loss=sum(weighted[1:], weighted[0]) if weighted else torch.zeros((), device=valid_GS.device),
+            losses={name: loss.detach() for name, loss in sums.items()},
             tokens=valid_GS.sum(),
             choices=decision.asked,
             kept=decision.kept,

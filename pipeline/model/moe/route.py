@@ -2,7 +2,8 @@
 
 G groups, S tokens of a group, E experts, C capacity, K choices of a token, T tokens (G·S), N assignments of a token to
 an expert in the order of tokens, X rows of experts in the order of experts.
-With a capacity, X = E·G·C and a row may be empty. Without one, each assignment has a row, and there are no others.
+With a capacity, X = E·G·C and a row may be empty. Without one, each assignment has a row. There are no others on a CPU;
+a GPU that need not wait for their number gives void assignments rows too.
 """
 
 from dataclasses import dataclass
@@ -15,12 +16,12 @@ from torch import Tensor
 class Route:
     """Two maps, each the inverse of the other, so that forward and backward use gathers only.
 
-    row_N: row of each assignment, 0 for a void one.
+    row_N: row of each assignment; any row for a void one.
     live_N: 1.0 for an assignment, 0.0 for a void one.
     offset_T: first assignment of each token.
     weight_N: combine weights, 0 for a void assignment, with the router's gradient.
     token_X: token of each row. An empty row has token 0, and nothing reads its output.
-    weight_X: combine weight of each row, 0 for an empty row, without gradient.
+    weight_X: combine weight of each row, 0 for an empty row and that of a void assignment, without gradient.
     counts_E: rows of each expert, or None if all experts have the same number.
     """
 
@@ -38,15 +39,16 @@ def fixed_route(
 ) -> Route:
     """Return the route to rows [E, G, C], one row for each slot of an expert. position_GSK: slot of a kept choice."""
     G, S, K = expert_GSK.shape
-    group_G11 = torch.arange(G, device=expert_GSK.device).view(G, 1, 1)
-    row_N = (((expert_GSK * G) + group_G11) * capacity + position_GSK).flatten()
+    group_G11 = torch.arange(0, G * capacity, capacity, device=expert_GSK.device).view(G, 1, 1)
+    row_N = (position_GSK + group_G11).add_(expert_GSK, alpha=G * capacity).flatten()
     live_N = kept_GSK.flatten()
+    void_N = ~live_N
     num_rows = num_experts * G * capacity
-    target_N = row_N.masked_fill(~live_N, num_rows)  # void assignments write to one more row, which is cut off
+    target_N = row_N.masked_fill(void_N, num_rows)  # void assignments write to one more row, which is cut off
     token_N = torch.arange(G * S * K, device=row_N.device) // K
     weight_N = weight_GSK.flatten()
     return Route(
-        row_N=row_N.masked_fill(~live_N, 0),
+        row_N=row_N.masked_fill_(void_N, 0),
         live_N=live_N.to(weight_N.dtype),
         offset_T=torch.arange(0, G * S * K, K, device=row_N.device),
         weight_N=weight_N,
@@ -56,13 +58,23 @@ def fixed_route(
     )
 
 
-def ragged_route(expert_GSK: Tensor, kept_GSK: Tensor, weight_GSK: Tensor, *, num_experts: int) -> Route:
-    """Return the route to one row per kept choice, by expert and then by token. Waits for counts from the device."""
+def ragged_route(
+    expert_GSK: Tensor, kept_GSK: Tensor, weight_GSK: Tensor, *, num_experts: int, cut: bool = True
+) -> Route:
+    """Return the route to one row per kept choice, by expert and then by token.
+
+    cut: choices that are not kept have no row, which waits for the number of rows from the device. Otherwise their
+        experts compute them, with a weight of 0.
+    """
     G, S, K = expert_GSK.shape
     live_N = kept_GSK.flatten()
-    bucket_N = expert_GSK.flatten().masked_fill(~live_N, num_experts)
-    counts_E = torch.bincount(bucket_N, minlength=num_experts + 1)[:num_experts]
-    order_X = bucket_N.argsort(stable=True)[: int(counts_E.sum())]
+    bucket_N = expert_GSK.flatten()
+    if cut:
+        bucket_N = bucket_N.masked_fill(~live_N, num_experts)
+    counts_E = count_by_expert(bucket_N, num_experts)
+    order_X = bucket_N.argsort(stable=True)
+    if cut:
+        order_X = order_X[: int(counts_E.sum())]
     weight_N = weight_GSK.flatten()
     rows_X = torch.arange(len(order_X), device=order_X.device)
     return Route(
@@ -74,6 +86,12 @@ def ragged_route(expert_GSK: Tensor, kept_GSK: Tensor, weight_GSK: Tensor, *, nu
         weight_X=weight_N.detach()[order_X],
         counts_E=counts_E,
     )
+
+
+def count_by_expert(expert_N: Tensor, num_experts: int) -> Tensor:
+    """Count each expert, [E]. Numbers from E on count for none. `bincount` would wait for the device."""
+    counts_E = expert_N.new_zeros(num_experts + 1)
+    return counts_E.scatter_add_(0, expert_N, torch.ones_like(expert_N))[:num_experts]
 
 
 def selected_route(

@@ -25,9 +25,9 @@ def choose_from(x_GSM: Tensor, wg_EM: Tensor, k: int, valid_GS: Tensor, *, with_
     def part(x_GSM: Tensor, wg_EM: Tensor, valid_GS: Tensor) -> tuple[Tensor, ...]:
         logits_GSE = F.linear(x_GSM, wg_EM)
         choices, observed = choose(logits_GSE, k, valid_GS), observe(logits_GSE, valid_GS, with_z=with_z)
-        z_G = choices.sum_GE.new_zeros(G) if observed.z_loss_G is None else valid_GS.sum(dim=1) * observed.z_loss_G
+        z = () if observed.z_loss_G is None else (valid_GS.sum(dim=1) * observed.z_loss_G,)
         statistics = observed.entropy, observed.sampled, observed.not_finite
-        return choices.expert_GSK, choices.gate_GSK, choices.sum_GE, z_G, *statistics
+        return choices.expert_GSK, choices.gate_GSK, choices.sum_GE, *statistics, *z
 
     run: Callable[..., tuple[Tensor, ...]] = part
     if size < S and torch.is_grad_enabled():
@@ -37,15 +37,18 @@ def choose_from(x_GSM: Tensor, wg_EM: Tensor, k: int, valid_GS: Tensor, *, with_
 
     parts = zip(torch.split(x_GSM, size, dim=1), torch.split(valid_GS, size, dim=1), strict=True)
     results = [run(x_GSM, wg_EM, valid_GS) for x_GSM, valid_GS in parts]
-    expert, gate, sums, z, entropy, sampled, not_finite = zip(*results, strict=True)
-    choices = Choices(
-        expert_GSK=torch.cat(expert, dim=1), gate_GSK=torch.cat(gate, dim=1), sum_GE=torch.stack(sums).sum(dim=0)
-    )
-    z_G = torch.stack(z).sum(dim=0) / valid_GS.sum(dim=1).clamp(min=1)
-    observed = Observed(
-        z_loss_G=z_G if with_z else None,
-        entropy=torch.stack(entropy).sum(),
-        sampled=torch.stack(sampled).sum(),
-        not_finite=torch.stack(not_finite).sum(),
-    )
-    return choices, observed
+    expert, gate, *parts_of_sums = zip(*results, strict=True)
+    sum_GE, entropy, sampled, not_finite, *z = map(total, parts_of_sums)
+    choices = Choices(expert_GSK=joined(expert), gate_GSK=joined(gate), sum_GE=sum_GE)
+    z_loss_G = z[0] / valid_GS.sum(dim=1).clamp(min=1) if z else None
+    return choices, Observed(z_loss_G=z_loss_G, entropy=entropy, sampled=sampled, not_finite=not_finite)
+
+
+def joined(parts: tuple[Tensor, ...]) -> Tensor:
+    """Join the tokens of all chunks. One chunk needs no kernel."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def total(parts: tuple[Tensor, ...]) -> Tensor:
+    """Add the sums of all chunks. One chunk needs no kernel."""
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(dim=0)

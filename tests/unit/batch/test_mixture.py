@@ -61,7 +61,7 @@ def test_the_stream_resumes_anywhere_and_changes_at_exact_steps(case, stop, seed
     first = Mixture(batch, lengths, seed=seed)
     head = take(first, stop)
     resumed = Mixture(batch, lengths, seed=seed)
-    resumed.restore(json.loads(json.dumps(first.state())))
+    resumed.restore(json.loads(json.dumps(first.position.state())))
     assert named(head + take(resumed, STEPS - stop)) == named(straight)
     units = resumed.units
     for number, step in enumerate(straight, start=1):
@@ -97,12 +97,12 @@ def test_every_source_goes_through_all_its_rows_before_any_repeats():
     data = [random_lengths(200, 1, sources=[("web", 150), ("bt", 50)])]
     stream = Mixture(config({"temperature": 1.0}), data, seed=3)
     steps = []
-    while stream.state()["cursors"][0] < 900:
+    while stream.position.cursors[0] < 900:
         steps += take(stream, 1)
     counts = np.bincount(sentences_of(steps)[:, 1], minlength=200)
     for source_counts in (counts[:150], counts[150:]):
         assert source_counts.max() - source_counts.min() <= 2
-    assert len(stream.state()["leftover"]) < 200
+    assert len(stream.position.leftover) < 200
 
 
 def test_epochs_differ_in_order():
@@ -176,7 +176,7 @@ def test_targets_are_fitted_to_the_last_phase():
 
 def test_positions_of_other_streams_are_refused():
     stream = Mixture(config(), [random_lengths(50)], seed=1)
-    state = stream.state()
+    state = stream.position.state()
     with pytest.raises(ValueError, match=r"2 sources of pairs, this run has 1.*train\.initialize_from"):
         stream.restore({**state, "cursors": [0, 0]})
     with pytest.raises(ValueError, match=r"is of version 1, this program reads 2.*train\.initialize_from"):

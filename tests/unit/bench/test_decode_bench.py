@@ -67,11 +67,18 @@ def test_rows_are_written_without_translations(tmp_path):
 
 def test_everybody_has_the_same_threads_and_ours_its_defaults():
     for model in ("dense", "moe"):
-        contenders = systems(model)
+        contenders = systems(model, "cpu")
         assert all(way.processes * way.threads == THREADS for system in contenders for way in system.ways)
         assert [system.memory for system in contenders if system.name == OURS] == ["flattened", "reordered"] * 2
     decode = load_config(["recipes=export_dense"]).decode
     assert (BATCH_TOKENS, contenders[0].memory) == (decode.batch_tokens, decode.beam_memory)
+
+
+def test_on_a_gpu_everybody_has_one_process_and_the_same_batches():
+    contenders = systems("dense", "cuda")
+    assert {system.name for system in contenders} == {OURS, TRANSFORMERS}
+    assert len({system.ways for system in contenders}) == 1
+    assert all(way.processes == 1 for way in contenders[0].ways)
 
 
 def test_batches_hold_each_sentence_once():

@@ -26,7 +26,9 @@ def measured_as(case, device, **changes):
     """Return the measurement of a machine that behaves exactly as planned."""
     plan = make_plan(case.workload, case.setup, device)
     values = {"parameters": plan.parameters.per_device, "peak": plan.memory.total, "seconds": plan.step.seconds}
-    return Measured(**{**values, "before": 0.0, "slowest": 1.0, "reference": (1.0, 1.0), **changes})
+    return Measured(
+        **{**values, "before": 0.0, "memory_source": "process", "slowest": 1.0, "reference": (1.0, 1.0), **changes}
+    )
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

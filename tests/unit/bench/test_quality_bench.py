@@ -7,6 +7,7 @@ import sys
 import time
 
 import numpy as np
+import psutil
 import pytest
 
 from bench.output import ORIGIN
@@ -63,13 +64,50 @@ def test_the_clock_counts_neither_start_nor_pauses(tmp_path, monkeypatch):
     assert ended == [0]
 
 
-def test_a_training_whose_parent_is_gone_ends(tmp_path, monkeypatch):
-    clock = Clock(tmp_path, [1.0], rank=0, save=print, tokens=lambda: 0, parameters=0)
-    clock.step()
-    monkeypatch.setattr("os.getppid", lambda: 1)
-    monkeypatch.setattr("os._exit", lambda code: pytest.fail(f"ended with {code}"))
-    with pytest.raises(pytest.fail.Exception, match="ended with 1"):
-        clock.step()
+PEER = """
+import time
+from bench.quality.peer import run_peer
+
+def translate(job):
+    print(job["text"], flush=True)
+    time.sleep(300)
+
+run_peer({"translate": translate})
+"""
+STARTER = """
+import subprocess, sys
+from pathlib import Path
+from bench.train.contest import environment
+from bench.quality.systems import Entry
+
+directory = Path(sys.argv[1])
+variables = environment(Entry(system="joeynmt", configuration="ours").contender, "cpu", 0, directory)
+command = [sys.executable, "-c", sys.argv[2], str(directory / "job.json"), "translate"]
+process = subprocess.Popen(command, env=variables, start_new_session=True)
+print("process", process.pid, flush=True)
+process.wait()
+"""
+
+
+def test_a_peer_ends_with_the_process_that_started_it(tmp_path):
+    (tmp_path / "job.json").write_text('{"text": "started"}')
+    words = [sys.executable, "-c", STARTER, str(tmp_path), PEER]
+    starter = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    lines = [line for line in iter(starter.stdout.readline, "started\n") if line.startswith("process ")]
+    peer = psutil.Process(int(lines[0].split()[1]))
+    starter.kill()
+    starter.wait()
+    try:
+        peer.wait(30)
+    finally:
+        if peer.is_running():
+            peer.kill()
+
+
+@pytest.mark.parametrize("system", SYSTEMS[1:])
+def test_every_peer_lives_so(system):
+    main = (ROOT / "bench" / "quality" / f"peer_{system}.py").read_text(encoding="utf-8").partition("__main__")[2]
+    assert main.rstrip().endswith('run_peer({"train": train, "translate": translate})')
 
 
 def test_every_system_has_our_recipe_and_two_have_their_own():

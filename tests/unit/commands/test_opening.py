@@ -56,7 +56,8 @@ def test_without_a_plan_there_is_no_time(gpus, overrides):
     assert describe_time(load_config(["recipes=demo"]), seconds) == ""
 
 
-def test_more_processes_than_gpus_train_on_the_cpu(gpus):
+def test_more_processes_than_gpus_have_no_gpu_each(gpus):
+    """Such a run ends with an error (`check_devices`) after these lines."""
     gpus("NVIDIA H100 80GB HBM3")
     config = load_config(["recipes=demo"])
     assert training_seconds(config) == pytest.approx(planned_seconds("recipes=demo", "devices=2", "device=cpu"))

@@ -15,6 +15,7 @@ from pipeline.config import ROOT, load_config
 from pipeline.corpus.config import Rules
 from pipeline.corpus.languages import LangPair
 from pipeline.dag import stages
+from pipeline.dag.removal import remove_unused
 from pipeline.dag.reuse import check_tags, warn_of_bytes
 from pipeline.dag.run_record import _ledger
 from pipeline.dag.store import Store
@@ -80,6 +81,16 @@ def test_a_run_is_named_or_given_by_its_path(place, config):
     assert find_origin(config("vocab=shared", f"vocab.from_run={place}/runs/old")).vocabulary == origin.vocabulary
     in_sweep = config(f"runtime.runs={place}/runs/sweep", *REUSED)  # beside which the run is
     assert find_origin(in_sweep) == origin
+
+
+def test_weights_given_by_a_path_cannot_be_removed_meanwhile(place, config):
+    origin = find_origin(config(REUSED[0], f"train.initialize_from={place}/artifacts/train/{MODEL}"))
+    (place / "runs" / "old" / "run.json").unlink()  # no run uses them
+    remove_unused(place / "artifacts", place / "runs", lambda removal: True)
+    assert origin.checkpoint.exists()
+    origin.store._held.close()  # as at the end of the process
+    remove_unused(place / "artifacts", place / "runs", lambda removal: True)
+    assert not origin.checkpoint.exists()
 
 
 def test_the_key_has_the_content_and_not_the_name(place, config):
@@ -236,6 +247,19 @@ def test_weights_of_another_vocabulary_are_refused_before_the_text_is_encoded(pl
     ):
         prepare(Store(place / "artifacts"), {pair: cleaned}, multilingual(settings, [pair], find_origin(settings)))
     assert not (place / "artifacts" / "encode").exists()
+
+
+def test_weights_and_a_vocabulary_of_different_runs_are_refused_before_work(place, config):
+    other = shutil.copytree(place / "artifacts" / "vocab" / VOCABULARY, place / "artifacts" / "vocab" / ("b" * 16))
+    for model in other.glob("*.model"):
+        content = model.read_bytes()
+        model.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    shutil.copytree(place / "runs" / "old", place / "runs" / "other")
+    record = json.loads((place / "runs" / "other" / "run.json").read_text(encoding="utf-8"))
+    record["systems"]["moe"][0]["artifacts"]["vocabulary"] = f"vocab/{'b' * 16}"
+    (place / "runs" / "other" / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"step-00000160 was trained with another vocabulary; use that one"):
+        find_origin(config("vocab.from_run=other", REUSED[1]))
 
 
 def test_the_record_names_the_artifacts_of_the_other_run(place, config):

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+import pipeline.dag.baselines
 import pipeline.dag.run
 from pipeline.config import load_config
 from pipeline.dag.run import baselines_run, train_run
+from pipeline.model.flops import forward_flops
 from tests.unit.dag.test_keys import RecordingStore, store  # noqa: F401
 
 
@@ -23,14 +25,14 @@ class Ears:
     """A listener that keeps the estimates."""
 
     def __init__(self) -> None:
-        self.heard: list[float | None] = []
+        self.heard: list[dict[str, float]] = []
         self.directory = Path("run")
 
     def describe(self, **_: Any) -> None:
         pass
 
-    def expect(self, *, training: float | None = None, baselines: float | None = None) -> None:
-        self.heard.append(baselines)
+    def expect(self, **estimates: float) -> None:
+        self.heard.append(estimates)
 
     def stage(self, *_: Any) -> None:
         pass
@@ -64,4 +66,28 @@ def test_models_that_are_not_trained_take_their_flops(store, tmp_path, monkeypat
     ears = Ears()
     baselines_run(config, ears)
     train_run(config, ears)
-    assert ears.heard == [pytest.approx(cost), 0.0], "an earlier command has trained them"
+    costs = [estimates["baselines"] for estimates in ears.heard]
+    assert costs == [pytest.approx(cost), 0.0], "an earlier command has trained them"
+
+
+@pytest.mark.parametrize("patience", [0, 5])
+def test_translations_take_their_forward_flops(store, tmp_path, monkeypatch, patience):  # noqa: F811
+    """Training takes three times the forward FLOPs of its tokens; a beam of 4 decodes each target token 4 times."""
+    monkeypatch.setattr(pipeline.dag.run, "Store", FindingStore)
+    monkeypatch.setattr(pipeline.dag.baselines, "num_test_lines", lambda cleaned: dict.fromkeys(cleaned, 1000))
+    config = load_config(
+        [
+            *("recipes=smoke", f"corpus={tmp_path / 'corpus'}", "model.moe.num_experts=0", "decode.beam=4"),
+            *(f"baselines.tiers=[{{up_to: 0, train: {{patience: {patience}}}}}]", "train.max_tokens=1000000"),
+            *(f"runtime.artifacts={store.root}", f"runtime.runs={tmp_path / 'runs'}", "train.max_steps=0"),
+        ]
+    )
+    ears = Ears()
+    train_run(config, ears)
+    forward = forward_flops(config.model, config.vocab.target_size)
+    lines = 1000 * 30 / 1e6 / 3 * (forward.source_token + 4 * forward.target_token)
+    of_pair = lines / (forward.source_token + forward.target_token)
+    (estimates,) = ears.heard
+    assert estimates["translation"] == pytest.approx(2 * of_pair)
+    assert estimates["baselines"] == pytest.approx(2 * (1 + of_pair))  # two at once, at half the speed
+    assert estimates["capped"] == bool(patience)

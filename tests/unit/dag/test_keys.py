@@ -95,7 +95,7 @@ def fill(stage, path):
         stage.run(path)
     splits = {"read": 4, "kept": 4}
     files = {
-        "clean": ("funnel.json", {"train": {**splits, "kept": 4 if "de" in stage.label else 3}}),
+        "clean": ("funnel.json", {"train": {**splits, "kept": 4 if "de" in stage.label else 3}, "test": {"kept": 0}}),
         "vocab": ("vocab.json", {"source_size": 512, "target_size": 256, "shared": False}),
         "train": ("log/ledger.json", {"validation_loss": 2.0 + len(stage.label) / 100}),
     }

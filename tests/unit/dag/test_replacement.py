@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from eval.report.page_record import record_page
 from pipeline.commands.baselines import train_baselines
 from pipeline.commands.data import show_data
 from pipeline.commands.train import train
@@ -47,7 +48,14 @@ def run(tmp_path):
     "overrides",
     [
         [],
-        ["runtime=gpu", "layout=model", "runtime.wandb=disabled", "runtime.ep=1", "runtime.mp=1", "layout.E=null"],
+        [
+            "runtime=gpu",
+            "runtime.device=cpu",
+            "layout=model",
+            "runtime.wandb=disabled",
+            "runtime.ep=1",
+            "layout.E=null",
+        ],
         ["train.log_every=3", "train.checkpoints.last_n=2", "decode.batch_tokens=100", "corpus.keep_removed=true"],
         ["pairs=[de:en,tr-en]", f"corpus.path={ROOT}/data/../data/sample"],
     ],
@@ -62,6 +70,7 @@ def test_the_same_configuration_needs_nothing(run, tmp_path, overrides):
     [
         (["pairs=[de-en]"], r'pairs=\["de-en", "tr-en"\] there and \["de-en"\] here'),
         (["train.max_tokens=9", "train.seed=2"], r"train.max_tokens=450000 there and 9 here, train.seed=1 there and 2"),
+        (["runtime=gpu"], r'train.precision="fp32" there and "bf16" here'),
         (["gate=top1"], r'model.moe.gate.kind="top2" there and "top1" here'),
         (["train.max_tokens=9", "train.seed=2", "decode.beam=7", "model.dim=64"], r"model.dim=.*, and 1 more; choose"),
         (["corpus.path=other"], r"corpus.path=.*data/sample.* there and .*other"),
@@ -110,7 +119,7 @@ def test_the_page_on_the_data_does_not_ask_for_the_model(run, tmp_path):
     [
         (["pairs=[de-xx]"], "xx"),
         (["corpus.path=nowhere"], "nowhere"),
-        (["runtime.launcher=hostfile", "runtime.hostfile=nowhere"], "nowhere"),
+        (["runtime.launcher=hostfile", "runtime.device=cpu", "runtime.hostfile=nowhere"], "nowhere"),
     ],
 )
 def test_a_wrong_setting_that_shows_later_leaves_the_run_as_it_was(run, tmp_path, overrides, message):
@@ -132,6 +141,19 @@ def test_a_failure_of_a_stage_is_in_the_status(tmp_path):
     status = read_status(tmp_path / "runs" / "mine")
     assert status.state == "failed"
     assert "empty" in status.error
+
+
+def test_a_run_replaces_a_page_of_other_runs_only_on_request(tmp_path):
+    """`make report` drew it. A page that was drawn into a run's directory does not affect the run."""
+    record_page(tmp_path, [tmp_path / "first", tmp_path / "second"])
+    check_replacement(tmp_path, load(tmp_path))  # the page is gone
+    (tmp_path / "report.html").touch()
+    with pytest.raises(ValueError, match=r"has a page of other runs, .*NAME=mine-2, or replace that page by REPLACE=1"):
+        check_replacement(tmp_path, load(tmp_path))
+    check_replacement(tmp_path, load(tmp_path, "runtime.replace=true"))
+    finish(tmp_path / "runs" / "mine", load(tmp_path))
+    record_page(tmp_path / "runs" / "mine", [tmp_path / "first"])
+    check_replacement(tmp_path / "runs" / "mine", load(tmp_path))
 
 
 def test_a_sweep_is_no_run(tmp_path):

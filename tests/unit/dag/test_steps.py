@@ -117,13 +117,15 @@ def test_bilingual_models_have_the_time_of_those_that_are_done():
     batch = Batch(what="bilingual models", num_done=3, total=7, seconds_left=130.0)
     run = status(stage("train bilingual ru-en", "running", at=0, fraction=0.5), batch=batch)
     assert steps_at(run, 60)[-1].running(run) == "[8/10] baselines: 3 of 7, 2 min left; ru-en 50 %"
-    assert run_seconds_left(run) == 130
+    assert run_seconds_left(run) == 130 + 2 + 5  # then scores and the report
 
 
 def test_the_page_on_the_first_run_shows_such_lines():
     """At 14:16 by the clock, after three minutes."""
     training = stage("train moe", "running", at=5, seconds=180, fraction=3 / 11, step=300)
-    run = status(stage("vocab moe", "done", at=0), stage("encode de-en", "done", at=2), training, baselines=8 / 11)
+    run = status(
+        stage("vocab moe", "done", at=0), stage("encode de-en", "done", at=2), training, baselines=8 / 11, capped=1
+    )
     run = replace(run, stages=(*run.stages[:2], replace(training, loss=4.83)), started=now() - timedelta(seconds=185))
     *_, vocab, encode, train = begun_steps(run, now())
     whole = re.sub(r"\d\d:\d\d$", "14:32", run_line(run))
@@ -144,6 +146,8 @@ def test_a_step_that_did_not_end_well_says_so(state, step, line):
 
 
 TRAINED = stage("train moe", "done", at=0, seconds=100)
+TRANSLATING = stage("translate moe", "running", at=100, seconds=10, fraction=0.25)
+LATER = 5 + 5 + 2 + 5  # translation, routing, scores and report, apart from their lines
 HALF = stage("train moe", "running", at=0, seconds=50, fraction=0.5)
 
 
@@ -152,22 +156,51 @@ HALF = stage("train moe", "running", at=0, seconds=50, fraction=0.5)
     [
         ([], {}, None),
         ([], {"training": 400}, None),  # the rows of the pairs decide what the bilingual models take
-        ([], {"training": 400, "baselines": 0.5}, 600),
-        ([HALF], {"training": 400, "baselines": 2.0}, 50 + 2 * 100),  # at its own pace, not at the plan's
-        ([stage("train moe", "running", at=0, seconds=30)], {"training": 400, "baselines": 0.0}, 370),
-        ([stage("train moe", "running", at=0, resumed_at=0.5)], {"training": 400, "baselines": 0.0}, 190),
-        ([TRAINED, stage("translate moe", "running", at=100)], {"baselines": 2.0}, 200),
-        ([TRAINED, stage("score x", "running", at=100)], {"baselines": 2.0}, 0),
+        ([], {"training": 400, "baselines": 0.5}, 600 + LATER),
+        ([], {"training": 400, "baselines": 0.5, "translation": 0.1}, 600 + 40 + LATER),
+        ([HALF], {"training": 400, "baselines": 2.0}, 50 + 2 * 100 + LATER),  # at its own pace, not at the plan's
+        ([HALF], {"training": 400, "baselines": 0.0, "translation": 0.1}, 50 + 10 + LATER),
+        ([stage("train moe", "running", at=0, seconds=30)], {"training": 400, "baselines": 0.0}, 370 + LATER),
+        ([stage("train moe", "running", at=0, resumed_at=0.5)], {"training": 400, "baselines": 0.0}, 190 + LATER),
+        ([TRAINED, TRANSLATING], {"baselines": 2.0, "translation": 9.0}, 30 + 200 + LATER - 5),
+        (
+            [TRAINED, stage("translate moe", "running", at=100)],
+            {"baselines": 2.0},
+            200 + LATER - 5,
+        ),  # longer than usual
+        ([TRAINED, stage("score x", "running", at=100)], {"baselines": 2.0}, 5),
     ],
 )
-def test_the_time_left_is_that_of_training_and_of_the_bilingual_models(stages, expected, seconds):
-    assert run_seconds_left(status(*stages, **expected)) == seconds
+def test_the_time_left_is_that_of_all_steps_from_training_on(stages, expected, seconds):
+    assert run_seconds_left(status(*stages, **expected)) == pytest.approx(seconds)
+
+
+BATCH = Batch(what="bilingual models", num_done=3, total=7, seconds_left=130.0)
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected", "word"),
+    [
+        (None, {"capped": 1.0}, "at most"),
+        (None, {"capped": 0.0}, "about"),
+        (None, {}, "about"),
+        (BATCH, {"capped": 1.0}, "about"),  # the others are taken to stop as early as those that are done
+        (replace(BATCH, num_done=7), {"capped": 1.0}, "at most"),  # the candidates of the search are done
+    ],
+)
+def test_a_time_of_whole_budgets_is_the_longest_one(batch, expected, word):
+    began = replace(stage("train bilingual de-en", "running", at=0), started=now() - timedelta(seconds=40))
+    trained = replace(TRAINED, started=began.started - timedelta(seconds=100))
+    run = replace(status(trained, began, batch=batch, baselines=9.0, **expected), started=trained.started)
+    assert re.fullmatch(rf"2 min so far, {word} \d+ min left in all, until \d\d:\d\d", run_line(run))
+    scoring = replace(run, stages=(*run.stages, replace(stage("score x", "running", at=0), started=now())))
+    assert "about" in run_line(scoring)
 
 
 def test_the_time_since_the_bilingual_models_began_counts():
     began = replace(stage("train bilingual de-en", "running", at=0), started=now() - timedelta(seconds=40))
     run = status(replace(TRAINED, started=began.started - timedelta(seconds=100)), began, baselines=2.0)
-    assert run_seconds_left(run) == pytest.approx(160, abs=2)
+    assert run_seconds_left(run) == pytest.approx(160 + 2 + 5, abs=2)
 
 
 def test_a_command_that_trains_nothing_has_no_estimate():

@@ -1,5 +1,6 @@
 """Stages: keys, reuse, resuming, and what a failure leaves."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.checked_json import dump_checked
 from pipeline.dag.artifact import MANIFEST, Artifact
-from pipeline.dag.stage import Stage
+from pipeline.dag.stage import MODEL_CLOCKS, Stage
 from pipeline.dag.store import Store
 from pipeline.files import check_free, write_atomically
 
@@ -76,6 +78,38 @@ def test_log_is_not_content(tmp_path):
     one = store.get(stage(logging_run("1"), config={"x": 1}))
     two = store.get(stage(logging_run("2"), config={"x": 2}))
     assert one.content == two.content
+
+
+def trained(moments):
+    """Return a stage that leaves a checkpoint like training's, with these moments of the optimizer."""
+
+    def run(out: Path) -> None:
+        checkpoint = out / "checkpoints" / "step-00000001"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "shard-00001.safetensors").write_bytes(b"weights")
+        (checkpoint / "resume-00001.safetensors").write_bytes(moments)
+        sha256 = {"resume-00001.safetensors": hashlib.sha256(moments).hexdigest()}
+        (checkpoint / "state.json").write_text(dump_checked({"step": 1, "resume_shards": sha256}))
+
+    return stage(run, name="train", config={"moments": str(moments)}, clocks=MODEL_CLOCKS)
+
+
+def test_a_decode_key_does_not_depend_on_moments_and_nobody_reads_them_again(tmp_path):
+    """Weights are hashed as before. An artifact in which a file of moments is damaged or lost is whole."""
+    one, two = (Store(tmp_path).get(trained(moments)) for moments in (b"moments", b"others"))
+    keys = {stage(write("a"), name="translate", inputs={"model": model}).key() for model in (one, two)}
+    assert (one.key != two.key, len(keys)) == (True, 1)
+    checkpoint = one.path / "checkpoints" / "step-00000001"
+    (checkpoint / "resume-00001.safetensors").write_bytes(b"damaged, and of another size")
+    (two.path / "checkpoints" / "step-00000001" / "resume-00001.safetensors").unlink()
+    for model in (one, two):
+        store = Store(tmp_path)
+        assert store.get(trained(b"moments" if model is one else b"others")) == model
+        store.get(stage(write("a"), name="translate", config={"of": model.key}, inputs={"model": model}))
+        assert store.ran == ["translate"]
+    (checkpoint / "shard-00001.safetensors").write_bytes(b"wiehgts")
+    with pytest.raises(ValueError, match=r"checkpoints/step-00000001/shard-00001.safetensors is missing or differs"):
+        Store(tmp_path).get(stage(write("a"), name="translate", config={"of": "anew"}, inputs={"model": one}))
 
 
 def fail_half_way(out: Path) -> None:

@@ -165,6 +165,52 @@ def test_report_compares_runs_by_name_and_label(make_run: MakeRun, capsys: pytes
     assert "2 runs of different language pairs, whose mean scores do not compare." in (out / "report.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("kept", "content"),
+    [
+        ("run.json", "the results of a run"),
+        ("status.json", "the results of a run"),
+        ("sweep.json", "the page of a sweep"),
+        ("report.html", r"a page of other runs \(an older version drew it\)"),
+    ],
+)
+def test_a_report_replaces_no_other_results(
+    make_run: MakeRun, capsys: pytest.CaptureFixture[str], kept: str, content: str
+) -> None:
+    run_dir = make_run(["de-en"])
+    write_scores(run_dir, n_resamples=10)
+    out = run_dir.parent / "mine"
+    out.mkdir()
+    (out / kept).write_text("{}")
+    assert main(["report", str(run_dir), "--out", str(out)]) == 2
+    message = (
+        rf"error: .*/mine has {content}; choose another name, as NAME=mine-2, or replace the page there by REPLACE=1"
+    )
+    assert re.match(message, capsys.readouterr().err)
+    assert [(file.name, file.read_text()) for file in out.iterdir()] == [(kept, "{}")]
+    assert main(["report", str(run_dir), "--out", str(out), "--replace", "1"]) == 0
+    assert "<html" in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_page_of_the_same_runs_is_drawn_again(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (make_run(["de-en"], folder=name) for name in ("first", "second"))
+    for run_dir in (first, second):
+        write_scores(run_dir, n_resamples=10)
+    out = first.parent / "both"
+    assert main(["report", str(first), str(second), "--out", str(out)]) == 0
+    page = (out / "report.html").read_bytes()
+    assert main(["report", f"other={second}", str(first), "--out", str(out), "--losses", "3.5"]) == 0
+    assert (out / "report.html").read_bytes() != page
+    page = (out / "report.html").read_bytes()
+    capsys.readouterr()
+    assert main(["report", str(first), "--out", str(out)]) == 2
+    assert "both has a page of other runs (first, second); choose another" in capsys.readouterr().err
+    assert (out / "report.html").read_bytes() == page
+    for arguments in ([], ["--out", str(first / ".." / "first")]):  # the run's own page
+        assert main(["report", str(first), *arguments]) == 0
+    assert not (first / "page.json").exists()
+
+
 @pytest.mark.parametrize("losses", ["3.0,-1", "3.0,x", "3.0,3.0", "inf", ""])
 def test_losses_must_be_positive_numbers(losses: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):

@@ -9,13 +9,13 @@ from functools import cache
 import pytest
 
 from pipeline.config import ROOT, load_config
-from pipeline.jobs import hosts, remote
+from pipeline.jobs import hosts, remote, visible_devices
 from pipeline.jobs.hosts import States, check_launcher, launcher_command, meeting_point, read_hostfile
 
 
 @cache
 def runtime(*overrides):
-    return load_config(["batch.groups_per_step=16", *overrides, "runtime.device=auto"]).runtime
+    return load_config(["batch.groups_per_step=16", *overrides, "runtime.device=cpu"]).runtime
 
 
 @pytest.fixture
@@ -83,31 +83,70 @@ def test_missing_programs_and_devices_are_errors_before_work(monkeypatch, tmp_pa
     monkeypatch.setattr(hosts.shutil, "which", lambda name: None if name == "pdsh" else name)
     with pytest.raises(ValueError, match=r"runtime.launcher=hostfile needs pdsh"):
         check_launcher(replace(runtime("runtime=hostfile"), hostfile=str(tmp_path / "hostfile")))
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    for preset, processes in (("node", 8), ("hostfile", 1)):  # of which this host runs the baselines
-        with pytest.raises(ValueError, match=rf"runtime.device=cuda with {processes} processes .* 0 CUDA devices"):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    for preset, number in (("node", "8 processes"), ("hostfile", "1 process")):  # of which this host runs the baselines
+        with pytest.raises(ValueError, match=rf"runtime.device=cuda with {number} .* 0 CUDA devices"):
             check_launcher(replace(runtime(f"runtime={preset}"), device="cuda"))
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize("preset", ["hostfile", "slurm"])
+def test_hosts_do_not_choose_their_devices_each_for_itself(preset):
+    with pytest.raises(ValueError, match=rf"auto with runtime.launcher={preset}: .* set runtime.device to cuda or cpu"):
+        check_launcher(replace(runtime(f"runtime={preset}"), device="auto"))
+
+
+def test_a_driver_that_torch_cannot_use_is_said(monkeypatch, tmp_path, caplog):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr(visible_devices, "DRIVERS", [tmp_path])
+    check_launcher(replace(runtime(), device="cpu"))
+    assert not caplog.messages
+    check_launcher(replace(runtime(), device="auto"))
+    (message,) = caplog.messages
+    assert "torch finds no device, so the CPU computes" in message
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    check_launcher(replace(runtime(), device="auto"))
+    assert len(caplog.messages) == 1
 
 
 def place(**changes):
     return {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", **changes}
 
 
-def test_gloo_takes_the_interface_that_leads_to_the_first_host(monkeypatch):
-    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+@pytest.fixture
+def meeting(monkeypatch):
+    """Return a function that says where processes meet. The user has set no interface."""
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MASTER_PORT", "29500")
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    assert remote.interface(place(LOCAL_WORLD_SIZE="2")) == {"GLOO_SOCKET_IFNAME": "lo"}
+    return lambda address: monkeypatch.setenv("MASTER_ADDR", address)
+
+
+def test_processes_take_the_interface_that_leads_to_the_first_host(meeting):
+    meeting("127.0.0.1")
+    expected = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo"}
+    assert remote.interface(place(LOCAL_WORLD_SIZE="2")) == expected
     with pytest.raises(ValueError, match=r"127.0.0.1 is a loopback address .* set runtime.master_address"):
         remote.interface(place())
-    monkeypatch.setenv("MASTER_ADDR", "no-such-host.invalid")
+    meeting("no-such-host.invalid")
     with pytest.raises(ValueError, match=r"cannot resolve no-such-host.invalid"):
         remote.interface(place())
+
+
+def test_an_interface_of_the_user_stays(meeting, monkeypatch):
+    meeting("127.0.0.1")
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")
+    assert remote.interface(place(LOCAL_WORLD_SIZE="2")) == {"GLOO_SOCKET_IFNAME": "lo"}
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "mine")
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    assert remote.interface(place(LOCAL_WORLD_SIZE="2")) == {}
-    with pytest.raises(ValueError, match=r"127.0.0.1 is a loopback address"):
-        remote.interface(place())
+    assert remote.interface(place()) == {}  # nothing is looked for
+
+
+def test_an_address_of_no_interface_is_an_error(meeting, monkeypatch):
+    meeting("127.0.0.1")
+    monkeypatch.setattr("psutil.net_if_addrs", dict)
+    with pytest.raises(ValueError, match=r"no network interface of .* has the address 127.0.0.1"):
+        remote.interface(place(LOCAL_WORLD_SIZE="2"))
 
 
 def test_a_directory_that_is_not_shared_is_an_error(tmp_path):

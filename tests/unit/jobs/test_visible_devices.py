@@ -4,10 +4,16 @@ import json
 from dataclasses import asdict, replace
 
 import pytest
+import torch
 
 from pipeline.config import load_config
+from pipeline.decode.config import DecodeConfig
+from pipeline.decode.job.workers import TranslatorPool, TranslatorSpec
 from pipeline.jobs import visible_devices
-from pipeline.jobs.hosts import launch_job
+from pipeline.jobs.device import pick_device
+from pipeline.jobs.hosts import check_launcher, launch_job
+from pipeline.jobs.rendezvous import backend_of
+from pipeline.jobs.visible_devices import check_devices, device_type
 
 RUNTIME = replace(load_config(["recipes=smoke"]).runtime, processes=1, ep=1, parallel_baselines=4)
 
@@ -46,9 +52,9 @@ def test_without_a_list_of_the_user_devices_are_those_that_torch_counts(tmp_path
     cuda = replace(RUNTIME, device="cuda")
     devices = [given(tmp_path, cuda, slot)[0]["CUDA_VISIBLE_DEVICES"] for slot in range(4)]
     assert devices == ["0", "1", "2", "0"]
-    monkeypatch.setattr(visible_devices, "DRIVER", tmp_path)
+    monkeypatch.setattr(visible_devices, "DRIVERS", [tmp_path])
     assert given(tmp_path, RUNTIME, 2)[0]["CUDA_VISIBLE_DEVICES"] == "2"
-    monkeypatch.setattr(visible_devices, "DRIVER", tmp_path / "none")
+    monkeypatch.setattr(visible_devices, "DRIVERS", [tmp_path / "none"])
     assert given(tmp_path, RUNTIME, 1)[0]["CUDA_VISIBLE_DEVICES"] is None
 
 
@@ -60,6 +66,72 @@ def test_a_job_of_several_processes_or_on_its_own_sees_what_the_command_sees(tmp
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     devices = [process["CUDA_VISIBLE_DEVICES"] for process in given(tmp_path, replace(RUNTIME, **changes), 1)]
     assert devices == ["4,5"] * processes
+
+
+def test_processes_of_one_machine_meet_on_its_loopback_interface(tmp_path, monkeypatch):
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "mine")
+    (process,) = given(tmp_path, RUNTIME, 0)
+    assert (process["GLOO_SOCKET_IFNAME"], process["NCCL_SOCKET_IFNAME"]) == ("lo", "mine")
+    monkeypatch.delenv("NCCL_SOCKET_IFNAME")
+    (process,) = given(tmp_path, RUNTIME, 1)
+    assert process["NCCL_SOCKET_IFNAME"] == "=lo"
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Return a function that pretends a number of devices; there is none here."""
+
+    def pretend(devices):
+        monkeypatch.setattr(visible_devices, "DRIVERS", [tmp_path if devices else tmp_path / "none"])
+        monkeypatch.setattr("torch.cuda.device_count", lambda: devices)
+
+    return pretend
+
+
+@pytest.mark.parametrize(
+    ("setting", "devices", "processes", "type_"),
+    [
+        ("auto", 0, 2, "cpu"),
+        ("auto", 1, 1, "cuda"),
+        ("auto", 8, 2, "cuda"),
+        ("cpu", 1, 2, "cpu"),
+        ("cuda", 2, 2, "cuda"),
+    ],
+)
+def test_auto_takes_the_devices_of_the_machine(machine, setting, devices, processes, type_):
+    machine(devices)
+    check_devices(setting, processes)
+    assert device_type(setting) == type_
+
+
+@pytest.mark.parametrize(
+    ("setting", "devices", "processes", "counts"),
+    [
+        ("auto", 1, 2, "2 processes on this machine, where torch finds 1 CUDA device;"),
+        ("auto", 4, 8, "8 processes on this machine, where torch finds 4 CUDA devices;"),
+        ("cuda", 0, 1, "1 process on this machine, where torch finds 0 CUDA devices;"),
+    ],
+)
+def test_processes_without_a_device_of_their_own_are_an_error(machine, setting, devices, processes, counts):
+    """Such a run went to the CPU without a word."""
+    machine(devices)
+    settings = replace(RUNTIME, device=setting, processes=processes)
+    spec = TranslatorSpec(checkpoints="", vocabulary="", decode=DecodeConfig(), max_source_tokens=8)
+    error = rf"runtime.device={setting} with {counts} set runtime.processes and .* or runtime.device=cpu"
+    with pytest.raises(ValueError, match=error):
+        check_launcher(settings)
+    with pytest.raises(ValueError, match=error):
+        pick_device(setting, local_rank=0, local_processes=processes)
+    with pytest.raises(ValueError, match=error):
+        TranslatorPool(spec, settings)
+
+
+def test_nccl_is_told_its_device():
+    """No NCCL is here to start, so this looks at the arguments alone; the other tests start gloo."""
+    device = torch.device("cuda", 3)
+    assert backend_of(device) == {"backend": "nccl", "device_id": device}
+    assert backend_of(torch.device("cpu")) == {"backend": "gloo"}
 
 
 def test_the_presets_train_a_bilingual_model_on_each_gpu():

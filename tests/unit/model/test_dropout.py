@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pipeline.model.dropout import dropout
+from pipeline.model.dropout import DroppedSum, add_dropped, dropout
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -46,3 +46,29 @@ def test_nothing_is_drawn_where_nothing_is_dropped():
     assert torch.equal(dropout(x, 0.1, training=False), x)
     assert torch.equal(dropout(x, 0.0, training=True), x)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_residual_connection_draws_as_dropout():
+    x, y = torch.randn(5, 7), torch.randn(5, 7)
+    for training in (True, False):
+        torch.manual_seed(1)
+        total = add_dropped(x, y, 0.3, training)
+        torch.manual_seed(1)
+        assert torch.equal(total, x + dropout(y, 0.3, training))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_residual_connection_of_a_gpu(dtype):
+    """Its function runs on a CPU, too. The zeros of the sum are those of the gradient, which is in y's dtype."""
+    torch.manual_seed(1)
+    x = torch.randn(401, 499, requires_grad=True)
+    y = torch.ones(401, 499, dtype=dtype, requires_grad=True)
+    total = DroppedSum.apply(x, y, 0.3)
+    added = (total - x).detach()
+    assert float((added == 0).double().mean()) == pytest.approx(0.3, abs=5 * (0.3 * 0.7 / x.numel()) ** 0.5)
+    torch.testing.assert_close(added[added != 0], torch.full_like(added[added != 0], 1 / 0.7), atol=1e-6, rtol=0)
+    goal = torch.randn_like(total)
+    total.backward(goal)
+    assert torch.equal(x.grad, goal)
+    assert y.grad.dtype == dtype
+    torch.testing.assert_close(y.grad, (goal / 0.7).where(added != 0, 0.0).to(dtype))

@@ -184,7 +184,7 @@ def test_a_device_of_ones_own(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump({**values, "name": "mine", "price": 1.0}))
     words = [f"recipes={SMALL}", "devices=32"]
-    own = objects(*words, f"device={file}", "device.flops.fp32=1.34e14", "device.node=4")
+    own = objects(*words, f"device={file}", "device.flops.bf16=1.978e15", "device.node=4")
     plain = objects(*words, "device=h100")
     assert (own["device"], plain["device"]) == ("mine", "h100")
     assert own["budget"]["cost"] == pytest.approx(own["budget"]["device_hours"])

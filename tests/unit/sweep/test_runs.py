@@ -136,10 +136,20 @@ def test_a_removal_says_what_it_frees_and_frees_it(place):
     assert place.command("remove")[2].startswith("error: NAME is empty; give the name of the run or sweep to delete")
 
 
-def test_an_orphan_is_said(place):
+def test_what_belongs_to_no_run_is_said_and_freed(place):
     place.make("mine", 10_000)
     Store(place.artifacts).get(Stage(name="old", version=1, config=0, run=lambda out: fill(out, "x", 70_000)))
-    assert re.search(r"artifacts take 18\d kB, of which 70\.\d kB belong to no run$", place.table()[1])
+    last = place.table()[1]
+    assert re.search(r"take 18\d kB, of which 70\.\d kB belong to no run \(`make remove UNUSED=1` frees them\)$", last)
+    dry = place.command("remove", "UNUSED=1", "DRY=1")[1].splitlines()
+    assert re.fullmatch(r"would delete 1 artifacts that no run uses: 70\.\d kB", dry[0])
+    assert re.fullmatch(r"  1 old: 70\.\d kB", dry[1])
+    assert place.table()[1] == last
+    code, text, _ = place.command("remove", "UNUSED=1")
+    assert (code, text.splitlines()) == (0, [dry[0].replace("would delete", "deleting"), dry[1]])
+    assert re.search(r"1 runs; artifacts take 11\d kB$", place.table()[1])
+    error = place.command("remove", "UNUSED=1", "NAME=mine")[2]
+    assert error.startswith("error: NAME=mine and UNUSED=1 are two commands; give one of them")
 
 
 def test_a_sweep_is_removed_as_a_whole_unless_it_is_at_work(place):
@@ -148,7 +158,15 @@ def test_a_sweep_is_removed_as_a_whole_unless_it_is_at_work(place):
     place.make("mine", 10_000)
     sweep = place.runs / "grid"
     (sweep / STATE).mkdir()
-    for name in (SWEEP, f"{STATE}/jobs.json", f"{STATE}/a.json", "a.log", f"{STATE}/{LOCK}", "report.html"):
+    for name in (
+        SWEEP,
+        f"{STATE}/jobs.json",
+        f"{STATE}/a.json",
+        "a.log",
+        f"{STATE}/{LOCK}",
+        "report.html",
+        "page.json",
+    ):
         (sweep / name).write_text("{}")
     with hold_lock(sweep / STATE / LOCK, "sweep"):
         assert "a sweep is at work in" in place.command("remove", "NAME=grid")[2]

@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.dag.status import STATUS
 from pipeline.dag.status_file import StatusFile, recorded
+from pipeline.files import write_atomically
 from pipeline.sweep.show import ShowConfig, find_points, load_show, show
 from pipeline.sweep.table import SWEEP, Point, Standings, draw, live_table, load_points
 from tests.screens import Screen
@@ -53,9 +54,9 @@ def train(tmp_path, name, share):
     """Write the records of a training that has done a share of its budget."""
     log = tmp_path / f"{name} train moe.partial" / "log"
     log.mkdir(parents=True, exist_ok=True)
-    (log / "job.json").write_text(json.dumps({"train": {"max_steps": 0, "max_tokens": 1000}}))
+    write_atomically(log / "job.json", json.dumps({"train": {"max_steps": 0, "max_tokens": 1000}}))
     record = {"event": "train", "step": 9, "target_tokens": 1000 * share, "cross_entropy": 4.321, "seconds": 0.2}
-    (log / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    write_atomically(log / "metrics.jsonl", json.dumps(record) + "\n")  # a table may read it at this moment
 
 
 @pytest.fixture

@@ -1,6 +1,9 @@
 """The costs of a training step, and the matmul peak."""
 
+import os
+import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from pipeline.batch.config import GroupShape
 from pipeline.batch.packing import Step
 from pipeline.model.config import ModelConfig, MoEConfig
-from pipeline.train.measure import PEAK_SIZE, FlopCount, MatmulPeak, matmul_peak, padding, peak_memory
+from pipeline.train.measure import MEMORY_SOURCES, PEAK_SIZE, FlopCount, MatmulPeak, matmul_peak, padding, peak_memory
 
 CPU = torch.device("cpu")
 # 2 groups of 2 rows of 8 + 4 slots; 6 + 3 and 5 + 2 tokens in one row, 4 + 4 in another
@@ -100,8 +103,52 @@ def test_the_highest_peak_counts(one_process):
 
 
 def test_peak_memory_is_in_bytes_and_never_falls():
-    before = peak_memory(CPU)
+    before, source = peak_memory(CPU)
+    assert source == "process"
     block = torch.ones(1 << 27, dtype=torch.uint8)
-    assert peak_memory(CPU) >= max(before, len(block))
+    assert peak_memory(CPU).size >= max(before, len(block))
     del block
-    assert peak_memory(CPU) >= before
+    assert peak_memory(CPU).size >= before
+
+
+class NvmlError(Exception):
+    pass
+
+
+def nvml(processes, error=None):
+    """Return NVML's module on a machine with one GPU. processes: bytes by number. error: raised when asked for them."""
+
+    def listed(handle):
+        assert handle == "GPU-12-34"
+        if error is not None:
+            raise error
+        return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in processes.items()]
+
+    return SimpleNamespace(
+        NVMLError=NvmlError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+        nvmlDeviceGetComputeRunningProcesses=listed,
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (nvml({1: 10**9, os.getpid(): 8 * 10**9}), (11 * 10**9, "nvml")),
+        (nvml({1: 10**9}), (12 * 10**9, "device")),
+        (nvml({os.getpid(): None}), (12 * 10**9, "device")),
+        (nvml({}, NvmlError()), (12 * 10**9, "device")),
+        (None, (12 * 10**9, "device")),
+    ],
+    ids=["listed", "in a container", "unknown to the driver", "refused", "not installed"],
+)
+def test_peak_memory_on_a_gpu_counts_fragments_and_context(monkeypatch, module, expected):
+    """No GPU is needed to add. This process has 8 GB now, 6 of them in torch's pool, which had 9. Others have 1 GB."""
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 6 * 10**9)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: 9 * 10**9)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (71 * 10**9, 80 * 10**9))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="12-34"))
+    assert peak_memory(torch.device("cuda", 0)) == expected
+    assert expected[1] in MEMORY_SOURCES

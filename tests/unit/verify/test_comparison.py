@@ -126,7 +126,7 @@ def test_steps_after_a_checkpoint_are_compared_with_the_same_steps(tmp_path):
 
 
 def test_the_whole_plan():
-    """top2 has six topologies of gshard, each with ZeRO 1 and 2 and accumulation 1 and 4. Other gates have two.
+    """top2 has six topologies of gshard, each with ZeRO 1 and 2 and accumulation 1 and 4. Other gates have three.
 
     All topologies with a model axis are in the plan, and layouts of no recipe where they differ.
     """
@@ -148,7 +148,7 @@ def test_the_whole_plan():
     assert {c.precision for c in cases if c.layout == "model"} == {"float64", "fp32", "bf16"}
     for gate in GATES:
         if gate != "top2":
-            assert len({(c.world, c.ep) for c in proofs if c.gate == gate and c.layout == "gshard"}) == 2
+            assert len({(c.world, c.ep) for c in proofs if c.gate == gate and c.layout == "gshard"}) == 3
     assert len(cases) == len({case.name for case in cases})
     references = [case.reference for case in jobs[0][1].cases if not case.ep]
     assert len(references) == len(set(references))

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from pipeline.verify import config
+from pipeline.verify.command import parse, verify
 
 
 def model_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: str):
@@ -19,6 +21,13 @@ def model_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: str):
 )
 def test_a_capacity_is_cut_where_the_file_has_one(tmp_path, monkeypatch, gate, factor):
     assert model_of(tmp_path, monkeypatch, gate).capacity_factor == factor
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_more_processes_than_gpus_are_refused_before_anything_runs():
+    message = r"device=cuda with worlds=\[1, 2\]: torch finds 0 CUDA devices here, .*; leave out device=cuda"
+    with pytest.raises(ValueError, match=message):
+        verify(parse(["device=cuda", "worlds=[1,2]"]))
 
 
 def test_a_kind_that_does_not_exist_is_named(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pipeline.model.moe.gates.capacity import capacity_of, exact_factor
 from pipeline.model.moe.gates.choices import check_sizes
-from pipeline.model.moe.route import Route, selected_route
+from pipeline.model.moe.route import Route, count_by_expert, selected_route
 from pipeline.model.precision import at_least_float32
 
 
@@ -68,9 +68,12 @@ class Selection:
         """Combine weights of all rows."""
         return self.weight_X
 
-    def route(self) -> Route:
-        """Return the route to the experts: fixed rows with a capacity, one row per taken token without."""
-        counts = None if self.capacity is not None else torch.bincount(self.expert_X, minlength=self.num_experts)
+    def route(self, *, cut: bool = True) -> Route:
+        """Return the route to the experts: fixed rows with a capacity, one row per taken token without.
+
+        cut: not used, because every row without a capacity is that of a taken token.
+        """
+        counts = None if self.capacity is not None else count_by_expert(self.expert_X, self.num_experts)
         return selected_route(
             self.token_X, self.filled_X, self.weight_X, num_tokens=self.valid_GS.numel(), counts_E=counts
         )

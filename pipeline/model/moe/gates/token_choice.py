@@ -20,7 +20,7 @@ class Gating:
 
     expert_GSK: chosen experts, int64.
     asked_GSK: True for choices that want a slot, so not for padding and dropped second choices.
-    position_GSK: slot in the expert's buffer, defined for choices that want a slot.
+    position_GSK: slot in the expert's buffer, defined for choices that want a slot. None if no capacity was asked for.
     kept_GSK: True for choices that want a slot and are within capacity.
     weight_GSK: combine weights, float32, zero for choices that are not kept.
     valid_GS: True for real tokens.
@@ -31,7 +31,7 @@ class Gating:
 
     expert_GSK: Tensor
     asked_GSK: Tensor
-    position_GSK: Tensor
+    position_GSK: Tensor | None
     kept_GSK: Tensor
     weight_GSK: Tensor
     valid_GS: Tensor
@@ -75,10 +75,13 @@ class Gating:
         """Combine weights of all choices."""
         return self.weight_GSK
 
-    def route(self) -> Route:
-        """Return the route to the experts: fixed rows with a capacity, one row per kept choice without."""
-        if self.capacity is None:
-            return ragged_route(self.expert_GSK, self.kept_GSK, self.weight_GSK, num_experts=self.num_experts)
+    def route(self, *, cut: bool = True) -> Route:
+        """Return the route to the experts: fixed rows with a capacity, one row per kept choice without.
+
+        cut: see `ragged_route`.
+        """
+        if self.capacity is None or self.position_GSK is None:
+            return ragged_route(self.expert_GSK, self.kept_GSK, self.weight_GSK, num_experts=self.num_experts, cut=cut)
         return fixed_route(
             self.expert_GSK,
             self.position_GSK,
@@ -94,10 +97,12 @@ class Gating:
         Without a capacity C is the largest load.
         """
         G, S, _ = self.expert_GSK.shape
-        capacity = self.capacity
+        capacity, position_GSK = self.capacity, self.position_GSK
+        if position_GSK is None:
+            position_GSK = positions(self.expert_GSK, self.kept_GSK, self.num_experts)
         if capacity is None:
-            capacity = int(self.position_GSK.masked_fill(~self.kept_GSK, 0).max()) + 1
-        slot_GSK = (self.expert_GSK * capacity + self.position_GSK).masked_fill(~self.kept_GSK, 0)
+            capacity = int(position_GSK.masked_fill(~self.kept_GSK, 0).max()) + 1
+        slot_GSK = (self.expert_GSK * capacity + position_GSK).masked_fill(~self.kept_GSK, 0)
         combine_GSX = self.weight_GSK.new_zeros(G, S, self.num_experts * capacity)
         combine_GSX = combine_GSX.scatter_add(2, slot_GSK, self.weight_GSK)
         return combine_GSX.view(G, S, self.num_experts, capacity)
@@ -149,7 +154,7 @@ def top2_of_choices(
     asked_GSK = counted_GSK = valid_GS.unsqueeze(-1).expand_as(expert_GSK)
     if rnd_GS is not None:
         drawn_GS = 2.0 * weight_GSK[..., 1].detach() > rnd_GS
-        asked_GSK = asked_GSK & torch.stack((torch.ones_like(drawn_GS), drawn_GS), dim=-1)
+        asked_GSK = torch.stack((valid_GS, valid_GS & drawn_GS), dim=-1)
         counted_GSK = counted_GSK if count_dropped_second else asked_GSK
     return place(
         expert_GSK,
@@ -233,18 +238,12 @@ def place(
     counted_GSK: choices that take a place in the queue; None means those that may be served.
     priority_GS: the queue is in the order of falling priority instead. The earlier token wins a tie.
     """
-    G, S, K = expert_GSK.shape
-    asked_GSK = valid_GS.unsqueeze(-1).expand_as(expert_GSK) if asked_GSK is None else asked_GSK
-    counted_GSK = asked_GSK if counted_GSK is None else counted_GSK
-    queue_GKS = expert_GSK.masked_fill(~counted_GSK, num_experts).transpose(1, 2)
-    if priority_GS is not None:
-        turn_GKS = priority_GS.argsort(dim=1, descending=True, stable=True).unsqueeze(1).expand(G, K, S)
-        place_GKS = _places(queue_GKS.gather(2, turn_GKS).flatten(1), num_experts).view(G, K, S)
-        position_GKS = torch.empty_like(place_GKS).scatter_(2, turn_GKS, place_GKS)
-    else:
-        position_GKS = _places(queue_GKS.flatten(1), num_experts).view(G, K, S)
-    position_GSK = position_GKS.transpose(1, 2)
-    kept_GSK = asked_GSK if capacity is None else asked_GSK & (position_GSK < capacity)
+    kept_GSK = asked_GSK = valid_GS.unsqueeze(-1).expand_as(expert_GSK) if asked_GSK is None else asked_GSK
+    position_GSK = None
+    if capacity is not None:  # only then it matters who comes first
+        counted_GSK = asked_GSK if counted_GSK is None else counted_GSK
+        position_GSK = positions(expert_GSK, counted_GSK, num_experts, priority_GS)
+        kept_GSK = asked_GSK & (position_GSK < capacity)
     return Gating(
         expert_GSK=expert_GSK,
         asked_GSK=asked_GSK,
@@ -258,14 +257,24 @@ def place(
     )
 
 
+def positions(expert_GSK: Tensor, counted_GSK: Tensor, num_experts: int, priority_GS: Tensor | None = None) -> Tensor:
+    """Return the position [G, S, K] of each counted choice in its expert's queue. Arguments are those of `place`."""
+    G, S, K = expert_GSK.shape
+    queue_GKS = expert_GSK.masked_fill(~counted_GSK, num_experts).transpose(1, 2)
+    if priority_GS is None:
+        return _places(queue_GKS.flatten(1), num_experts).view(G, K, S).transpose(1, 2)
+    turn_GKS = priority_GS.argsort(dim=1, descending=True, stable=True).unsqueeze(1).expand(G, K, S)
+    place_GKS = _places(queue_GKS.gather(2, turn_GKS).flatten(1), num_experts).view(G, K, S)
+    return torch.empty_like(place_GKS).scatter_(2, turn_GKS, place_GKS).transpose(1, 2)
+
+
 def _places(queue_GN: Tensor, num_experts: int) -> Tensor:
     """Count for every entry of a queue the earlier entries with the same expert. A sort avoids a tensor [N, E]."""
-    order_GN = queue_GN.argsort(dim=1, stable=True)
-    load_GE = queue_GN.new_zeros(queue_GN.shape[0], num_experts + 1)
-    load_GE.scatter_add_(1, queue_GN, torch.ones_like(queue_GN))
-    start_GE = load_GE.cumsum(dim=1) - load_GE
-    start_GN = start_GE.gather(1, queue_GN.gather(1, order_GN))
-    place_GN = torch.arange(queue_GN.shape[1], device=queue_GN.device) - start_GN
+    G, N = queue_GN.shape
+    sorted_GN, order_GN = queue_GN.sort(dim=1, stable=True)
+    expert_GE = torch.arange(num_experts + 1, device=queue_GN.device).expand(G, -1).contiguous()
+    start_GE = torch.searchsorted(sorted_GN, expert_GE)
+    place_GN = torch.arange(N, device=queue_GN.device) - start_GE.gather(1, sorted_GN)
     return torch.empty_like(queue_GN).scatter_(1, order_GN, place_GN)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
 from pipeline.engine.checkpoint.shard_writer import write_shard
-from pipeline.engine.checkpoint.weights import read_parts, shapes_of
+from pipeline.engine.checkpoint.weights import read_parts, shapes_of, verify
 
 WEIGHTS = {"experts": torch.arange(60.0).view(6, 5, 2), "norm": torch.arange(3.0)}
 
@@ -79,3 +79,17 @@ def test_a_damaged_file_is_refused(checkpoint):
     assert hashlib.sha256(content).hexdigest() not in (checkpoint / "state.json").read_text()
     with pytest.raises(ValueError, match=r"is damaged: shard-00002.safetensors is missing or differs"):
         read_whole(checkpoint, {"norm": (3,)})
+
+
+def test_only_training_is_stopped_by_a_damaged_file_that_only_training_reads(checkpoint):
+    moments = {MetadataIndex("moment.norm", torch.Size([0])): -WEIGHTS["norm"]}
+    resumed = {"resume-00001.safetensors": write_shard(checkpoint / "resume-00001.safetensors", moments)}
+    state = json.loads((checkpoint / "state.json").read_text())
+    (checkpoint / "state.json").write_text(json.dumps({**state, "resume_shards": resumed}))
+    verify(checkpoint, whole=True)
+    for shard in checkpoint.glob("resume-*"):
+        shard.write_bytes(b"damaged")
+    read_whole(checkpoint, shapes_of(checkpoint))
+    verify(checkpoint)
+    with pytest.raises(ValueError, match=r"is damaged: resume-00001.safetensors is missing or differs"):
+        verify(checkpoint, whole=True)

@@ -16,6 +16,7 @@ TEXT = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
     [
         ([], "eval report dense_s1 dense_s2 moe_8e_s1 deeper=moe_8e_12l --out runs/depth"),
         (["NAME="], "eval report dense_s1 dense_s2 moe_8e_s1 deeper=moe_8e_12l --out runs/comparison"),
+        (["NAME=x", "RUNS=a", "REPLACE=1"], "eval report a --out runs/x --replace=1"),
         (["NAME=", "RUNS=demo", "ARGS=--losses 3.0,2.5"], "eval report demo --losses 3.0,2.5"),
     ],
 )

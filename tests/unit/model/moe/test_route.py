@@ -1,7 +1,10 @@
 """Routes of every gate: equal to the einsums of GShard's Algorithm 2, and independent of padding, groups and order."""
 
+from functools import partial
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.model.moe.dispatch import combine, dispatch
 from pipeline.model.moe.gates.expert_choice import Selection, balanced_gating, expert_choice_gating
@@ -73,8 +76,8 @@ def by_einsum(x_GSM, decision, expert_EMN):
     return torch.einsum("gsec,egcn->gsn", combine_GSEC, outputs_EGCN)
 
 
-def by_gather(x_GSM, decision, expert_EMN):
-    route = decision.route()
+def by_gather(x_GSM, decision, expert_EMN, *, cut=True):
+    route = decision.route(cut=cut)
     rows_XM = dispatch(x_GSM.flatten(0, 1), route)
     counts = [len(rows_XM) // NUM_EXPERTS] * NUM_EXPERTS if route.counts_E is None else route.counts_E.tolist()
     outputs = [rows @ expert for rows, expert in zip(rows_XM.split(counts), expert_EMN, strict=True)]
@@ -91,13 +94,14 @@ def test_route_equals_the_einsums_forward_and_backward(gate, G, S):
     goal = torch.randn(G, S, 5, generator=source, dtype=torch.float64)
     inputs = [t.requires_grad_() for t in (features, x, experts)]
     outputs, gradients = [], []
-    for formulation in (by_einsum, by_gather):
+    for formulation in (by_einsum, by_gather, partial(by_gather, cut=False)):
         outputs.append(formulation(x, gate(features, valid), experts))
         gradients.append(torch.autograd.grad((outputs[-1] * goal).sum(), inputs, materialize_grads=True))
-    torch.testing.assert_close(outputs[1], outputs[0])
-    for gradient, reference in zip(gradients[1], gradients[0], strict=True):
-        torch.testing.assert_close(gradient, reference)
-    assert outputs[1][~valid].abs().sum() == 0
+    for y, y_gradients in zip(outputs[1:], gradients[1:], strict=True):
+        torch.testing.assert_close(y, outputs[0])
+        for gradient, reference in zip(y_gradients, gradients[0], strict=True):
+            torch.testing.assert_close(gradient, reference)
+        assert y[~valid].abs().sum() == 0
 
 
 @every_gate
@@ -114,6 +118,45 @@ def test_dispatch_and_combine_have_the_gradients_of_their_values(gate):
         return combine(dispatch(x, route) * scale_XM, route)
 
     assert torch.autograd.gradcheck(layer, (x, keep))
+
+
+class Operators(TorchDispatchMode):
+    """Records the operators that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.add(func._schema.name.removeprefix("aten::"))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("gate", "cut", "waiting"),
+    [
+        ("top2", True, set()),
+        ("top1", True, set()),
+        ("noisy", True, set()),
+        ("hierarchical", True, set()),
+        ("balanced", True, set()),
+        ("expert choice", True, set()),
+        ("top2 ragged", False, set()),
+        ("dropless", False, set()),
+        ("noisy ragged", False, set()),
+        ("hierarchical ragged", False, set()),
+        ("dropless", True, {"_local_scalar_dense"}),
+        ("balanced evaluation", True, {"nonzero"}),
+        ("expert choice of sentences", True, {"nonzero", "_unique2"}),
+    ],
+)
+def test_operators_that_wait_for_a_gpu(gate, cut, waiting):
+    """A capacity needs none. Without one, only rows that are cut off do, and rules that look at single sentences."""
+    features, valid = sample(2, 30, seed=2)
+    with Operators() as operators:
+        GATES[gate](features, valid).route(cut=cut)
+    every = {"_local_scalar_dense", "nonzero", "bincount", "_unique2", "unique_dim", "unique_consecutive", "equal"}
+    assert operators.names & every == waiting
 
 
 @pytest.mark.parametrize("gate", ["dropless", "balanced evaluation", "expert choice of sentences"])

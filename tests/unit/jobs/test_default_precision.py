@@ -1,0 +1,67 @@
+"""The precision that nobody chose: fp32 on a CPU, bf16 on a GPU, and a warning where a GPU is to compute in fp32."""
+
+from dataclasses import asdict
+
+import pytest
+
+from pipeline.config import load_config
+from pipeline.finished_run import FinishedRun
+from pipeline.jobs import visible_devices
+from pipeline.jobs.default_precision import TFLOPS, fp32_caution
+from pipeline.plan.devices import load_device
+
+SMALL = ["recipes=smoke", "batch.groups_per_step=16", "model.moe.num_experts=8"]
+
+
+def precisions(*overrides):
+    config = load_config([*SMALL, *overrides])
+    return config.train.precision, config.decode.precision, *{tier.train.precision for tier in config.baselines.tiers}
+
+
+@pytest.mark.parametrize("preset", ["gpu", "node", "slurm", "hostfile"])
+def test_presets_of_gpus_train_and_translate_in_bf16(preset):
+    assert precisions(f"runtime={preset}") == ("bf16", "bf16", "bf16")
+    assert precisions(f"runtime={preset}", "runtime.device=cpu") == ("fp32", "fp32", "fp32")
+
+
+def test_the_device_decides_unless_the_user_does(monkeypatch, tmp_path):
+    assert precisions("runtime.device=auto") == ("fp32", "fp32", "fp32")
+    assert precisions("runtime=gpu", "train.precision=fp16") == ("fp16", "bf16", "fp16")
+    assert precisions("runtime=gpu", "decode.precision=fp32", "train=adafactor") == ("bf16", "fp32", "bf16")
+    assert load_config(["recipes=sizes/small", "corpus=data/sample"]).train.precision == "bf16"
+    monkeypatch.setattr(visible_devices, "DRIVERS", [tmp_path])
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert precisions("runtime.device=auto") == ("bf16", "bf16", "bf16")
+
+
+def test_fp32_on_a_gpu_is_warned_of_once(caplog):
+    load_config([*SMALL, "runtime=gpu"])
+    load_config([*SMALL, "train.precision=fp32"])
+    assert not caplog.messages
+    load_config([*SMALL, "runtime=gpu", "train.precision=fp32", "decode.precision=fp32"])
+    (message,) = caplog.messages
+    assert "train.precision=fp32 and decode.precision=fp32 on a GPU" in message
+    assert "at 67 TFLOP/s in place of 989 in bf16, 15 times as many" in message
+
+
+def test_a_run_that_a_cpu_made_is_warned_of_when_a_gpu_translates(caplog):
+    run = FinishedRun(
+        **dict.fromkeys(("name", "commit"), "run"),
+        pairs=(),
+        model=None,
+        vocabulary=None,
+        decode=load_config(SMALL).decode,
+        max_source_tokens=8,
+    )
+    unset = dict.fromkeys(asdict(run.decode))
+    assert run.decode_with({**unset, "precision": "bf16"}, "cuda").precision == "bf16"
+    assert run.decode_with(unset, "cpu").precision == "fp32"
+    assert not caplog.messages
+    assert run.decode_with(unset, "cuda").precision == "fp32"
+    (message,) = caplog.messages
+    assert "set decode.precision to bf16" in message
+
+
+def test_the_factor_is_that_of_the_planner():
+    assert {name: flops / 1e12 for name, flops in load_device("h100").flops.items()} == TFLOPS
+    assert not fp32_caution("cuda", train="fp16")
