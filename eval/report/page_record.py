@@ -37,9 +37,8 @@ def check_page(out: Path, runs: Sequence[Path]) -> None:
 
 def has_foreign_page(directory: Path) -> bool:
     """Return whether a directory without a run has the page of other runs."""
-    return all((directory / name).exists() for name in (PAGE, RECORD)) and not any(
-        (directory / n).exists() for n in _RUN
-    )
+    has_page = (directory / PAGE).exists() and (directory / RECORD).exists()
+    return has_page and not any((directory / name).exists() for name in _RUN)
 
 
 def record_page(out: Path, runs: Sequence[Path]) -> None:

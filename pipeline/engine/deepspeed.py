@@ -95,9 +95,8 @@ class Engine:
     zero_stage: 1 or 2.
     clip: largest gradient norm over all parameters; 0 does not clip.
     precision: fp32, bf16, fp16 or float64. bf16 and fp16 are by autocast: weights, masters and gate stay float32, and
-        fp16 scales the loss. A GPU casts weights once a step, except those of experts
-        without a capacity. float64 is for a model in
-        float64, whose gradients are then reduced in float64. Masters and the clip norm stay float32.
+        fp16 scales the loss. A GPU casts weights once a step, except those of experts without a capacity. float64 is
+        for a model in float64, whose gradients are then reduced in float64. Masters and the clip norm stay float32.
     ema: decay of a moving average of the weights, which the optimizer's state keeps in float32; 0 keeps none.
     accepts: returns true if a step with this finite gradient norm may update the weights. All processes must agree.
     updates: the number of updates so far.

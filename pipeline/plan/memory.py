@@ -103,9 +103,7 @@ def phases(workload: Workload, setup: Setup, device: Device) -> list[Memory]:
     chunk = FLOAT * logit_chunks(workload, setup)[0] * process_vocabulary(workload, setup)
     copies = sum(part.copies for part in parts)
     logits = chunk + sum(part.cached for part in parts)
-    if (
-        workload.precision == "bf16"
-    ):  # beside them in 16 bits, which are kept or not, in float32 and in their exponentials
+    if workload.precision == "bf16":  # logits exist in 16 bits, in float32, and as exponentials
         logits += chunk / 2 if recomputes_logits(workload, setup) else chunk
     forward = replace(
         idle,
