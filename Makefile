@@ -2,13 +2,13 @@
 SHELL := /bin/bash
 HERE := $(dir $(lastword $(MAKEFILE_LIST)))
 .DEFAULT_GOAL := help
-COMMANDS := train sweep runs remove status data baselines backtranslate translate evaluate serve prune distill export plan config verify
+COMMANDS := train sweep runs remove status data baselines backtranslate translate evaluate serve prune distill export import plan config verify
 .PHONY: help setup $(COMMANDS) score report bench check format test test-full mutate docs lock clean
 
 # Settings of the commands, given as NAME=value: `make help` shows them in use, and pipeline/commands/table.py has the key that
 # each stands for. What is empty is left to the recipe.
 SETTINGS := RECIPE CORPUS CORPUS_PATH CORPUS_ADD LANG_PAIRS NAME UNUSED DRY RUNTIME LAYOUT REPLACE EXPERIMENT EXPERTS LAYERS GATE SEEDS LAUNCHER \
-	TEXT LICENCE CITATION OUT PAIR KEEP WATCH FORMAT DEVICES DEVICE MP EP ZERO RECOMPUTE SEARCH VERBOSE
+	TEXT LICENCE CITATION FROM OUT PAIR KEEP WATCH FORMAT DEVICES DEVICE MP EP ZERO RECOMPUTE SEARCH VERBOSE
 RECIPE ?= demo
 
 # Overrides (key=value) and options of any command, as one types them in a shell.

@@ -5,7 +5,7 @@
 #   bench/setup.sh mutate                        for `make mutate`
 # The environments are:
 #   .venv-bench    transformers 4.57.1 (5.x runs only two experts of NLLB-MoE) with an older huggingface-hub and datasets;
-#                  ctranslate2
+#                  ctranslate2, peft
 #   .venv-transformers5  transformers 5.23, for tests of exported models
 #   .venv-joeynmt  joeynmt 2.3.0, which wants protobuf < 3.21
 #   .venv-eole     eole 0.6.4

@@ -7,13 +7,20 @@ from typing import Any
 
 from pipeline.batch.config import BatchConfig
 from pipeline.interpolation import interpolate, log_share
+from pipeline.model.components import ALL
 from pipeline.model.config import ModelConfig
 from pipeline.schema import build
 from pipeline.spelling import suggestion
 from pipeline.train.config import TrainConfig
-from pipeline.vocab.config import VocabConfig
+from pipeline.vocab.config import OF_A_RUN, VocabConfig
 
 PARTS = ("vocab", "batch", "model", "train")
+ALONE: dict[str, Any] = {
+    "initialize_from": "",
+    "trainable": ALL,
+    "learning_rate_factors": {},
+    "lora": None,
+}  # keys of train that a bilingual model does not take over
 BUDGETS = {"max_tokens": "target tokens", "max_steps": "steps"}  # keys of train, and their units
 
 
@@ -201,11 +208,13 @@ def _complete_tier(tree: dict[str, Any], tier: Any, place: str) -> dict[str, Any
     merged = {part: merge(tree[part], tier.get(part, {})) for part in PARTS}
     merged["model"]["moe"] = {"num_experts": 0}
     # These are settings of the main model alone.
-    merged["train"]["initialize_from"] = tier.get("train", {}).get("initialize_from", "")
+    for key, value in ALONE.items():
+        merged["train"][key] = tier.get("train", {}).get(key, value)
     merged["batch"]["mixture"] = tier.get("batch", {}).get("mixture", {})
-    if tier.get("vocab", {}).get("from_run"):
-        raise ValueError(f"{place}.vocab.from_run: a bilingual model has a vocabulary of its own; leave it out")
-    merged["vocab"]["from_run"] = ""
+    for key in OF_A_RUN:
+        if tier.get("vocab", {}).get(key):
+            raise ValueError(f"{place}.vocab.{key}: a bilingual model has a vocabulary of its own; leave it out")
+        merged["vocab"].pop(key, None)
     sizes = [size for key, size in tier.get("vocab", {}).items() if key.endswith("_size")]
     if merged["vocab"].get("shared") and len(sizes) == 1:  # a shared vocabulary has one size, whichever side names it
         merged["vocab"].update(source_size=sizes[0], target_size=sizes[0])

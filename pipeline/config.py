@@ -8,7 +8,7 @@ import io
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +17,23 @@ from pipeline.baseline_config import BUDGETS, BaselinesConfig, budget_cautions, 
 from pipeline.batch.config import BatchConfig
 from pipeline.composition_errors import check_single_choices, explain
 from pipeline.corpus.config import CorpusConfig, corpus_defaults
-from pipeline.corpus.languages import check_pair_form
+from pipeline.corpus.languages import LangPair, check_pair_form
 from pipeline.decode.config import DecodeConfig
 from pipeline.earlier_runs import with_vocabulary_of_run
 from pipeline.group_choices import chosen_values, without_stale
 from pipeline.jobs.default_precision import default_precision, fp32_caution
 from pipeline.jobs.runtime import RuntimeConfig
+from pipeline.model.components import ALL
+from pipeline.model.config import UNSET as MODEL_UNSET
 from pipeline.model.config import ModelConfig
 from pipeline.parallel.layout import layout_of
 from pipeline.parallel.legality import cautions, check_sizes
 from pipeline.recipe_errors import Composer
 from pipeline.schema import build
 from pipeline.spelling import suggestion
+from pipeline.train.components import check_components
 from pipeline.train.config import TrainConfig
-from pipeline.vocab.config import VocabConfig
+from pipeline.vocab.config import OF_A_RUN, VocabConfig
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +41,18 @@ ROOT = Path(__file__).resolve().parent.parent
 OPEN = (
     "batch.mixture.groups",
     "batch.mixture.sources",
+    "train.learning_rate_factors",
     "layout",
 )  # mappings whose keys the user chooses
 PLACE = ("runtime", "layout")  # parts that decide where a run executes; of them only the device affects its result
 # Settings that are left out of records where they have no effect, so that the keys of stages are those of old versions.
-UNSET = {"from_run": ""}
+UNSET: dict[str, Any] = {
+    **{field.name: field.default for field in fields(VocabConfig) if field.name in OF_A_RUN},
+    **MODEL_UNSET,
+    "trainable": ALL,
+    "learning_rate_factors": {},
+    "lora": None,
+}
 _ANY_CORPUS = "rules"  # the corpus configuration without files
 
 
@@ -118,13 +128,17 @@ class RunConfig:
             check_pair_form(pair)
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise ValueError(f"NAME={self.name!r} must be a plain directory name")
-        check_sizes(layout_of(self.layout, self.runtime), model=self.model, batch=self.batch, vocab=self.vocab)
+        layout = layout_of(self.layout, self.runtime)
+        check_sizes(layout, model=self.model, batch=self.batch, vocab=self.vocab)
+        check_components(self.train, self.model, layout, extended=bool(self.vocab.extend))
         ep, num_experts = self.runtime.ep, self.model.moe.num_experts
         if self.runtime.decode_experts == "sharded" and num_experts % ep:  # the layout of training does not matter
             raise ValueError(
                 f"model.moe.num_experts={num_experts} is not divisible by runtime.ep={ep}, over which "
                 "runtime.decode_experts=sharded cuts them; set another runtime.ep, or runtime.decode_experts=replicated"
             )
+        for tier in self.baselines.variants():
+            check_components(tier.train, tier.model)
         self.model.moe.check_evaluation_capacity(self.decode.capacity_factor)
         rule = self.decode.averaged_rule
         for train in (self.train, *(tier.train for tier in self.baselines.variants())):
@@ -135,12 +149,18 @@ class RunConfig:
                     f"set train.checkpoints.{rule}={self.decode.average} (it is {num_kept})"
                 )
 
+    def with_tasks(self, pairs: Sequence[LangPair]) -> "RunConfig":
+        """Return the configuration with the pairs in the gates that choose by task. Raises ValueError as those do."""
+        moe = self.model.moe.with_pairs([f"{pair.src}:{pair.tgt}" for pair in pairs])
+        return replace(self, model=replace(self.model, moe=moe))
+
     def to_json(self) -> dict[str, Any]:
         """Return the configuration as plain values, without those of UNSET."""
-        return asdict(self, dict_factory=_set_values)
+        return asdict(self, dict_factory=set_values)
 
 
-def _set_values(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def set_values(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the items as a mapping, without the values of UNSET: a `dict_factory` of `asdict`."""
     return {key: value for key, value in items if key not in UNSET or value != UNSET[key]}
 
 

@@ -8,7 +8,10 @@ from typing import Any
 from pipeline.spelling import suggestion
 
 RECORD = "run.json"
+IMPORTED = "imported_from"  # key of the record of a run that `make import` made
 FROM_RUN = "vocab.from_run"
+CHANGES = ("extend", "extend_size", "trim")  # settings of the vocabulary that change the one of the run
+SAMPLE = ("sample_lines", "sample_chars", "temperature", "character_coverage", "seed")  # settings of new pieces
 
 
 def record_path(run: str, runs: Path, root: Path, setting: str = "NAME") -> Path:
@@ -29,6 +32,13 @@ def record_path(run: str, runs: Path, root: Path, setting: str = "NAME") -> Path
     raise ValueError(f"{setting}={run}: {runs / run} holds no {RECORD}, so there is no finished run{hint}")
 
 
+def imported_from(directory: Path) -> str | None:
+    """Return the checkpoint of which `make import` made the run in a directory; None for any other run, or none."""
+    record = directory / RECORD
+    source: str | None = json.loads(record.read_text(encoding="utf-8")).get(IMPORTED) if record.is_file() else None
+    return source
+
+
 def with_vocabulary_of_run(
     vocab: Mapping[str, Any], overrides: Sequence[str], *, runs: Path, root: Path
 ) -> dict[str, Any]:
@@ -39,13 +49,17 @@ def with_vocabulary_of_run(
     """
     run = vocab["from_run"]
     record = json.loads(record_path(run, runs, root, FROM_RUN).read_text(encoding="utf-8"))
-    settings = {**record["config"]["vocab"], "from_run": run}
+    settings = {**record["config"]["vocab"], "from_run": run, **{key: vocab[key] for key in CHANGES}}
+    sampled = SAMPLE if vocab["extend"] else ()
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
         if key in ("vocab", "vocab.shared") and settings["shared"] != vocab["shared"]:
             kind = "one vocabulary for both sides" if settings["shared"] else "a vocabulary for each side"
             raise ValueError(f"{override}: {FROM_RUN}={run} has {kind}; leave one of the two out")
-        if key.startswith("vocab.") and key not in (FROM_RUN, "vocab.shared"):
+        part, _, name = key.partition(".")
+        if part == "vocab" and name in sampled:
+            settings[name] = vocab[name]
+        elif part == "vocab" and name.partition(".")[0] not in ("", "from_run", "shared", *CHANGES):
             raise ValueError(
                 f"{override} has no effect with {FROM_RUN}={run}, which fixes the vocabulary; leave it out"
             )

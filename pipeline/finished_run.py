@@ -76,6 +76,19 @@ class FinishedRun:
             max_source_tokens=build(BatchConfig, record["config"]["batch"], f"{path}: config.batch").max_source,
         )
 
+    def inputs(self, store: Store) -> dict[str, Artifact]:
+        """Return the vocabulary and the encoded rows of each pair that its model was trained on.
+
+        Raises ValueError for a model that was not trained here.
+        """
+        inputs = store.inputs(self.model)
+        if not any(pair.name in inputs for pair in self.pairs):
+            raise ValueError(
+                f"run {self.name} was imported (docs/import.md), so there is no text that it was trained on; fine-tune "
+                "it on a corpus, and name that run"
+            )
+        return inputs
+
     def record(self) -> dict[str, Any]:
         """Return the content of run.json."""
         record: dict[str, Any] = json.loads((self.directory / RECORD).read_text(encoding="utf-8"))

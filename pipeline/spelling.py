@@ -32,6 +32,8 @@ _SAME = (
     (("n_heads", "num_heads", "nhead", "attention_heads", "num_attention_heads", "n_head"), ("heads",)),
     (("d_head", "dim_head", "d_kv"), ("head_dim",)),
     (("num_layers", "n_layers", "layers", "depth", "n_layer"), ("encoder_layers", "decoder_layers")),
+    (("activation_function", "activation_fn", "hidden_act", "ffn_activation"), ("activation",)),
+    (("norm_type", "normalization", "layer_norm", "layernorm"), ("norm",)),
     (("dropout_rate", "drop_rate", "dropout_prob"), ("dropout",)),
     (("experts", "n_experts", "num_local_experts", "expert_count", "moe_experts"), ("num_experts",)),
     (("expert_hidden_size", "moe_dim", "moe_ffn_dim", "expert_ffn_dim"), ("expert_dim",)),

@@ -19,6 +19,7 @@ from pipeline.decode.config import DecodeConfig
 from pipeline.engine.checkpoint.shard_writer import write_shard
 from pipeline.model.config import ModelConfig, MoEConfig
 from pipeline.model.initialization import initialize
+from pipeline.model.lora import LoraConfig
 from pipeline.model.transformer import Transformer
 from pipeline.vocab.symbols import BOS, EOS, PAD
 from pipeline.vocab.tokenizer import Vocabulary
@@ -57,13 +58,16 @@ def random_model(config: ModelConfig, vocabulary: Vocabulary, seed: int = 1) -> 
         max_positions=320,
     )
     initialize(model, seed)
-    generator = torch.Generator().manual_seed(seed)
+    # biases have a generator of their own, so that weights do not depend on them
+    generator, of_biases = (torch.Generator().manual_seed(seed + number) for number in (0, 1000))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:  # no parameter is one or zero, so that each has to be in its place
                 parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
             elif "embedding" in name:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
+            elif name.rpartition(".")[2].startswith("b"):
+                parameter.copy_(torch.randn(parameter.shape, generator=of_biases) * 0.05)
             else:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 2 / config.dim**0.5)
         model.decoder.norm.weight.mul_(5)  # sharp
@@ -85,12 +89,19 @@ class Runs:
         return [f"runtime.runs={self.root}/runs", f"runtime.artifacts={self.root}/artifacts"]
 
     def add(
-        self, name: str, models: Sequence[Transformer], vocabulary: Path, pairs: Sequence[LangPair], **decode: Any
+        self,
+        name: str,
+        models: Sequence[Transformer],
+        vocabulary: Path,
+        pairs: Sequence[LangPair],
+        *,
+        lora: LoraConfig | None = None,
+        **decode: Any,
     ) -> None:
-        """A finished run; its checkpoints are the models, the best first."""
+        """A finished run; its checkpoints are the models, the best first. lora: of their adapters, if they have any."""
         (trained,) = {model.config for model in models}
         shared = self._publish("vocab", name, lambda out: _copy(vocabulary, out))
-        model = self._publish("train", name, lambda out: _write_checkpoints(out / "checkpoints", models))
+        model = self._publish("train", name, lambda out: _write_checkpoints(out / "checkpoints", models, lora))
         system = {
             "artifacts": {"model": f"train/{model}", "vocabulary": f"vocab/{shared}"},
             "size": "tiny",
@@ -109,7 +120,8 @@ class Runs:
             "sources": {pair.name: [source] for pair in pairs},
             "systems": {"moe": [system]},
             "config": {
-                "model": asdict(trained),
+                "model": trained.to_json(),
+                "vocab": {"shared": (vocabulary / "shared.model").exists()},
                 "decode": {**asdict(DECODE), **decode},
                 "batch": {"shapes": SHAPES, "groups_per_step": 2, "mixture": {}},
                 "runtime": {"artifacts": "artifacts"},
@@ -135,16 +147,16 @@ def _copy(source: Path, out: Path) -> None:
         (out / path.name).write_bytes(path.read_bytes())
 
 
-def _write_checkpoints(root: Path, models: Sequence[Transformer]) -> None:
+def _write_checkpoints(root: Path, models: Sequence[Transformer], lora: LoraConfig | None) -> None:
     names = [f"step-{number:08d}" for number in range(1, len(models) + 1)]
     for name, model in zip(names, models, strict=True):
         (root / name).mkdir(parents=True)
-        _write(root / name, model)
+        write_checkpoint(root / name, model, lora)
     (root / "best.json").write_text(json.dumps({"best": names[0], "last_n": names}))
 
 
-def _write(directory: Path, model: Transformer) -> None:
+def write_checkpoint(directory: Path, model: Transformer, lora: LoraConfig | None = None) -> None:
     tensors: Mapping[Any, Any] = {MetadataIndex(f"model.{name}"): value for name, value in model.named_parameters()}
     shards = {"shard-00001.safetensors": write_shard(directory / "shard-00001.safetensors", tensors)}
-    state = {"format": 1, "model": asdict(model.config), "shards": shards}
+    state = {"format": 1, "model": model.config.to_json(), "shards": shards, **({"lora": asdict(lora)} if lora else {})}
     (directory / "state.json").write_text(json.dumps(state))

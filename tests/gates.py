@@ -11,13 +11,14 @@ from pipeline.model.moe.gates.config import GateConfig
 from pipeline.schema import build
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "configs" / "gate"
+PAIRS = ["de:en", "fr:en", "en:de", "en:fr"]  # the tasks of gates that choose by task
 GATES = sorted(path.stem for path in DIRECTORY.glob("*.yaml"))
 
 
 def moe_of(gate: str, **changes: Any) -> MoEConfig:
     """Return 4 experts of 16 hidden units behind the named gate."""
     values = yaml.safe_load((DIRECTORY / f"{gate}.yaml").read_text(encoding="utf-8"))
-    return build(MoEConfig, {"num_experts": 4, "expert_dim": 16, **values, **changes})
+    return build(MoEConfig, {"num_experts": 4, "expert_dim": 16, **values, **changes}).with_pairs(PAIRS)
 
 
 def gates_where(fact: Callable[[GateConfig], object]) -> list[str]:

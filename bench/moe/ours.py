@@ -22,6 +22,7 @@ from pipeline.model.moe.tokens import Tokens
 
 TOP2 = Top2Config(second="all")  # every second choice, as the peers keep it
 GATES = {kind: gate() for kind, gate in RECORDS.items() if kind != "top2"}
+PAIRS = ["de:en", "en:de"]  # a gate by task needs tasks; all tokens are of the first
 
 
 class NoExperts(nn.Module):
@@ -40,7 +41,8 @@ def layer(
 ) -> Case:
     """Return our MoE layer in training mode. The router is float32 even if experts are bfloat16."""
     with torch.device(place.device):
-        moe = MoE(size.model, MoEConfig(num_experts=size.experts, expert_dim=size.hidden, encoder_gate=gate))
+        config = MoEConfig(num_experts=size.experts, expert_dim=size.hidden, encoder_gate=gate).with_pairs(PAIRS)
+        moe = MoE(size.model, config)
     if not with_experts:
         moe.experts = NoExperts()  # type: ignore[assignment]
     moe.train()

@@ -19,6 +19,7 @@ class Case:
     world, ep, mp: sizes of the mesh; mp cuts heads, hidden units and vocabulary.
     rows, length: rows of a group, and source and target tokens of each row.
     groups: groups of a step.
+    biases: projections have biases.
     """
 
     dim: int
@@ -35,6 +36,7 @@ class Case:
     rows: int = 8
     length: int = 128
     groups: int = 4
+    biases: bool = False
 
     @property
     def name(self) -> str:
@@ -43,6 +45,7 @@ class Case:
         words += [f"mp={self.mp}"] if self.mp > 1 else []
         words += [f"ZeRO-{self.zero_stage}"] if self.zero_stage > 1 else []
         words += [f"recompute={self.recompute}"] if self.recompute != "none" else []
+        words += ["biases"] if self.biases else []
         words += [word for word in (self.precision, self.optimizer) if word not in ("fp32", "adamw")]
         return " ".join(words)
 
@@ -55,6 +58,7 @@ class Case:
             encoder_layers=self.layers,
             decoder_layers=self.layers,
             dropout=0.1,
+            biases=self.biases,
             moe=MoEConfig(num_experts=self.experts, expert_dim=4 * self.dim) if self.experts else MoEConfig(),
         )
         return Workload(

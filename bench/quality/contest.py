@@ -197,7 +197,7 @@ def _translate(entry: Entry, text: Text, config: RunConfig, minutes: Sequence[fl
         return _run(entry, "translate", directory, limit=600 * len(minutes) + START)
     for mark in minutes:
         place = directory / mark_name(mark)
-        shards = make_shards(place / "work", text.sources, target=text.pair.tgt)
+        shards = make_shards(place / "work", text.sources, source=text.pair.src, target=text.pair.tgt)
         job = TranslateJob(
             title=f"{entry.name} {mark_name(mark)}",
             rounds=[shards],

@@ -7,7 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from eval.records.run_record import Json, RunRecord, load_run
-from eval.records.scores import ScoreRow, SignificanceRow, load_scores, load_significance
+from eval.records.scores import Change, ScoreRow, SignificanceRow, load_forgetting, load_scores, load_significance
 
 SEED = "seed"
 
@@ -18,6 +18,7 @@ class RunResults:
 
     label: a name that no other run of the comparison has.
     gains: comparisons of SYSTEM with BASELINE, empty without baselines.
+    forgetting: comparisons of SYSTEM with INITIAL, empty where the training began from random weights.
     """
 
     label: str
@@ -25,6 +26,7 @@ class RunResults:
     record: RunRecord
     scores: tuple[ScoreRow, ...]
     gains: tuple[SignificanceRow, ...]
+    forgetting: tuple[Change, ...] = ()
 
     @property
     def is_moe(self) -> bool:
@@ -74,6 +76,7 @@ def load_results(directories: Iterable[tuple[str, Path]]) -> list[RunResults]:
             record=load_run(directory),
             scores=tuple(load_scores(directory / "scores.csv")),
             gains=tuple(load_significance(directory / "significance.csv")),
+            forgetting=tuple(load_forgetting(directory)),
         )
         if any(run.label == earlier.label for earlier in runs):
             raise ValueError(f"two runs are called {run.label!r}; name one of them otherwise, as other={directory}")

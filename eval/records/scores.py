@@ -1,4 +1,7 @@
-"""The files scores.csv and significance.csv: rows of scores, and rows of comparisons with the baseline."""
+"""The files scores.csv and significance.csv: rows of scores, and rows of comparisons with the baseline.
+
+forgetting.csv has rows of comparisons with the model that the training started from.
+"""
 
 import csv
 from collections.abc import Sequence
@@ -8,6 +11,8 @@ from typing import Any, TypeVar
 
 SYSTEM = "moe"
 BASELINE = "bilingual"
+INITIAL = "initial"  # the model whose weights the training started from
+FORGETTING = "forgetting.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +82,41 @@ class SignificanceRow:
         return verdict(self.metric, self.ci_low, self.ci_high)
 
 
-Row = TypeVar("Row", ScoreRow, SignificanceRow)
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One metric on one pair's test set, before and after the change.
+
+    before, after: scores from 0 to 100, with the bounds of their 95 % intervals.
+    delta: after minus before, with its interval and p-value by paired bootstrap.
+    """
+
+    pair: str
+    metric: str
+    before: float
+    before_low: float
+    before_high: float
+    after: float
+    after_low: float
+    after_high: float
+    delta: float
+    delta_low: float
+    delta_high: float
+    p_value: float
+    n_test: int
+    n_resamples: int
+    seed: int
+    signature: str
+
+    @property
+    def ci_low(self) -> float:
+        return self.delta_low
+
+    @property
+    def ci_high(self) -> float:
+        return self.delta_high
+
+
+Row = TypeVar("Row", ScoreRow, SignificanceRow, Change)
 
 
 def save_scores(path: Path, rows: Sequence[ScoreRow]) -> None:
@@ -101,6 +140,11 @@ def load_scores(path: Path) -> list[ScoreRow]:
 def load_significance(path: Path) -> list[SignificanceRow]:
     """Read significance.csv. Raises ValueError with the file, line and field of a value that cannot be read."""
     return _load_rows(path, SignificanceRow)
+
+
+def load_forgetting(directory: Path) -> list[Change]:
+    """Read forgetting.csv of a run; no rows without the file. Raises ValueError as `load_scores`."""
+    return _load_rows(directory / FORGETTING, Change) if (directory / FORGETTING).is_file() else []
 
 
 def field_names(row_type: Any) -> list[str]:

@@ -7,11 +7,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from eval.number_format import decimal, duration, integer, signed
+from eval.number_format import MISSING, decimal, duration, integer, signed
 from eval.records.ending import MARK, MEANING
 from eval.records.results import RunResults, load_results
 from eval.records.run_record import Json
-from eval.records.scores import BASELINE, SYSTEM
+from eval.records.scores import BASELINE, SYSTEM, Change, SignificanceRow
 from eval.report.summary import PairSummary, summarise
 
 SUMMARY, COMMAND = "summary.md", "command.json"
@@ -35,27 +35,40 @@ def write_summary(run_dir: Path, into: Path | None = None) -> Path:
 
 def render_summary(run: RunResults, command: Json) -> str:
     """Return the table and the lines below it as Markdown. command: the contents of command.json, empty without it."""
-    summaries = summarise(run.record, run.scores, run.gains)
+    summaries = summarise(run)
     note = [f"{MARK} {MEANING}.", ""] if any(summary.unfinished for summary in summaries) else []
-    head = table_head("MoE" if run.is_moe else "dense")
-    return "\n".join([*head, *map(table_row, summaries), "", *note, provenance(run, command), ""])
+    began = bool(run.forgetting)
+    head, rows = table_head("MoE" if run.is_moe else "dense", began), [table_row(s, began) for s in summaries]
+    return "\n".join([*head, *rows, "", *note, provenance(run, command), ""])
 
 
-def table_head(kind: str) -> list[str]:
-    """Return the two lines above the rows. kind: the multilingual model, MoE or dense."""
-    columns = ("pair", "training pairs", f"BLEU, {kind}", "BLEU, bilingual", "difference and 95 % interval")
+def table_head(kind: str, began: bool = False) -> list[str]:
+    """Return the two lines above the rows.
+
+    kind: the multilingual model, MoE or dense.
+    began: whether its training started from a model that could translate some pairs.
+    """
+    before = ("BLEU before", "since") if began else ()
+    columns = ("pair", "training pairs", f"BLEU, {kind}", *before, "BLEU, bilingual", "difference and 95 % interval")
     return [_cells(columns), "|---" + "|---:" * (len(columns) - 1) + "|"]
 
 
-def table_row(summary: PairSummary) -> str:
-    """Return one pair's line of the table."""
-    gain = summary.gains.get("bleu")
-    interval = "" if gain is None else f" [{signed(gain.ci_low)}, {signed(gain.ci_high)}]"
-    scores = (
+def table_row(summary: PairSummary, began: bool = False) -> str:
+    """Return one pair's line of the table. began: as in `table_head`."""
+    gain, change = summary.gains.get("bleu"), summary.forgetting.get("bleu")
+    before: tuple[str, ...] = ()
+    if began:
+        before = (decimal(change.before), signed(change.delta) + _interval(change)) if change else (MISSING, MISSING)
+    own, bilingual = (
         decimal(summary.score(name, "bleu")) + (f" {MARK}" if name in summary.unfinished else "")
         for name in (SYSTEM, BASELINE)
     )
-    return _cells((summary.pair, integer(summary.train_pairs), *scores, signed(summary.gain("bleu")) + interval))
+    difference = signed(summary.gain("bleu")) + _interval(gain)
+    return _cells((summary.pair, integer(summary.train_pairs), own, *before, bilingual, difference))
+
+
+def _interval(row: SignificanceRow | Change | None) -> str:
+    return "" if row is None else f" [{signed(row.ci_low)}, {signed(row.ci_high)}]"
 
 
 def provenance(run: RunResults, command: Json) -> str:

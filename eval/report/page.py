@@ -105,7 +105,7 @@ def write_report(out: Path, runs: Sequence[RunResults], losses: Sequence[float] 
 
 def _headline(runs: Sequence[RunResults], groups: Sequence[FlopsGroup]) -> str:
     if len(runs) == 1:
-        return headline(summarise(runs[0].record, runs[0].scores, runs[0].gains))
+        return headline(summarise(runs[0]))
     if len({frozenset(run.record.pairs) for run in runs}) > 1:
         return f"{len(runs)} runs of different language pairs, whose mean scores do not compare."
     cut_off = {(run.label, p): unfinished_systems(run.record.systems, p) for run in runs for p in run.record.pairs}

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from eval.number_format import signed
 from eval.records.ending import MEANING, unfinished_systems
-from eval.records.run_record import RunRecord
-from eval.records.scores import BASELINE, METRICS, SYSTEM, ScoreRow, SignificanceRow
+from eval.records.results import RunResults
+from eval.records.scores import BASELINE, METRICS, SYSTEM, Change, ScoreRow, SignificanceRow
 from eval.score.macro import complete_mean
 from eval.score.verdict import no_verdict
 
@@ -18,6 +19,7 @@ class PairSummary:
     scores: by (system, metric).
     gains: comparisons with the baseline by metric.
     unfinished: the systems that their budget ended while they were still improving.
+    forgetting: comparisons with the model that the training started from, by metric.
     """
 
     pair: str
@@ -26,6 +28,7 @@ class PairSummary:
     scores: Mapping[tuple[str, str], ScoreRow]
     gains: Mapping[str, SignificanceRow]
     unfinished: frozenset[str] = frozenset()
+    forgetting: Mapping[str, Change] = field(default_factory=dict)
 
     def score(self, system: str, metric: str) -> float | None:
         """Return a score, or None if the run does not have it."""
@@ -43,14 +46,14 @@ class PairSummary:
         return no_verdict(self.n_test, [row.score for (_, metric), row in self.scores.items() if metric == "bleu"])
 
 
-def summarise(record: RunRecord, scores: Sequence[ScoreRow], gains: Sequence[SignificanceRow]) -> list[PairSummary]:
+def summarise(run: RunResults) -> list[PairSummary]:
     """Return a summary of each pair, in decreasing order of training data.
 
     Raises ValueError for a pair without a BLEU score of `moe`.
     """
-    summaries = []
+    record, summaries = run.record, []
     for pair in record.pairs_by_resource:
-        rows = {(row.system, row.metric): row for row in scores if row.pair == pair}
+        rows = {(row.system, row.metric): row for row in run.scores if row.pair == pair}
         if (SYSTEM, "bleu") not in rows:
             raise ValueError(f"scores.csv has no bleu of {SYSTEM!r} for pair={pair!r}; score the run again")
         summaries.append(
@@ -59,7 +62,8 @@ def summarise(record: RunRecord, scores: Sequence[ScoreRow], gains: Sequence[Sig
                 train_pairs=record.train_pairs[pair],
                 n_test=rows[SYSTEM, "bleu"].n_test,
                 scores=rows,
-                gains={row.metric: row for row in gains if row.pair == pair},
+                gains={row.metric: row for row in run.gains if row.pair == pair},
+                forgetting={row.metric: row for row in run.forgetting if row.pair == pair},
                 unfinished=unfinished_systems(record.systems, pair),
             )
         )
@@ -69,18 +73,22 @@ def summarise(record: RunRecord, scores: Sequence[ScoreRow], gains: Sequence[Sig
 def headline(summaries: Sequence[PairSummary]) -> str:
     """Return the headline of a run: mean BLEU, the mean gain over the baselines, and the wins and losses by metric.
 
-    A second sentence names the systems that their budget ended while they were still improving.
+    A second sentence names the systems that their budget ended while they were still improving, a third one compares
+    with the model that the training started from.
     """
     count = len(summaries)
     bleu = complete_mean([summary.score(SYSTEM, "bleu") for summary in summaries])
     subject = f"Mean BLEU {bleu:.1f} over {count} language pairs" if count > 1 else f"BLEU {bleu:.1f}"
     gain = complete_mean([summary.gain("bleu") for summary in summaries])
     if gain is None:
-        return f"{subject}, without bilingual baselines to compare with.{_unfinished(summaries)}"
+        return (
+            f"{subject}, without bilingual baselines to compare with.{_unfinished(summaries)}{_forgetting(summaries)}"
+        )
     amount = f"{abs(gain):.1f}"
     direction = "level with" if amount == "0.0" else f"{amount} {'above' if gain > 0 else 'below'}"
     baselines = "on average {} the bilingual baselines" if count > 1 else "{} the bilingual baseline"
-    return f"{subject}, {baselines.format(direction)}: {_verdicts(summaries)}.{_unfinished(summaries)}"
+    further = f"{_unfinished(summaries)}{_forgetting(summaries)}"
+    return f"{subject}, {baselines.format(direction)}: {_verdicts(summaries)}.{further}"
 
 
 def unfinished_sentence(baselines: Sequence[bool], models: Sequence[str]) -> str:
@@ -100,6 +108,16 @@ def _unfinished(summaries: Sequence[PairSummary]) -> str:
     model = "the multilingual model" if len(summaries) > 1 else "the model"
     is_unfinished = any(SYSTEM in summary.unfinished for summary in summaries)
     return unfinished_sentence(baselines, [model] if is_unfinished else [])
+
+
+def _forgetting(summaries: Sequence[PairSummary]) -> str:
+    """Return a sentence, after a space, on the pairs that the model translated before this training."""
+    rows = [summary.forgetting["bleu"] for summary in summaries if "bleu" in summary.forgetting]
+    if not rows:
+        return ""
+    before, delta = (sum(values) / len(rows) for values in zip(*((row.before, row.delta) for row in rows), strict=True))
+    pairs = f"the {len(rows)} pairs" if len(rows) > 1 else "the pair"
+    return f" On {pairs} that it could translate before this training: {before:.1f} before, {signed(delta)} since."
 
 
 def _verdicts(summaries: Sequence[PairSummary]) -> str:

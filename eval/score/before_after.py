@@ -1,46 +1,25 @@
 """Comparison of a model before and after a change, such as pruning, by its scores on the same test sets."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from eval.number_format import signed
 from eval.records.run_record import read_translations
-from eval.records.scores import field_names, row_cells, write_csv
+from eval.records.scores import Change, field_names, row_cells, write_csv
 from eval.score.significance import NUM_RESAMPLES, SEED, compare, resample
 from eval.text_table import aligned
 
 METRICS = ("bleu", "chrf++")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """One metric on one pair's test set, before and after the change.
-
-    before, after: scores from 0 to 100, with the bounds of their 95 % intervals.
-    delta: after minus before, with its interval and p-value by paired bootstrap.
-    """
-
-    pair: str
-    metric: str
-    before: float
-    before_low: float
-    before_high: float
-    after: float
-    after_low: float
-    after_high: float
-    delta: float
-    delta_low: float
-    delta_high: float
-    p_value: float
-    n_test: int
-    n_resamples: int
-    seed: int
-    signature: str
-
-
 def changes(
-    before: Path, after: Path, targets: Mapping[str, str], *, n_resamples: int = NUM_RESAMPLES, seed: int = SEED
+    before: Path,
+    after: Path,
+    targets: Mapping[str, str],
+    *,
+    metrics: Sequence[str] = METRICS,
+    n_resamples: int = NUM_RESAMPLES,
+    seed: int = SEED,
 ) -> list[Change]:
     """Score the translations in two directories, `<pair>.jsonl` in each, and compare them.
 
@@ -54,7 +33,7 @@ def changes(
         if references[0] != references[1]:
             raise ValueError(f"pair={pair!r}: {before} and {after} are of other references; translate one test set")
         hypotheses = [[line.hypothesis for line in lines] for lines in files]
-        for metric in METRICS:
+        for metric in metrics:
             old, new = resample(hypotheses, references[0], tgt, metric, n_resamples=n_resamples, seed=seed)
             difference = compare(new, old)
             rows.append(
@@ -80,12 +59,12 @@ def changes(
     return rows
 
 
-def save_changes(path: Path, rows: Sequence[Change], constants: Mapping[str, int]) -> None:
+def save_changes(path: Path, rows: Sequence[Change], constants: Mapping[str, int] | None = None) -> None:
     """Write the rows as CSV, with four decimals, and six for the p-value.
 
     constants: more columns, with the same value in every line.
     """
-    names = field_names(Change)
+    names, constants = field_names(Change), constants or {}
     cells = [[*row_cells(row, names), *map(str, constants.values())] for row in rows]
     write_csv(path, [*names, *constants], cells)
 

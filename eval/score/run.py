@@ -1,11 +1,24 @@
-"""The stage `score`, which reads a run's translations and writes scores.csv, significance.csv and macro.csv."""
+"""The stage `score`, which reads a run's translations and writes scores.csv, significance.csv and macro.csv.
+
+It writes forgetting.csv too if the run has translations by the model that its training started from.
+"""
 
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from eval.records.run_record import RunRecord, Translation, load_run, load_translations
-from eval.records.scores import BASELINE, SYSTEM, ScoreRow, SignificanceRow, save_scores, save_significance
+from eval.records.scores import (
+    BASELINE,
+    FORGETTING,
+    INITIAL,
+    SYSTEM,
+    ScoreRow,
+    SignificanceRow,
+    save_scores,
+    save_significance,
+)
+from eval.score.before_after import changes, save_changes
 from eval.score.macro import macro_means, save_macro
 from eval.score.metrics import caution
 from eval.score.significance import NUM_RESAMPLES, SEED, Resampled, compare, resample
@@ -47,6 +60,11 @@ def write_scores(
     save_scores(run_dir / "scores.csv", scores)
     save_significance(run_dir / "significance.csv", comparisons)
     save_macro(run_dir / "macro.csv", macro_means(scores))
+    before, after = (run_dir / "translations" / system for system in (INITIAL, SYSTEM))
+    if old_pairs := [pair for pair in record.pairs_by_resource if (before / f"{pair}.jsonl").is_file()]:
+        targets = {pair: record.languages[pair][1] for pair in old_pairs}
+        rows = changes(before, after, targets, metrics=metrics, n_resamples=n_resamples, seed=seed)
+        save_changes(run_dir / FORGETTING, rows)
 
 
 def _check_same_references(pair: str, translations: dict[str, list[Translation]]) -> None:

@@ -82,7 +82,7 @@ def distill(config: DistillationConfig) -> Path:
     run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store)
     pairs = _pairs(config, run)
     decode = run.decode_with(config.decode, config.runtime.device)
-    encoded = store.inputs(run.model)
+    encoded = run.inputs(store)
     cleaned = {pair: store.inputs(encoded[pair.name])["bitext"] for pair in pairs}
     texts = {pair: _text(config, pair, cleaned[pair]) for pair in pairs}
     out = ROOT / config.out

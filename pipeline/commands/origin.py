@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from pipeline.config import ROOT, RunConfig
-from pipeline.dag.reuse import check_vocabulary_of
+from pipeline.dag.reuse import check_change, check_vocabulary_of
 from pipeline.dag.store import Store
-from pipeline.dag.system import Origin
+from pipeline.dag.system import Initial, Origin
 from pipeline.earlier_runs import FROM_RUN, RECORD
 from pipeline.finished_run import FinishedRun
 from pipeline.train import retention
@@ -16,35 +16,52 @@ START = "train.initialize_from"
 def find_origin(config: RunConfig) -> Origin:
     """Return the vocabulary of `vocab.from_run` and the weights of `train.initialize_from`.
 
-    Raises ValueError for a run that has not finished, for artifacts that are gone, and for weights that do not fit the
-    model or the vocabulary.
+    Raises ValueError for a run that has not finished, for artifacts that are gone, for weights that do not fit the
+    model or the vocabulary, and for a change that the vocabulary does not allow.
     """
     store, runs = Store(ROOT / config.runtime.artifacts), ROOT / config.runtime.runs
     vocabulary = None
     if config.vocab.from_run:
         vocabulary = FinishedRun.open(config.vocab.from_run, runs=runs, store=store, setting=FROM_RUN).vocabulary
+        check_change(config.vocab, vocabulary)
     if not config.train.initialize_from:
         return Origin(vocabulary=vocabulary, store=store)
-    checkpoint = _checkpoint(config, store, runs)
-    from pipeline.train.upcycling import check_fit  # late, because it loads torch
+    checkpoint, initial = _checkpoint(config, store, runs)
+    from pipeline.train.upcycling import check_fit, trained_config  # late, because it loads torch
 
-    check_fit(config.train.initialize_from, checkpoint, config.model, shared=config.vocab.shared)
+    check_fit(
+        config.train.initialize_from,
+        checkpoint,
+        config.model,
+        shared=config.vocab.shared,
+        trainable=config.train.components,
+    )
     if vocabulary is not None:
         check_vocabulary_of(checkpoint, vocabulary)
-    return Origin(vocabulary=vocabulary, checkpoint=checkpoint, store=store)
+    if initial is not None:  # it translates too, to compare
+        try:
+            trained_config(checkpoint).moe.check_evaluation_capacity(config.decode.capacity_factor)
+        except ValueError as error:
+            raise ValueError(f"{START}={initial.run}: in that model {error}") from error
+    return Origin(vocabulary=vocabulary, checkpoint=checkpoint, initial=initial, store=store)
 
 
-def _checkpoint(config: RunConfig, store: Store, runs: Path) -> Path:
-    """Return the best checkpoint of the run that `train.initialize_from` names, or the one at this path."""
+def _checkpoint(config: RunConfig, store: Store, runs: Path) -> tuple[Path, Initial | None]:
+    """Return the checkpoint at the path of `train.initialize_from`, or the best one of the run that it names.
+
+    The second value is the run.
+    """
     name = config.train.initialize_from
     if name == config.name:
         raise ValueError(f"{START}={name} is the run itself; give the new run another NAME")
     is_run = any((place / name / RECORD).is_file() for place in (runs, runs.parent, ROOT))
     if is_run or ("/" not in name and not Path(name).exists()):
-        return retention.resolve(FinishedRun.open(name, runs=runs, store=store, setting=START).model.path)
+        run = FinishedRun.open(name, runs=runs, store=store, setting=START)
+        initial = Initial(run=run.name, pairs=run.pairs, vocabulary=run.vocabulary, model=run.model, decode=run.decode)
+        return retention.resolve(run.model.path), initial
     checkpoint = retention.resolve(Path(name)).resolve()
     if store.root.resolve() in checkpoint.parents:  # of a train stage, which nobody can remove until this command ends
         stage, key, *_ = checkpoint.relative_to(store.root.resolve()).parts
         if not key.endswith(".partial"):  # a half-done training is held by who does it
             store.hold(stage, key)
-    return checkpoint
+    return checkpoint, None

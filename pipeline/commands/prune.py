@@ -4,6 +4,7 @@ The routing of development sets decides which experts are kept; the test sets ar
 """
 
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,7 @@ from pipeline.finished_run import PRUNED, FinishedRun
 from pipeline.jobs.hosts import check_launcher
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.model.config import ModelConfig
-from pipeline.model.flops import count_parameters
-from pipeline.model.moe.gates.capacity import router_outputs
+from pipeline.model.flops import count_parameters, network_parameters
 from pipeline.schema import build
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ def prune(config: PruningConfig) -> Path:
     if path.exists() and not config.runtime.replace:
         _check_replacement(path, config, run, pairs)
     evidence = _evidence(config, run, pairs)
-    inputs = store.inputs(run.model)
+    inputs = run.inputs(store)
     recorded = store.get(routing(run.model, inputs, decode=run.decode, runtime=config.runtime, label=run.name))
     statistics = {
         layer: {pair.name: measures[pair.name] for pair in run.pairs if pair in evidence}
@@ -194,7 +194,7 @@ def _translations(
 
     The run's own translations are taken where they still exist and do not depend on what else was in their batches.
     """
-    encoded = store.inputs(run.model)
+    encoded = run.inputs(store)
     cleaned = {pair: store.inputs(encoded[pair.name])["bitext"] for pair in run.pairs}
 
     def declare(pairs: Sequence[LangPair], label: str, pruning: Pruning | None = None) -> Stage:
@@ -225,8 +225,8 @@ def _cost(run: FinishedRun, model: ModelConfig, pruning: Pruning) -> dict[str, i
     kept = removed = 0
     expert_size: defaultdict[bool, int] = defaultdict(int)
     for decoder in (False, True):
-        columns = router_outputs(model.moe.gate_of(decoder=decoder), 1)
-        expert_size[decoder] = model.dim * (2 * model.moe.expert_dim + columns)
+        router = model.moe.gate_of(decoder=decoder).router_shapes(1, model.dim)
+        expert_size[decoder] = network_parameters(model, model.moe.expert_dim) + sum(map(math.prod, router.values()))
     for name, experts in pruning.experts.items():
         kept += len(experts)
         removed += (pruning.num_experts - len(experts)) * expert_size[name.startswith("decoder")]

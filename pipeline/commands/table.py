@@ -184,8 +184,16 @@ COMMANDS = (
         help="a finished run as a model of transformers or CTranslate2 (docs/export.md)",
         load="pipeline.export.config:load_export",
         run="pipeline.export.command:export_run",
-        settings={"NAME": "run={text}", "OUT": "out={text}", "FORMAT": "format={value}"},
+        settings={"NAME": "run={text}", "PAIR": "pairs=[{list}]", "OUT": "out={text}", "FORMAT": "format={value}"},
         example="NAME=finished OUT=data/artifacts/mine FORMAT=huggingface (or ctranslate2)",
+    ),
+    Command(
+        name="import",
+        help="M2M100, NLLB-200 or NLLB-MoE of transformers as a finished run (docs/import.md)",
+        load="pipeline.imports.config:load_import",
+        run="pipeline.imports.command:import_checkpoint",
+        settings={"FROM": "source={text}", "NAME": "name={text}", "LANG_PAIRS": "pairs=[{list}]"},
+        example='FROM=path/to/nllb-200-distilled-600M NAME=nllb LANG_PAIRS="de-en en-de"',
     ),
     Command(
         name="prune",

@@ -38,7 +38,7 @@ def train(config: RunConfig) -> None:
 def result(config: RunConfig, directory: Path, seconds: float) -> str:
     """Return the result of a finished run as text, with the next commands. seconds: that the command took."""
     (run,) = load_results([("", directory)])
-    summaries = summarise(run.record, run.scores, run.gains)
+    summaries = summarise(run)
     report, words = shown(directory / "report.html"), finished_run_words(config)
     return "\n".join(
         [

@@ -120,7 +120,8 @@ class _Parser:
 
     def text(self, number: int, content: bytes) -> Line:
         assert self._pair is not None
-        return Line(text=self._decoded(number, content), target=self._pair.tgt, number=number)
+        pair = self._pair
+        return Line(text=self._decoded(number, content), source=pair.src, target=pair.tgt, number=number)
 
     def json(self, number: int, content: bytes) -> Line:
         where = f"{self._where}, line {number + 1}"
@@ -145,7 +146,7 @@ class _Parser:
         except UnicodeEncodeError as error:
             raise ValueError(f"{where} has half a surrogate pair, which is no character; escape both halves") from error
         assert pair is not None
-        return Line(text=request.text, target=pair.tgt, prefix=request.prefix, number=number)
+        return Line(text=request.text, source=pair.src, target=pair.tgt, prefix=request.prefix, number=number)
 
     def _decoded(self, number: int, content: bytes) -> str:
         content = content.removesuffix(b"\r")

@@ -131,7 +131,7 @@ def translate_lines(
     """
     from pipeline.decode.job.starter import run_job
 
-    shards = make_shards(work, lines, target=pair.tgt, rows=shard_rows)
+    shards = make_shards(work, lines, source=pair.src, target=pair.tgt, rows=shard_rows)
     job = TranslateJob(
         title=f"translate {pair}",
         rounds=[[shard] for shard in shards],

@@ -15,6 +15,7 @@ from pipeline.dag.inventory import Inventory, size_of
 from pipeline.dag.run_directory import remove_results
 from pipeline.dag.status import STATUS, read_status
 from pipeline.dag.uses import UNRECORDED, UseRecord, hold_store, record_path
+from pipeline.earlier_runs import RECORD, imported_from
 from pipeline.files import remove_tree
 from pipeline.locks import is_locked
 
@@ -108,7 +109,8 @@ def _remove_results(inventory: Inventory, directory: Path) -> list[Path]:
     pages = [name for name in inventory.uses.get(directory, ()) if name.startswith("data/")]
     of_pages = [file.name for page in inventory.places(pages) for file in page.iterdir() if file.name != MANIFEST]
     prunings = [str(file.relative_to(directory)) for pattern in _PRUNINGS for file in directory.glob(pattern)]
-    return remove_results(directory, [*_WRITTEN, *of_pages, *prunings])
+    records = [RECORD] if imported_from(directory) is not None else []  # no report has laid it out
+    return remove_results(directory, [*_WRITTEN, *of_pages, *prunings, *records])
 
 
 def _check_ended(directory: Path) -> None:

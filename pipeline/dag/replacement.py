@@ -10,7 +10,8 @@ from eval.report.page_record import has_foreign_page
 from pipeline.config import PLACE, ROOT, RunConfig
 from pipeline.dag.stages import NOT_DECISIVE
 from pipeline.decode.config import SPEED_ONLY
-from pipeline.earlier_runs import RECORD
+from pipeline.earlier_runs import RECORD, imported_from
+from pipeline.model.moe.gates.task_config import FILLED_IN
 
 SWEEP = "sweep.json"
 ON_DATA = ("pairs", "corpus", "vocab")  # the parts of the configuration that `make data` shows
@@ -20,6 +21,8 @@ _WITHOUT_EFFECT = {
     "train": NOT_DECISIVE,
     "decode": SPEED_ONLY,
     "corpus": ("keep_removed",),
+    "gate": FILLED_IN,
+    "encoder_gate": FILLED_IN,
 }
 _SHOWN, _LONGEST = 3, 60  # differences in a message, and characters of each value
 
@@ -40,6 +43,11 @@ def check_replacement(directory: Path, config: RunConfig, parts: Sequence[str] =
             f"{directory} has a page of other runs, which make report drew; choose another name, as "
             f"NAME={config.name}-2, or replace that page by REPLACE=1"
         )
+    if imported_from(directory) is not None:
+        raise ValueError(
+            f"NAME={config.name}: {directory} holds an imported model; choose another name, as NAME={config.name}-2, "
+            "or replace that run by REPLACE=1"
+        )
     different = [d for d in differences(directory, config) if not parts or d[0].split(".")[0] in parts]
     if different:
         listing = ", ".join(f"{key}={_short(old)} there and {_short(new)} here" for key, old, new in different[:_SHOWN])
@@ -59,7 +67,9 @@ def differences(directory: Path, config: RunConfig) -> list[Difference]:
     if not path.exists():
         return []
     record = json.loads(path.read_text(encoding="utf-8"))
-    here = json.loads(json.dumps(config.to_json()))
+    if imported_from(directory) is not None:  # its configuration is not one of a training
+        return [("recipe", record["recipe"], config.recipe)]
+    here = json.loads(json.dumps(asdict(config)))
     there = record["config"]
     if isinstance(there["baselines"], list):  # as version 0.2.0 wrote the tiers
         there = {**there, "baselines": {"tiers": there["baselines"]}}

@@ -38,10 +38,15 @@ def write_scores(
     cleaned: PairArtifacts,
     encoded: PairArtifacts,
     systems: Mapping[str, Sequence[Trained]],
+    before: PairArtifacts,
     search: SearchResult | None,
     out: Path,
 ) -> None:
-    """Write run.json, the translations, scores.csv, significance.csv and macro.csv, and search.csv after a search."""
+    """Write run.json, the translations, scores.csv, significance.csv and macro.csv, and search.csv after a search.
+
+    before: translations by the model that the main one started from; with them, forgetting.csv is written too.
+    """
+    from eval.records.scores import INITIAL
     from eval.score.run import write_scores
 
     record = run_record(config, corpus, cleaned, encoded, systems)
@@ -56,6 +61,10 @@ def write_scores(
             for pair in trained.system.pairs:
                 file = f"{pair.name}.jsonl"
                 (directory / file).write_bytes((trained.translations.path / file).read_bytes())
+    for pair, translations in before.items():
+        target = out / "translations" / INITIAL / f"{pair.name}.jsonl"
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes((translations.path / target.name).read_bytes())
     write_scores(out, metrics=config.score.metrics, n_resamples=config.score.resamples)
 
 

@@ -8,7 +8,9 @@ from typing import Any
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.corpus import Corpus, train_rows
+from pipeline.spelling import suggestion
 from pipeline.train import retention
+from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.symbols import UNK
 
 MOST_BYTES = 0.02  # share of the pieces of a text that may be single bytes
@@ -17,17 +19,65 @@ SAMPLE_ROWS = 1000  # training rows of each pair on which that share is measured
 logger = logging.getLogger(__name__)
 
 
-def check_tags(run: str, vocabulary: Artifact, corpus: Corpus) -> None:
-    """Raise ValueError if the vocabulary of a run has no tag for a target language or a source of the corpus."""
+def check_change(config: VocabConfig, vocabulary: Artifact) -> None:
+    """Raise ValueError if the vocabulary of a run cannot be changed as `vocab.extend` and `vocab.trim` say."""
+    from pipeline.vocab.pieces import Pieces
     from pipeline.vocab.vocabulary import Vocabulary
 
+    if not config.changed:
+        return
     loaded = Vocabulary.load(vocabulary.path)
+    if loaded.tags_by_side:
+        raise ValueError(
+            f"vocab.from_run={config.from_run}: that vocabulary was imported (docs/import.md), and its files for "
+            "transformers would not change with it; leave vocab.extend and vocab.trim out"
+        )
+    for model in sorted(vocabulary.path.glob("*.model")):
+        Pieces.read(model)
+    tags = loaded.tags
+    for code, relative in (config.extend or {}).items():
+        if relative is None:
+            continue
+        if code in tags:
+            raise ValueError(
+                f"vocab.extend.{code}={relative}: the vocabulary of {config.from_run} has a tag for {code} already; "
+                f"write {{{code}: null}} to add pieces alone, or leave {code} out"
+            )
+        if relative not in tags:
+            raise ValueError(
+                f"vocab.extend.{code}={relative}: the vocabulary of {config.from_run} has no tag for {relative}"
+                f"{suggestion(relative, tags)}"
+            )
+
+
+def check_tags(config: VocabConfig, vocabulary: Artifact, corpus: Corpus) -> None:
+    """Raise ValueError if a target language or a source of the corpus has no tag, or no pair has a new language.
+
+    vocabulary: that of `vocab.from_run`.
+    """
+    from pipeline.vocab.vocabulary import Vocabulary
+
+    run, loaded, extend = config.from_run, Vocabulary.load(vocabulary.path), config.extend or {}
+    for code in extend:
+        if not any(code in (pair.src, pair.tgt) for pair in corpus.pairs):
+            codes = ", ".join(sorted({code for pair in corpus.pairs for code in (pair.src, pair.tgt)}))
+            raise ValueError(
+                f"vocab.extend.{code}: no pair of the run has this language; they have {codes}; leave {code} out, or "
+                "add a pair with it"
+            )
     remedy = "leave vocab.from_run out, so that a vocabulary is trained on all of this text"
     for pair in corpus.pairs:
-        if pair.tgt not in loaded.tags:
+        if pair.tgt not in loaded.tags and not extend.get(pair.tgt):
+            change = f"vocab.extend={{{pair.tgt}: {next(iter(loaded.tags))}}}"
+            added = f"add one that starts from another language's, as {change}, "
             raise ValueError(
                 f"vocab.from_run={run}: its vocabulary has no tag for {pair.tgt}, the target of {pair}, but for "
-                f"{', '.join(loaded.tags)}; choose pairs into these, or {remedy}"
+                f"{', '.join(loaded.tags)}; choose pairs into these, {'' if loaded.tags_by_side else added}or {remedy}"
+            )
+        if loaded.tags_by_side and pair.src not in loaded.tags:
+            raise ValueError(
+                f"vocab.from_run={run}: its vocabulary has no tag for {pair.src}, the source of {pair}, with which "
+                f"sources begin there; it has {', '.join(loaded.tags)}"
             )
         tags = {table.tag for table, _ in corpus.tables_of(pair, "train")} - {"", *loaded.source_tags}
         if tags:
@@ -50,11 +100,12 @@ def warn_of_bytes(run: str, vocabulary: Artifact, cleaned: Mapping[LangPair, Art
         for side, column, model in sides:
             share = _share_of_bytes(model, list(sample.texts([column])))
             if share > MOST_BYTES:
+                pieces = "" if loaded.tags_by_side else "pieces for them (vocab.extend) or "
                 logger.warning(
-                    "warning: vocab.from_run=%s: %.0f %% of the %s pieces of %s are single bytes, because the "
-                    "vocabulary lacks their characters; sentences are longer, and learned worse, than with a "
+                    "warning: vocab.from_run=%s: %.0f %% of the %s pieces of %s are single bytes or unknown, because "
+                    "the vocabulary lacks their characters; sentences are longer, and learned worse, than with %sa "
                     "vocabulary of this text (without vocab.from_run)",
-                    *(run, 100 * share, side, pair),
+                    *(run, 100 * share, side, pair, pieces),
                 )
 
 

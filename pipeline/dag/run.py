@@ -17,7 +17,7 @@ from pipeline.dag.reuse import check_tags, warn_of_bytes
 from pipeline.dag.run_directory import lay_out, publish_run
 from pipeline.dag.store import Listener, Store
 from pipeline.dag.system import Origin, Trained, multilingual
-from pipeline.dag.training import prepare, train_and_translate
+from pipeline.dag.training import make_vocabulary, prepare, train_and_translate, translate_before
 from pipeline.files import check_writable, write_atomically
 from pipeline.jobs.hosts import check_launcher
 from pipeline.tasks import end_workers, side_by_side
@@ -36,6 +36,7 @@ def train_run(config: RunConfig, listener: Listener | None = None, origin: Origi
     began = time.monotonic()
     check_launcher(config.runtime)
     store, corpus, cleaned = _cleaned(config, listener, origin)
+    config = config.with_tasks(corpus.pairs)
     rows = train_rows(cleaned)
     moe = multilingual(config, corpus.pairs, origin)
     _, encoded = prepare(store, cleaned, moe)
@@ -44,10 +45,11 @@ def train_run(config: RunConfig, listener: Listener | None = None, origin: Origi
         listener.expect(**estimates(config, store, cleaned, rows))
     end_workers()  # training needs their memory
     trained = train_and_translate(config, store, cleaned, moe)
+    before = translate_before(config, store, cleaned, origin.initial)
     routing = record_routing(config, store, trained)
     compared = baselines(config, store, cleaned, rows)
     systems = {"moe": [trained], **({"bilingual": compared.trained} if compared.trained else {})}
-    scores = store.get(stages.score(config, corpus, cleaned, encoded, systems, compared.search))
+    scores = store.get(stages.score(config, corpus, cleaned, encoded, systems, before, compared.search))
     report = store.get(stages.report(config.name, scores, trained.model, routing))
     directory = ROOT / config.runtime.runs / config.name
     publish_run(report, directory, finish=lambda run: _summarise(store, run, time.monotonic() - began))
@@ -61,6 +63,7 @@ def data_run(config: RunConfig, listener: Listener | None = None, origin: Origin
     origin: as in `train_run`.
     """
     store, corpus, cleaned = _cleaned(config, listener, origin)
+    config = config.with_tasks(corpus.pairs)
     _, encoded = prepare(store, cleaned, multilingual(config, corpus.pairs, origin))
     page = store.get(stages.data_page(config, corpus, cleaned, encoded))
     directory = lay_out(page, ROOT / config.runtime.runs / config.name)
@@ -108,17 +111,19 @@ def _cleaned(
     corpus = prepare_corpus(config.corpus, config.pairs, store, data)
     if listener is not None:
         listener.describe(recipe=config.recipe, pairs=[pair.name for pair in corpus.pairs])
+    config.with_tasks(corpus.pairs)  # its faults show before the hours of cleaning
     if config.batch.mixture.has_rules:  # their faults show before the hours of cleaning
         from pipeline.batch.proportions import check_mixture
 
         check_mixture(config.batch.mixture, {pair.name: corpus.sources_of(pair) for pair in corpus.pairs})
     if origin.vocabulary is not None:
-        check_tags(config.vocab.from_run, origin.vocabulary, corpus)
+        check_tags(config.vocab, origin.vocabulary, corpus)
     actions = [partial(clean, config.corpus, store, corpus, pair, data) for pair in corpus.pairs]
     cleaned = side_by_side(actions, at_once=data.stages_at_once)
     by_pair = dict(zip(corpus.pairs, cleaned, strict=True))
     if origin.vocabulary is not None:
-        warn_of_bytes(config.vocab.from_run, origin.vocabulary, by_pair)
+        vocabulary = make_vocabulary(store, by_pair, multilingual(config, corpus.pairs, origin))
+        warn_of_bytes(config.vocab.from_run, vocabulary, by_pair)
     return store, corpus, by_pair
 
 

@@ -19,6 +19,7 @@ from pipeline.corpus.manifest import SPLITS, is_url
 from pipeline.dag.artifact import MANIFEST, Artifact
 from pipeline.dag.corpus import Corpus
 from pipeline.dag.system import Trained
+from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.train import retention
 
 logger = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ def data_record(
         "languages": {pair.name: {"source": pair.src, "target": pair.tgt} for pair in cleaned},
         "train_pairs": {name: funnel["train"]["kept"] for name, funnel in funnels.items()},
         "config": config.to_json(),
-        "environment": environment(config),
+        "environment": environment(config.runtime),
         "corpus": {
             **{key: getattr(manifest, key) for key in ("name", "title", "licence", "citation")},
             **({"added": added} if added else {}),
@@ -119,7 +120,7 @@ def _showable(corpus: Corpus, sources: Sequence[Mapping[str, Any]]) -> dict[str,
     return examples
 
 
-def environment(config: RunConfig) -> dict[str, Any]:
+def environment(runtime: RuntimeConfig) -> dict[str, Any]:
     """Return the versions and the machine: results are equal bit for bit only where these are the same."""
     return {
         "python": platform.python_version(),
@@ -127,8 +128,8 @@ def environment(config: RunConfig) -> dict[str, Any]:
         "platform": platform.platform(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
-        "processes": config.runtime.processes,
-        "threads": config.runtime.threads,
+        "processes": runtime.processes,
+        "threads": runtime.threads,
     }
 
 
@@ -153,8 +154,12 @@ def _ledger(trained: Trained) -> dict[str, Any]:
         started_from = retention.resolve(Path(trained.system.train.initialize_from)).parents[1]
         if (started_from / MANIFEST).is_file():
             artifacts["initialized_from"] = f"{started_from.parent.name}/{started_from.name}"
+    changes = {}
+    if trained.system.vocab.changed:
+        content = (model.path.parents[1] / artifacts["vocabulary"] / "vocab.json").read_text(encoding="utf-8")
+        changes["vocabulary_changes"] = json.loads(content)["changes"]
     patience = {"patience": trained.system.train.patience, "validate_every": trained.system.train.validate_every}
-    return {"pair": pair, **ledger, **patience, "wall_seconds": manifest["seconds"], "artifacts": artifacts}
+    return {"pair": pair, **ledger, **patience, **changes, "wall_seconds": manifest["seconds"], "artifacts": artifacts}
 
 
 def _cpu() -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 from unicodedata import unidata_version
 
-from pipeline.config import PLACE, RunConfig
+from pipeline.config import PLACE, RunConfig, set_values
 from pipeline.corpus.config import CorpusConfig, HeldOutRule, SplitConfig
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import FileEntry, Manifest
@@ -34,6 +34,7 @@ from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.jobs.visible_devices import device_type
 from pipeline.tasks import DataConfig
 from pipeline.train import retention
+from pipeline.vocab.config import OF_A_RUN
 
 Cleaned = Mapping[LangPair, Artifact]
 Encoded = Mapping[LangPair, Artifact]
@@ -112,13 +113,15 @@ def clean(corpus: Corpus, pair: LangPair, config: CorpusConfig, data: DataConfig
 
 
 def vocab(system: System, cleaned: Cleaned) -> Stage:
-    """Declare the vocabulary of a system."""
+    """Declare the vocabulary of a system: its own, or that of a finished run with changes."""
+    base = {} if system.vocabulary is None else {"vocabulary": system.vocabulary}
+    unused = ("from_run",) if base else OF_A_RUN
     return Stage(
         name="vocab",
         version=1,
-        config={key: value for key, value in asdict(system.vocab).items() if key != "from_run"},
-        inputs={pair.name: cleaned[pair] for pair in system.pairs},
-        run=partial(work.train_vocabulary, system, cleaned),
+        config={key: value for key, value in asdict(system.vocab).items() if key not in unused},
+        inputs={**base, **{pair.name: cleaned[pair] for pair in system.pairs}},
+        run=partial(work.make_vocabulary, system, cleaned),
         label=system.label,
     )
 
@@ -144,7 +147,7 @@ def train(system: System, vocabulary: Artifact, encoded: Encoded) -> Stage:
     because torch's generators draw other numbers on another type.
     """
     device = device_type(system.runtime.device)
-    settings = {key: value for key, value in asdict(system.train).items() if key not in NOT_DECISIVE}
+    settings = {k: v for k, v in asdict(system.train, dict_factory=set_values).items() if k not in NOT_DECISIVE}
     if system.train.initialize_from:
         settings["initialize_from"] = retention.content(retention.resolve(Path(system.train.initialize_from)))
     return Stage(
@@ -152,7 +155,7 @@ def train(system: System, vocabulary: Artifact, encoded: Encoded) -> Stage:
         version=2,
         config={
             "pairs": [pair.name for pair in system.pairs],
-            "model": asdict(system.model),
+            "model": system.model.to_json(),
             "batch": asdict(system.batch),
             "train": settings,
             **({"device": device} if device != "cpu" else {}),
@@ -262,21 +265,24 @@ def score(
     cleaned: Cleaned,
     encoded: Encoded,
     systems: Mapping[str, Sequence[Trained]],
+    before: Cleaned,
     search: SearchResult | None,
 ) -> Stage:
     """Declare the scores of all translations, with the translations and the run record that they rest on.
 
     systems: models by the name under which the report compares them, `moe` and `bilingual`.
+    before: translations by the model that the main one started from.
     search: of the bilingual models, if they were searched.
     """
     inputs = {f"{name} {n}": model.translations for name, trained in systems.items() for n, model in enumerate(trained)}
+    inputs |= {f"before {pair.name}": artifact for pair, artifact in before.items()}
     trials = search.trials if search is not None else ()
     return Stage(
         name="score",
         version=6,
         config={k: v for k, v in config.to_json().items() if k not in (*PLACE, "report")} | config.report.to_key(),
         inputs=inputs | {f"candidate {number}": trial.model for number, trial in enumerate(trials)},
-        run=partial(results.write_scores, config, corpus, cleaned, encoded, systems, search),
+        run=partial(results.write_scores, config, corpus, cleaned, encoded, systems, before, search),
         label=config.name,
         clocks=RECORD_CLOCKS,
     )

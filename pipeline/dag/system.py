@@ -12,6 +12,7 @@ from pipeline.config import RunConfig
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.store import Store
+from pipeline.decode.config import DecodeConfig
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.model.config import ModelConfig
 from pipeline.parallel.layout import Table
@@ -40,16 +41,34 @@ class System:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Initial:
+    """The finished run whose weights the main model starts from.
+
+    run: its name.
+    pairs: those that it translates.
+    decode: the settings by which it translated its test sets.
+    """
+
+    run: str
+    pairs: Sequence[LangPair]
+    vocabulary: Artifact
+    model: Artifact
+    decode: DecodeConfig
+
+
+@dataclass(frozen=True, kw_only=True)
 class Origin:
     """The things that the main model of a run takes from finished runs.
 
     vocabulary: None where it trains its own.
     checkpoint: the one whose weights it starts from, None where it starts from random ones.
+    initial: the run of the checkpoint, None where a path names it.
     store: keeps `make remove` from deleting them as long as this object lives; None where nothing is taken.
     """
 
     vocabulary: Artifact | None = None
     checkpoint: Path | None = None
+    initial: Initial | None = None
     store: Store | None = field(default=None, compare=False)
 
 

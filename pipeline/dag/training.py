@@ -12,7 +12,7 @@ from pipeline.dag import stages
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.reuse import check_vocabulary_of
 from pipeline.dag.store import Store
-from pipeline.dag.system import System, Trained, vocabulary_sizes
+from pipeline.dag.system import Initial, System, Trained, vocabulary_sizes
 from pipeline.jobs.default_precision import default_precision
 from pipeline.jobs.visible_devices import device_type
 from pipeline.parallel.layout import layout_of
@@ -20,6 +20,13 @@ from pipeline.parallel.legality import check_vocabulary
 from pipeline.tasks import side_by_side
 
 logger = logging.getLogger(__name__)
+
+
+def make_vocabulary(store: Store, cleaned: Mapping[LangPair, Artifact], system: System) -> Artifact:
+    """Make the vocabulary of a system: its own, or that of a finished run, changed as the settings say."""
+    if system.vocabulary is None or system.vocab.changed:
+        return store.get(stages.vocab(system, cleaned))
+    return system.vocabulary
 
 
 def prepare(
@@ -30,9 +37,13 @@ def prepare(
     Raises ValueError where the batches cannot have the mixture of sources that is configured, where the layout cannot
     cut the vocabulary, and where the model is to start from weights of another vocabulary.
     """
-    vocabulary = system.vocabulary or store.get(stages.vocab(system, cleaned))
+    vocabulary = make_vocabulary(store, cleaned, system)
     if system.train.initialize_from:
-        check_vocabulary_of(Path(system.train.initialize_from), vocabulary)
+        check_vocabulary_of(Path(system.train.initialize_from), system.vocabulary or vocabulary)
+        if system.model.moe.pairs:
+            from pipeline.train.upcycling import check_tasks  # late, because it loads torch
+
+            check_tasks(system.train.initialize_from, system.model)
     sizes = vocabulary_sizes(vocabulary)
     check_vocabulary(
         layout_of(system.layout, system.runtime),
@@ -105,3 +116,25 @@ def train_and_translate(
         slot=system.slot,
     )
     return Trained(system=system, model=model, translations=store.get(translation))
+
+
+def translate_before(
+    config: RunConfig, store: Store, cleaned: Mapping[LangPair, Artifact], initial: Initial | None
+) -> dict[LangPair, Artifact]:
+    """Translate the test sets that the model of `initial` can translate. Return the translations by pair.
+
+    The search is that of the run. Of which checkpoints the model is the mean, its own run has decided.
+    """
+    pairs = [pair for pair in cleaned if initial is not None and pair in initial.pairs]
+    if initial is None or not pairs:
+        return {}
+    own = initial.decode
+    stage = stages.translate(
+        {pair: cleaned[pair] for pair in pairs},
+        initial.vocabulary,
+        initial.model,
+        decode=replace(config.decode, average=own.average, average_of=own.average_of),
+        runtime=config.runtime,
+        label=f"{initial.run}, before",
+    )
+    return dict.fromkeys(pairs, store.get(stage))

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from pipeline.engine.optimizer_kinds import checkpoint_bytes
 from pipeline.files import check_free
 from pipeline.jobs.hosts import launch_job
 from pipeline.jobs.runtime import RuntimeConfig
-from pipeline.parallel.shapes import parameter_shapes
+from pipeline.model.components import is_trainable
+from pipeline.parallel.shapes import adapter_shapes, parameter_shapes
 from pipeline.tasks import DataConfig, shard_runner
 from pipeline.train.job import TrainJob
 
@@ -75,11 +77,16 @@ def clean(corpus: Corpus, pair: LangPair, config: CorpusConfig, data: DataConfig
     )
 
 
-def train_vocabulary(system: System, cleaned: Mapping[LangPair, Artifact], out: Path) -> None:
-    """Train the tokenizers of a system on the training rows of its pairs."""
+def make_vocabulary(system: System, cleaned: Mapping[LangPair, Artifact], out: Path) -> None:
+    """Train the tokenizers of a system on the training rows of its pairs, or change those of a finished run."""
+    from pipeline.vocab.change import change_vocabulary
     from pipeline.vocab.tokenizer import train_vocabulary
 
-    train_vocabulary(system.vocab, {pair: cleaned[pair].path for pair in system.pairs}, out)
+    bitexts = {pair: cleaned[pair].path for pair in system.pairs}
+    if system.vocabulary is None:
+        train_vocabulary(system.vocab, bitexts, out)
+    else:
+        change_vocabulary(system.vocab, system.vocabulary.path, bitexts, out)
 
 
 def encode(system: System, pair: LangPair, vocabulary: Artifact, cleaned: Artifact, out: Path) -> None:
@@ -111,8 +118,15 @@ def train(system: System, vocabulary: Artifact, encoded: Mapping[LangPair, Artif
         target_vocabulary=sizes["target_size"],
         shared=sizes["shared"],
     )
+    if (lora := system.train.lora) is not None:
+        shapes += adapter_shapes(shapes, lora.rank, lora.targets)
     checkpoints = system.train.checkpoints.most(system.train.max_steps)
-    size = checkpoint_bytes(shapes, optimizer=system.train.optimizer, ema=bool(system.train.ema))
+    size = checkpoint_bytes(
+        shapes,
+        optimizer=system.train.optimizer,
+        ema=bool(system.train.ema),
+        trains=partial(is_trainable, trainable=system.train.components),
+    )
     check_free(out, checkpoints * size, title)
     job = TrainJob(
         title=title,
@@ -150,7 +164,9 @@ def translate(
     if pruning is not None:
         (out / EXPERTS).write_text(pruning.to_json(), encoding="utf-8")
     shards = {
-        pair: make_shards(out / WORK / pair.name, read_column(rows.path, "test", "src"), target=pair.tgt)
+        pair: make_shards(
+            out / WORK / pair.name, read_column(rows.path, "test", "src"), source=pair.src, target=pair.tgt
+        )
         for pair, rows in cleaned.items()
     }
     job = TranslateJob(

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import nn
 
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.experts.pruned import cut
@@ -15,6 +14,7 @@ from pipeline.engine.checkpoint.weights import load_weights, read_state, shapes_
 from pipeline.model.config import ModelConfig
 from pipeline.model.moe.conditional import Conditional
 from pipeline.model.moe.routers import Router
+from pipeline.model.norm import Norm
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.build import materialize
 from pipeline.parallel.mesh import Mesh
@@ -76,7 +76,7 @@ def set_precision(model: Transformer, precision: Literal["fp32", "bf16", "fp64"]
         model.double()
     if precision == "bf16":
         for module in model.modules():
-            if not isinstance(module, nn.LayerNorm | Conditional | Router):
+            if not isinstance(module, Norm | Conditional | Router):
                 for parameter in module.parameters(recurse=False):
                     parameter.data = parameter.data.bfloat16()
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.engine import BUCKET
+from pipeline.engine.expert_bias import ExpertBiases
 from pipeline.engine.gradient_norm import GradientNorm
 from pipeline.engine.logical_state import LogicalState
 from pipeline.engine.optimizer import OptimizerSettings, build_optimizer, set_learning_rate
@@ -74,12 +75,13 @@ class ExpertView(DeepSpeedMoE):  # type: ignore[misc]
 
 
 class EngineModule(nn.Module):
-    """The module that DeepSpeed wraps: the model and the view of its experts."""
+    """The module that DeepSpeed wraps: the model, and the view of its experts if they train."""
 
     def __init__(self, model: Transformer, mesh: Mesh) -> None:
         super().__init__()
         self.model = model
-        if model.config.moe.num_experts:
+        named = dict(model.named_parameters())
+        if any(named[name].requires_grad for name in expert_parameters(model)):
             self.view = ExpertView(model.config.moe.num_experts, mesh)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -91,6 +93,7 @@ class Engine:
 
     A step updates nothing on any process if its gradients are not finite or its norm is not accepted.
 
+    model: parameters that require no gradient are frozen: they keep their bits, and DeepSpeed does not know of them.
     accumulation: micro-batches of one group, per step and process.
     zero_stage: 1 or 2.
     clip: largest gradient norm over all parameters; 0 does not clip.
@@ -119,6 +122,9 @@ class Engine:
         self.ema = ema
         self.updates = 0
         experts = expert_parameters(model)
+        for parameter in model.parameters():
+            if not parameter.requires_grad:
+                parameter.ds_optim_param = True  # type: ignore[attr-defined]  # is not broadcast at the start, as frozen experts must not be
         config = {
             "train_micro_batch_size_per_gpu": 1,
             "gradient_accumulation_steps": accumulation,
@@ -127,7 +133,7 @@ class Engine:
                 "stage": zero_stage,
                 "contiguous_gradients": True,
                 "reduce_scatter": True,
-                "reduce_bucket_size": min(BUCKET, sum(p.numel() for p in model.parameters())),
+                "reduce_bucket_size": min(BUCKET, sum(p.numel() for p in model.parameters() if p.requires_grad)),
                 "overlap_comm": False,
             },
             "zero_allow_untested_optimizer": True,
@@ -165,12 +171,16 @@ class Engine:
         self._refused = False
         self._look_at_norms(accepts)
         keep_copies(model.parameters())
+        self._biases = ExpertBiases(model, mesh.get_data_parallel_group())
 
     def train(self, mode: bool = True) -> None:
         self.engine.train(mode)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.engine(*args, **kwargs)
+        losses = self.engine(*args, **kwargs)
+        if self.model.training:
+            self._biases.count(losses.statistics)
+        return losses
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of a micro-batch. loss: its share of the whole step's loss.
@@ -183,15 +193,19 @@ class Engine:
         """End a micro-batch. The last one of a step updates the weights."""
         set_learning_rate(self.zero.param_groups, learning_rate)
         scaler = vars(self.zero.loss_scaler).copy()
-        if self.engine.is_gradient_accumulation_boundary():
-            forget_copies(self.model.parameters())
+        is_last = self.engine.is_gradient_accumulation_boundary()
+        if is_last:
+            forget_copies(p for p in self.model.parameters() if p.requires_grad)  # frozen weights do not change
         self.engine.step()
         if self.updated:
             self.updates += 1
+            self._biases.move()
             if self.ema:
                 self._state.move_average(self.updates)
         elif self._refused:
             vars(self.zero.loss_scaler).update(scaler)  # a refused step is no overflow
+        if is_last:
+            self._biases.clear()
 
     @property
     def updated(self) -> bool:

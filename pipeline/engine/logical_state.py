@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor, Shard
 from pipeline.engine import adafactor
 from pipeline.engine.adafactor import Adafactor, Block, Contents, Fragment
 from pipeline.engine.checkpoint.writers import Part, names_to_write
+from pipeline.engine.expert_bias import moving_routers
 from pipeline.engine.optimizer import matrices_of
 from pipeline.engine.replicas import Drift, Replica, repair
 from pipeline.model.transformer import Transformer
@@ -28,6 +29,9 @@ FLOAT = 4  # bytes
 class LogicalState:
     """The state of one model under ZeRO. Tensors that the layout cuts are DTensors with global dimensions.
 
+    A parameter without a gradient is not in ZeRO's partitions. Its state is its value, and an average of it. A frozen
+    weight is its own average; a bias that balances experts moves, and has one.
+
     experts: names of the experts' parameters.
     ema: decay of a moving average of the weights; 0 for none.
     moments: names of the state that the optimizer has for each element (`OptimizerKind.moments`).
@@ -37,6 +41,11 @@ class LogicalState:
         self, model: Transformer, zero: Any, mesh: Mesh, experts: set[str], *, ema: float, moments: tuple[str, ...]
     ) -> None:
         self._named: list[tuple[str, Any]] = list(model.named_parameters())
+        self._trained = {name: parameter for name, parameter in self._named if parameter.requires_grad}
+        moving = {id(router.bias_E) for router in moving_routers(model).values()}
+        self._biases = {name: parameter for name, parameter in self._named if id(parameter) in moving}
+        self._averages: dict[str, Tensor] = {}  # of biases
+        self._changing = {**self._trained, **self._biases}
         self._zero, self._mesh, self._experts, self._ema = zero, mesh, experts, ema
         self._cuts = parameter_cuts(model, mesh.layout)
         self._partitions: list[Tensor] = zero.single_partition_of_fp32_groups
@@ -47,13 +56,15 @@ class LogicalState:
             self._lay_out(self._adafactor)
         if ema:
             self._kinds += (EMA,)
-        self._copied = {name: self._copied_over(name) for name, _ in self._named}
+        self._copied = {name: self._copied_over(name) for name in self._changing}
         for axes in dict.fromkeys(self._copied.values()):
             mesh.group(*axes)  # now, because this is a collective
 
     def gradients(self) -> dict[str, Tensor]:
         """Return what `Engine.gradients` does."""
-        return {name: self._logical(name, _full_gradient(p) / self._zero.loss_scale) for name, p in self._named}
+        return {
+            name: self._logical(name, _full_gradient(p) / self._zero.loss_scale) for name, p in self._trained.items()
+        }
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield full float32 masters by logical name. A collective."""
@@ -84,6 +95,9 @@ class LogicalState:
 
     def _whole(self, kind: str, name: str, parameter: Any) -> Tensor:
         """Return a new tensor with the state of a parameter, gathered from ZeRO's partitions. A collective."""
+        if name not in self._trained:
+            value = self._averages[name] if kind == EMA and name in self._biases else parameter.detach()
+            return self._logical(name, value.to(torch.float32, copy=True))
         if name in (factors := self._factors(kind)):
             return self._logical(name, factors[name].clone(), whole_matrices=True)
         return self._logical(name, parameter.get_full_hp_param(None if kind == MODEL else kind))
@@ -94,6 +108,10 @@ class LogicalState:
         for name, parameter in self._named:
             value = _local(state[f"{MODEL}.{name}"])
             parameter.data.copy_(value)
+            if name not in self._trained:
+                if self._ema and name in self._biases:
+                    self._averages[name] = _local(state[f"{EMA}.{name}"]).clone()
+                continue
             parameter.set_full_hp_param(value)
             for kind in self._kinds:
                 if name in (factors := self._factors(kind)):
@@ -105,7 +123,7 @@ class LogicalState:
         """Do what `Engine.repair_copies` does."""
         self._link()
         drift = repair(list(self._replicas()), self._mesh)
-        for name, parameter in self._named:
+        for name, parameter in self._trained.items():
             if drift is not None and f"{MODEL}.{name}" in drift.names:
                 parameter.data.copy_(parameter.get_full_hp_param())
         return drift
@@ -113,9 +131,12 @@ class LogicalState:
     def _replicas(self) -> Iterator[Replica]:
         """Yield this process's state of all parameters that processes outside of ZeRO's group have as well."""
         for kind in (MODEL, *self._kinds):
-            for name, parameter in self._named:
+            for name, parameter in self._changing.items():
                 if (axes := self._copied[name]) and self._has(kind, name):
-                    values, mapping = self._factors(kind).get(name), parameter._hp_mapping
+                    if name in self._biases:
+                        values, mapping = self._averages[name] if kind == EMA else parameter, None
+                    else:
+                        values, mapping = self._factors(kind).get(name), parameter._hp_mapping
                     if values is None and mapping is not None:
                         values = mapping.get_hp_fragment(None if kind == MODEL else kind)
                     yield Replica(name=f"{kind}.{name}", axes=axes, values=None if values is None else values.detach())
@@ -132,6 +153,7 @@ class LogicalState:
 
         An average starts at the weights.
         """
+        self._average_biases(1.0)
         for partition in self._partitions:
             if self._adafactor is not None:
                 self._adafactor.allocate(partition, updates)
@@ -148,6 +170,7 @@ class LogicalState:
 
         The average is in the optimizer's state, which ignores it. It starts at the weights after the first update.
         """
+        self._average_biases(1.0 if updates == 1 else 1 - self._ema)
         for partition in self._partitions:
             state = self._zero.optimizer.state[partition]
             if updates == 1:
@@ -155,18 +178,24 @@ class LogicalState:
             else:
                 state[EMA].lerp_(partition.detach(), 1 - self._ema)
 
+    def _average_biases(self, share: float) -> None:
+        """Move the averages of biases towards their values by this share, if there are averages."""
+        for name, parameter in self._biases.items() if self._ema else ():
+            value = parameter.detach().float()
+            self._averages[name] = torch.lerp(self._averages.get(name, value), value, share)
+
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """Let the model compute with the moving average. A collective."""
         self._link()
-        weights = [parameter.detach().clone() for _, parameter in self._named]
-        for _, parameter in self._named:
-            parameter.data.copy_(parameter.get_full_hp_param(EMA))
+        weights = {name: parameter.detach().clone() for name, parameter in self._changing.items()}
+        for name, parameter in self._changing.items():
+            parameter.data.copy_(self._averages[name] if name in self._biases else parameter.get_full_hp_param(EMA))
         try:
             yield
         finally:
-            for (_, parameter), value in zip(self._named, weights, strict=True):
-                parameter.data.copy_(value)
+            for name, parameter in self._changing.items():
+                parameter.data.copy_(weights[name])
 
     def _lay_out(self, optimizer: Adafactor) -> None:
         """Tell Adafactor which parts of matrices are in this process's partitions, and which processes have the others.
@@ -216,7 +245,9 @@ class LogicalState:
 
     def _has(self, kind: str, name: str) -> bool:
         """Return true if a checkpoint has a tensor of this kind for the parameter."""
-        if self._adafactor is None or kind in (MODEL, EMA):
+        if name not in self._trained or kind in (MODEL, EMA):
+            return kind in (MODEL, EMA)
+        if self._adafactor is None:
             return True
         if kind in (adafactor.ROW, adafactor.COLUMN):
             return name in self._factors(kind)

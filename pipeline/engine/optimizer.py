@@ -1,13 +1,15 @@
 """The optimizer of a model that is cut for the mesh, with the parameter groups that ZeRO needs."""
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pipeline.engine.adafactor import Adafactor, Matrices
-from pipeline.engine.optimizer_kinds import OPTIMIZERS
+from pipeline.engine.optimizer_kinds import OPTIMIZERS, OptimizerGroup
 from pipeline.model.transformer import Transformer
 
 
@@ -16,42 +18,46 @@ class OptimizerSettings:
     """The choice of the optimizer.
 
     kind: name in `OPTIMIZERS`. adafactor ignores betas and epsilon.
-    expert_rate: factor on the learning rate of the experts.
+    rate_factors: factors on the learning rate of components of the model (`pipeline.model.components`).
     """
 
     kind: str = "adamw"
     betas: tuple[float, float] = (0.9, 0.98)
     epsilon: float = 1e-9
     weight_decay: float = 0.0
-    expert_rate: float = 1.0
+    rate_factors: Mapping[str, float] = field(default_factory=dict)
 
 
 def build_optimizer(
     model: Transformer, experts: set[str], settings: OptimizerSettings, *, expert_group: str
 ) -> torch.optim.Optimizer:
-    """Build an optimizer with groups for dense matrices, for vectors, which do not decay, and for experts.
+    """Build an optimizer of the parameters that train.
 
-    The learning rate starts at 0. `set_learning_rate` multiplies it by each group's `factor`.
+    It has groups for matrices and for vectors, which do not decay, of the dense parts and of experts, one for each
+    factor on the rate. The learning rate starts at 0. `set_learning_rate` multiplies it by each group's `factor`.
 
     experts: names of the experts' parameters.
     expert_group: DeepSpeed's name for their process groups.
     """
-    dense: list[nn.Parameter] = []
-    vectors: list[nn.Parameter] = []
-    expert: list[nn.Parameter] = []
+    members: dict[OptimizerGroup, list[nn.Parameter]] = defaultdict(list)
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         if name in experts:
             parameter.allreduce = False  # type: ignore[attr-defined]
             parameter.group_name = expert_group  # type: ignore[attr-defined]
-            expert.append(parameter)
-        else:
-            (dense if parameter.dim() > 1 else vectors).append(parameter)
-    groups: list[dict[str, Any]] = [
-        {"params": dense, "name": "dense", "factor": 1.0},
-        {"params": vectors, "name": "vectors", "factor": 1.0, "weight_decay": 0.0},
+        group = OptimizerGroup.of(name, parameter.dim(), settings.rate_factors, is_expert=name in experts)
+        members[group].append(parameter)
+    groups = [
+        {
+            "params": members[group],
+            "name": expert_group if group.expert else "vectors" if group.vector else "dense",
+            "factor": group.factor,
+            **({"weight_decay": 0.0} if group.vector else {}),
+            **({"moe": True} if group.expert else {}),
+        }
+        for group in sorted(members)
     ]
-    if expert:
-        groups.append({"params": expert, "name": expert_group, "factor": settings.expert_rate, "moe": True})
     return optimizer_of(groups, settings)
 
 
@@ -76,11 +82,11 @@ def set_learning_rate(groups: list[dict[str, Any]], learning_rate: float) -> Non
 def matrices_of(name: str, parameter: Tensor, experts: set[str]) -> Matrices:
     """Return the matrices that Adafactor sees in a parameter: one for each expert, and one for any other weight.
 
-    The letters at the end of the name decide whether M is the rows or the columns.
+    The letters at the end of the name decide whether M, or R of an adapter, is the rows or the columns.
     """
     shape = parameter.shape
     if name in experts or parameter.dim() < 3:
         return Matrices.of(shape)
-    if name.rpartition("_")[2].startswith("M"):
+    if name.rpartition("_")[2].startswith(("M", "R")):
         return Matrices(1, shape[0], shape[1:].numel())
     return Matrices(1, shape[:-1].numel(), shape[-1])

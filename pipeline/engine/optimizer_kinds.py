@@ -3,9 +3,11 @@
 `optimizer_of` in pipeline/engine/optimizer.py builds them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from pipeline.model.components import rate_factor
 from pipeline.parallel.shapes import FLOAT, Shape
 
 
@@ -30,8 +32,29 @@ class OptimizerKind:
 
     def state_elements(self, shape: Shape) -> int:
         """Return how many numbers the optimizer keeps for a whole parameter."""
+        if not shape.trained:
+            return 0
         factors = shape.factors() if self.factored else 0
         return factors or len(self.moments) * shape.elements
+
+
+class OptimizerGroup(NamedTuple):
+    """A group of the optimizer's parameters. Groups are ordered by these values.
+
+    expert: the parameters belong to experts, of which other processes have copies.
+    vector: the parameters are vectors, which do not decay.
+    factor: factor on the learning rate.
+    """
+
+    expert: bool
+    vector: bool
+    factor: float
+
+    @classmethod
+    def of(cls, name: str, num_dims: int, rate_factors: Mapping[str, float], *, is_expert: bool) -> "OptimizerGroup":
+        """Return the group of a parameter. A bias [E, 1, H] of experts is a vector of each expert."""
+        is_vector = num_dims < 2 or name.rpartition("_")[2].startswith("E1")
+        return cls(expert=is_expert, vector=is_vector, factor=rate_factor(name, rate_factors))
 
 
 OPTIMIZERS = {
@@ -56,7 +79,13 @@ def optimizer_kind(name: str, key: str = "optimizer") -> OptimizerKind:
     return OPTIMIZERS[name]
 
 
-def checkpoint_bytes(shapes: Iterable[Shape], *, optimizer: str, ema: bool) -> int:
-    """Return the bytes of a checkpoint: weights, the state of the optimizer, and the average if `ema`, all float32."""
+def checkpoint_bytes(
+    shapes: Iterable[Shape], *, optimizer: str, ema: bool, trains: Callable[[str], bool] = lambda name: True
+) -> int:
+    """Return the bytes of a checkpoint: weights, the state of the optimizer, and the average if `ema`, all float32.
+
+    trains: tells by a parameter's name if the optimizer has state for it.
+    """
     kind, copies = optimizer_kind(optimizer), 2 if ema else 1
-    return FLOAT * sum(copies * shape.elements + kind.state_elements(shape) for shape in shapes)
+    elements = sum(copies * shape.elements + trains(shape.name) * kind.state_elements(shape) for shape in shapes)
+    return FLOAT * elements

@@ -7,26 +7,37 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.decode.config import DecodeConfig
+from pipeline.earlier_runs import IMPORTED
 from pipeline.finished_run import FinishedRun
 
 
 def model_card(
-    run: FinishedRun, directory: Path, *, library: str, target: str, decode: DecodeConfig, note: str = ""
+    run: FinishedRun,
+    directory: Path,
+    *,
+    library: str,
+    target: str,
+    decode: DecodeConfig,
+    note: str = "",
+    parameters: int = 0,
+    code: Sequence[str] = (),
 ) -> str:
     """Return the text of the card.
 
     directory: directory of the run, whose run.json and scores.csv the card quotes.
     note: remark on the weights.
+    parameters: number of parameters of the dense model of the run's pairs, if it is taken out of a mixture; else 0.
+    code: lines of a program that translates, by default that of a model with our own tokenizer.
     """
     record = json.loads((directory / "run.json").read_text(encoding="utf-8"))
-    sparse = bool(record["config"]["model"]["moe"]["num_experts"])
+    sparse = bool(record["config"]["model"]["moe"]["num_experts"]) and not parameters
     return "\n".join(
         [
             *_head(run, library),
-            *_what(run, record, note),
-            *_use(run, target, library, sparse),
+            *_what(run, record, note, parameters),
+            *_use(run, target, library, sparse, code),
             *_training(record),
-            *_scores(directory, record, decode),
+            *_scores(directory, record, decode, run),
             *_limits(record, sparse),
         ]
     )
@@ -47,24 +58,29 @@ def _head(run: FinishedRun, library: str) -> list[str]:
     ]
 
 
-def _what(run: FinishedRun, record: Mapping[str, Any], note: str) -> list[str]:
+def _what(run: FinishedRun, record: Mapping[str, Any], note: str, parameters: int) -> list[str]:
     (system,) = record["systems"]["moe"]
     pairs = ", ".join(pair.name for pair in run.pairs)
+    size = f"{system['parameters']:,} parameters, {system['active_parameters']:,} of them active for a token"
+    if parameters:
+        size = f"{parameters:,} parameters, all that these directions use of a mixture of {system['parameters']:,}"
     return [
-        f"A Transformer ({system['size']}) that translates {pairs}; {system['parameters']:,} parameters, "
-        f"{system['active_parameters']:,} of them active for a token. Exported in float32 from run {run.name} of "
+        f"A Transformer ({system['size']}) that translates {pairs}; {size}. Exported in float32 from run {run.name} of "
         f"babelshard (recipe {record['recipe']}, commit {run.commit}, model {run.model.stage}/{run.model.key}).",
         *([note] if note else []),
         "",
     ]
 
 
-def _use(run: FinishedRun, target: str, library: str, sparse: bool) -> list[str]:
+def _use(run: FinishedRun, target: str, library: str, sparse: bool, own_code: Sequence[str]) -> list[str]:
     source = next(pair.src for pair in run.pairs if pair.tgt == target)
-    code = {"transformers": _transformers_code(target, sparse), "ctranslate2": _ctranslate2_code(run, target)}[library]
+    lines = own_code or _transformers_code(target, sparse)
+    code = {"transformers": lines, "peft": _peft_code(lines), "ctranslate2": _ctranslate2_code(run, target)}[library]
     targets = sorted({pair.tgt for pair in run.pairs})
     lines = ["## Use", "", f"From {source} into {target}:", "", "```python", *code, "```", ""]
-    if library == "transformers":
+    if own_code:
+        lines += ["Another source language is another `src_lang`, another target language another token.", ""]
+    elif library == "transformers":
         lines += [
             f"Target languages: {', '.join(targets)}; set `tokenizer.tgt_lang` before tokenizing. Without "
             f"`trust_remote_code` the tokenizer gives the same ids, always for {target}.",
@@ -93,6 +109,31 @@ def _transformers_code(target: str, sparse: bool) -> list[str]:
     ]
 
 
+def _peft_code(lines: Sequence[str]) -> list[str]:
+    """Return the program for transformers, with BASE for the directory of the model that has no adapters."""
+    lines = [line.replace('"."', "BASE") for line in lines]
+    place = next(number for number, line in enumerate(lines) if line.startswith("model ="))
+    lines.insert(place + 1, 'model = PeftModel.from_pretrained(model, ".")')
+    return ["from peft import PeftModel", *lines]
+
+
+def by_side_code(source: str, tag: int, *, sparse: bool) -> list[str]:
+    """Return a program for a model whose tokenizer is that of M2M100 or NLLB.
+
+    source: the tokenizer's own code of the source language.
+    tag: id of the token of the target language.
+    """
+    return [
+        "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer",
+        "",
+        f'tokenizer = AutoTokenizer.from_pretrained(".", src_lang="{source}")',
+        f'model = AutoModelForSeq2SeqLM.from_pretrained("."{", trust_remote_code=True" if sparse else ""})',
+        'inputs = tokenizer(["A sentence of the source language."], return_tensors="pt", padding=True)',
+        f"output = model.generate(**inputs, forced_bos_token_id={tag})",
+        "print(tokenizer.batch_decode(output, skip_special_tokens=True))",
+    ]
+
+
 def _ctranslate2_code(run: FinishedRun, target: str) -> list[str]:
     return [
         "import ctranslate2, sentencepiece",
@@ -108,6 +149,13 @@ def _ctranslate2_code(run: FinishedRun, target: str) -> list[str]:
 
 def _training(record: Mapping[str, Any]) -> list[str]:
     """List each source once, with the rows of all pairs."""
+    if IMPORTED in record:
+        return [
+            "## Training data",
+            "",
+            f"It was not trained here, but imported from {record[IMPORTED]}, where its data and licence are.",
+            "",
+        ]
     rows_of: dict[tuple[str, str, str], int] = {}
     for sources in record["sources"].values():
         for source in sources:
@@ -126,12 +174,12 @@ def _training(record: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _scores(directory: Path, record: Mapping[str, Any], decode: DecodeConfig) -> list[str]:
-    path = directory / "scores.csv"
+def _scores(directory: Path, record: Mapping[str, Any], decode: DecodeConfig, run: FinishedRun) -> list[str]:
+    path, names = directory / "scores.csv", {pair.name for pair in run.pairs}
     if not path.is_file():
         return ["## Scores", "", "The run was not scored.", ""]
     with path.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["system"] == "moe"]
+        rows = [row for row in csv.DictReader(file) if row["system"] == "moe" and row["pair"] in names]
     columns = ("pair", "metric", "score", "95 % interval", "sentences", "signature")
     cells = [
         (r["pair"], r["metric"], r["score"], f"{r['ci_low']} to {r['ci_high']}", r["n_test"], f"`{r['signature']}`")

@@ -1,9 +1,10 @@
 """`make export`: a finished run as a directory that another program loads."""
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.config import ROOT
 from pipeline.dag.store import Store
@@ -13,6 +14,9 @@ from pipeline.export.config import ExportConfig
 from pipeline.files import check_writable, remove_tree
 from pipeline.finished_run import FinishedRun
 
+if TYPE_CHECKING:
+    from pipeline.model.transformer import Transformer
+
 logger = logging.getLogger(__name__)
 
 EXPORTED = {"search": "beam", "coverage_penalty": 0.0, "capacity_factor": 0.0}  # settings of every export
@@ -20,16 +24,39 @@ EXPORTED = {"search": "beam", "coverage_penalty": 0.0, "capacity_factor": 0.0}  
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """The parts of a run that a format needs. decode: the run's settings with those of the command."""
+    """The parts of a run that a format needs.
+
+    run: the run, with the exported pairs alone.
+    decode: the run's settings with those of the command.
+    extracted: True to export the dense model of the pairs.
+    """
 
     run: FinishedRun
     decode: DecodeConfig
     target: str
+    extracted: bool
 
-    def card(self, *, library: str, note: str = "") -> str:
-        """Return the text of README.md. note: remark on the weights."""
+    @property
+    def taken_out(self) -> list[str]:
+        """The pairs, `de:en`, whose dense model is taken out of the run's; none for the run's own model."""
+        return [f"{pair.src}:{pair.tgt}" for pair in self.run.pairs] if self.extracted else []
+
+    def card(self, model: "Transformer | None", *, library: str, note: str = "", code: Sequence[str] = ()) -> str:
+        """Return the text of README.md.
+
+        model: the exported one, None for adapters.
+        note: remark on the weights.
+        code: lines of a program, by default the usual.
+        """
         return model_card(
-            self.run, self.run.directory, library=library, target=self.target, decode=self.decode, note=note
+            self.run,
+            self.run.directory,
+            library=library,
+            target=self.target,
+            decode=self.decode,
+            note=note,
+            code=code,
+            parameters=sum(weight.numel() for weight in model.parameters()) if model and self.extracted else 0,
         )
 
 
@@ -37,7 +64,14 @@ def export_run(config: ExportConfig) -> Path:
     """Write the export to the directory `out` and return it. Raises ValueError if the format cannot hold the model."""
     runs, store = ROOT / config.runtime.runs, Store(ROOT / config.runtime.artifacts)
     run = FinishedRun.open(config.run, runs=runs, store=store)
-    export = Export(run=run, decode=run.decode_with(config.decode, "cpu"), target=_target(config.target, run))
+    if config.pairs:
+        run = replace(run, pairs=tuple(dict.fromkeys(run.pair(text) for text in config.pairs)))
+    export = Export(
+        run=run,
+        decode=run.decode_with(config.decode, "cpu"),
+        target=_target(config.target, run),
+        extracted=bool(config.pairs),
+    )
     out = ROOT / config.out
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"out={out} exists and is not an empty directory; remove it or choose another")
@@ -67,6 +101,10 @@ def _writer(name: str) -> Callable[[Export, Path], None]:
         from pipeline.export.huggingface import write_huggingface
 
         return write_huggingface
+    if name == "peft":
+        from pipeline.export.peft import write_peft
+
+        return write_peft
     from pipeline.export.ctranslate2 import write_ctranslate2
 
     return write_ctranslate2

@@ -13,13 +13,16 @@ from pipeline.schema import build
 class ExportConfig:
     """The settings of configs/export.yaml. Paths are absolute or relative to the root of the repository.
 
+    pairs: directions whose dense model is exported, out of a run with gates that choose by task; none exports the
+        whole model.
     target: language that the exported tokenizer asks for unless told otherwise; by default the first of the run's.
     decode: settings that differ from the run's own, such as average.
     """
 
     run: str
+    pairs: list[str]
     out: str
-    format: Literal["huggingface", "ctranslate2"]
+    format: Literal["huggingface", "ctranslate2", "peft"]
     target: str
     decode: dict[str, Any]
     runtime: RuntimeConfig

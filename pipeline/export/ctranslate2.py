@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.export.command import Export
-from pipeline.export.exportable import check_heads, has_experts
+from pipeline.export.exportable import check_ctranslate2
 from pipeline.export.model import load
 from pipeline.model.attention import Attention
 from pipeline.model.config import ModelConfig
 from pipeline.model.feed_forward import FeedForward
+from pipeline.model.norm import EPSILON, Norm
 from pipeline.model.transformer import FIRST_POSITION, Layer, Stack, Transformer, sinusoids
 from pipeline.vocab.symbols import BOS, EOS, UNK
 from pipeline.vocab.tokenizer import Vocabulary
@@ -30,10 +31,15 @@ def write_ctranslate2(export: Export, out: Path) -> None:
             f"format=ctranslate2 needs the package ctranslate2: {error}; install it, as "
             "`.venv/bin/pip install 'ctranslate2==4.8.5'`"
         ) from error
-    model, vocabulary = load(export.run, export.decode, _check)
+    model, vocabulary = load(export.run, export.decode, _check, export.taken_out)
     config = model.config
     layers = config.encoder_layers, config.decoder_layers
-    spec = ctranslate2.specs.TransformerSpec.from_config(layers, config.heads, pre_norm=True)
+    blocks = {"rms_norm": config.norm == "rms", "ffn_glu": config.activation == "swiglu"}
+    if blocks["ffn_glu"]:
+        blocks["activation"] = ctranslate2.specs.Activation.SWISH
+    spec = ctranslate2.specs.TransformerSpec.from_config(layers, config.heads, pre_norm=True, **blocks)
+    if blocks["rms_norm"]:
+        spec.config.layer_norm_epsilon = EPSILON
     _fill(spec, model)
     _set_vocabularies(spec, vocabulary)
     spec.validate()
@@ -42,16 +48,11 @@ def write_ctranslate2(export: Export, out: Path) -> None:
     names = ("shared", "shared") if vocabulary.shared else ("source", "target")
     for side, name in zip(("source", "target"), names, strict=True):
         shutil.copyfile(export.run.vocabulary.path / f"{name}.model", out / f"{side}.model")
-    (out / "README.md").write_text(export.card(library="ctranslate2"), encoding="utf-8")
+    (out / "README.md").write_text(export.card(model, library="ctranslate2"), encoding="utf-8")
 
 
 def _check(config: ModelConfig, vocabulary: Vocabulary) -> None:
-    if has_experts(config):
-        raise ValueError(
-            f"model.moe.num_experts={config.moe.num_experts}: CTranslate2 has no Mixture-of-Experts translation model; "
-            "distil the run into a dense one (docs/distillation.md) and export that, or use format=huggingface"
-        )
-    check_heads(config)
+    check_ctranslate2(config)
 
 
 def _set_vocabularies(spec: Any, vocabulary: Vocabulary) -> None:
@@ -87,11 +88,13 @@ def _set_layers(specs: Any, stack: Stack) -> None:
         if layer.cross_attention is not None and layer.cross_attention_norm is not None:
             _set_attention(spec.attention, layer.cross_attention, layer.cross_attention_norm, by_itself=False)
         spec.ffn.linear_0.weight = _array(layer.feed_forward.wi_MH.T)
+        if layer.feed_forward.wu_MH is not None:
+            spec.ffn.linear_0_noact.weight = _array(layer.feed_forward.wu_MH.T)
         spec.ffn.linear_1.weight = _array(layer.feed_forward.wo_HM.T)
         _set_norm(spec.ffn.layer_norm, layer.feed_forward_norm)
 
 
-def _set_attention(spec: Any, attention: Attention, norm: nn.LayerNorm, *, by_itself: bool) -> None:
+def _set_attention(spec: Any, attention: Attention, norm: Norm, *, by_itself: bool) -> None:
     """Projections of the same input are one matrix: all three of self-attention, keys and values of the other."""
     query, key, value = (w_MND.flatten(1).T for w_MND in (attention.wq_MND, attention.wk_MND, attention.wv_MND))
     inputs = [[query, key, value]] if by_itself else [[query], [key, value]]
@@ -101,8 +104,10 @@ def _set_attention(spec: Any, attention: Attention, norm: nn.LayerNorm, *, by_it
     _set_norm(spec.layer_norm, norm)
 
 
-def _set_norm(spec: Any, norm: nn.LayerNorm) -> None:
-    spec.gamma, spec.beta = _array(norm.weight), _array(norm.bias)
+def _set_norm(spec: Any, norm: Norm) -> None:
+    spec.gamma = _array(norm.weight)
+    if isinstance(norm, nn.LayerNorm):
+        spec.beta = _array(norm.bias)
 
 
 def _array(*parts: Tensor) -> Any:

@@ -12,15 +12,42 @@ def check_huggingface(config: ModelConfig, *, shared: bool) -> None:
             "(recipes/export_moe.yaml), or export a dense model with format=ctranslate2"
         )
     check_heads(config)
+    for name, value in (("activation", "relu"), ("norm", "layer")):
+        if getattr(config, name) != value:
+            raise ValueError(
+                f"model.{name}={getattr(config, name)}: M2M100 and NLLB-MoE have none but {value}; train with "
+                f"model.{name}={value}, or export a dense model with format=ctranslate2"
+            )
     if not has_experts(config):
         return
     if config.moe.conditional is not None:
         raise ValueError(
             "model.moe.conditional: NLLB-MoE has no shared network beside the experts; train without it to export"
         )
+    if config.moe.shared_experts:
+        raise ValueError(
+            f"model.moe.shared_experts={config.moe.shared_experts}: NLLB-MoE has no experts beside those that its gate "
+            "chooses; train without them to export"
+        )
     for name, gate in (("gate", config.moe.gate), ("encoder_gate", config.moe.encoder_gate)):
         if gate is not None:
             _check_gate(gate, name)
+
+
+def check_ctranslate2(config: ModelConfig) -> None:
+    """Raise ValueError where our export to CTranslate2 cannot be the same function as the model."""
+    if has_experts(config):
+        raise ValueError(
+            f"model.moe.num_experts={config.moe.num_experts}: CTranslate2 has no Mixture-of-Experts translation model; "
+            "export the dense model of a pair with PAIR if the run has gate=task, distil the run into a dense one "
+            "(docs/distillation.md) and export that, or use format=huggingface"
+        )
+    check_heads(config)
+    if config.biases:
+        raise ValueError(
+            "model.biases=true: this export to CTranslate2 writes no biases; use format=huggingface, and convert "
+            "that by ct2-transformers-converter"
+        )
 
 
 def check_heads(config: ModelConfig) -> None:

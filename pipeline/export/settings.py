@@ -59,7 +59,7 @@ def _moe_settings(config: ModelConfig) -> dict[str, Any]:
         "normalize_router_prob_before_dropping": True,
         "batch_prioritized_routing": False,
         "moe_eval_capacity_token_fraction": 1.0,
-        "moe_token_dropout": 0.0,
+        "moe_token_dropout": round(1 - config.moe.output_scale, 12),
         "router_bias": False,
         "router_dtype": "float32",
         "router_ignore_padding_tokens": False,

@@ -1,12 +1,21 @@
 """Configuration of the Transformer. Free of torch, so that it loads fast."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
 from pipeline.model.moe.gates.config import GateConfig, Top2Config
+from pipeline.model.moe.gates.task_config import TaskConfig
 
 # The activations that backward computes again instead of keeping them: see `Transformer.recompute`.
 Recompute = Literal["none", "selective", "layers", "all"]
+
+Activation = Literal["relu", "swiglu"]
+NormKind = Literal["layer", "rms"]
+
+# Options that models of earlier versions did not have, with the values of those models. Stage keys, checkpoints and run
+# records leave an option out while it has this value, so they stay as they were.
+UNSET = {"activation": "relu", "norm": "layer", "shared_experts": 0, "biases": False, "output_scale": 1.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +45,8 @@ class MoEConfig:
 
     num_experts: E, experts of each MoE layer; 0 makes every layer dense.
     expert_dim: hidden size of an expert.
+    shared_experts: experts of size expert_dim that serve every token, besides those that the gate chooses (DeepSeekMoE,
+        arXiv:2401.06066). Their outputs are added without a weight.
     every: each `every`-th layer is a MoE layer; with 2, these are layers 2, 4, 6 … counted from 1.
     gate: gate of every MoE layer.
     encoder_gate: another gate for the encoder's MoE layers; None means the same gate.
@@ -45,10 +56,13 @@ class MoEConfig:
     output_masking: probability of masking an expert's output for a token in training (EOM, arXiv:2212.07571; 0.2 in
         NLLB).
     conditional: a gate between the experts and a shared network, or None.
+    output_scale: factor on the sum of a token's experts. NLLB-MoE has 0.8, because it was trained with masked outputs
+        that were not divided by 1 - output_masking.
     """
 
     num_experts: int = 0
     expert_dim: int = 0
+    shared_experts: int = 0
     every: int = 2
     gate: GateConfig = field(default_factory=Top2Config)
     encoder_gate: GateConfig | None = None
@@ -56,6 +70,7 @@ class MoEConfig:
     z_weight: float = 0.0
     output_masking: float = 0.0
     conditional: ConditionalConfig | None = None
+    output_scale: float = 1.0
 
     def __post_init__(self) -> None:
         if self.num_experts == 0:
@@ -66,10 +81,16 @@ class MoEConfig:
             )
         if self.expert_dim < 1:
             raise ValueError(f"model.moe.expert_dim={self.expert_dim} must be positive")
+        if self.shared_experts < 0:
+            raise ValueError(
+                f"model.moe.shared_experts={self.shared_experts} must not be negative; 0 is none, 1 or 2 are usual"
+            )
         if self.every < 1:
             raise ValueError(f"model.moe.every={self.every} must be at least 1")
         if self.z_weight < 0:
             raise ValueError(f"model.moe.z_weight={self.z_weight} must not be negative")
+        if not 0 < self.output_scale <= 1:
+            raise ValueError(f"model.moe.output_scale={self.output_scale} must lie in (0, 1]; 1 changes nothing")
         if not 0 <= self.output_masking < 1:
             raise ValueError(f"model.moe.output_masking={self.output_masking} must lie in [0, 1)")
         self.gate.check(self.num_experts, "model.moe.gate")
@@ -81,6 +102,11 @@ class MoEConfig:
                 "decoder does not have when it translates; set it as model.moe.encoder_gate and keep another gate for "
                 "the decoder"
             )
+
+    @property
+    def shared_dim(self) -> int:
+        """Hidden units of all shared experts together, which are one network of this size."""
+        return self.shared_experts * self.expert_dim
 
     def cautions(self) -> list[str]:
         """Return warnings about settings that are legal and may surprise, for people to read before a run."""
@@ -96,6 +122,26 @@ class MoEConfig:
                     f"decode.capacity_factor={factor}: tokens do not queue for experts behind model.moe.{path}="
                     f"{gate.kind}, so there is none to drop; set it to 0"
                 )
+
+    def with_pairs(self, pairs: Sequence[str]) -> "MoEConfig":
+        """Return the layers of a run with these pairs, `de:en`, for gates that choose by task.
+
+        Raises ValueError as `TaskConfig.with_pairs`.
+        """
+        if not self.num_experts:
+            return self
+        gate, encoder_gate = self.gate, self.encoder_gate
+        if isinstance(gate, TaskConfig):
+            gate = gate.with_pairs(pairs, "model.moe.gate")
+        if isinstance(encoder_gate, TaskConfig):
+            encoder_gate = encoder_gate.with_pairs(pairs, "model.moe.encoder_gate")
+        return replace(self, gate=gate, encoder_gate=encoder_gate)
+
+    @property
+    def pairs(self) -> list[str]:
+        """The pairs among which a gate tells tasks apart, in the order of their numbers; none without such a gate."""
+        gates = (self.gate, self.encoder_gate) if self.num_experts else ()
+        return next((gate.pairs.split() for gate in gates if isinstance(gate, TaskConfig)), [])
 
     def gate_of(self, *, decoder: bool) -> GateConfig:
         """Return the gate of the decoder's or the encoder's MoE layers."""
@@ -113,7 +159,11 @@ class ModelConfig:
     encoder_layers: layers of the encoder.
     decoder_layers: layers of the decoder.
     dropout: probability of dropping an activation in training, 0 to 1.
+    activation: of feed-forward networks and experts. `swiglu` multiplies SiLU of one projection by another projection
+        (arXiv:2002.05202), so a network has three matrices instead of two.
+    norm: `layer` is LayerNorm; `rms` is RMSNorm (arXiv:1910.07467), which subtracts no mean and has no bias.
     moe: the Mixture-of-Experts layers.
+    biases: projections of attention, feed-forward networks and experts have biases, as in M2M100 and NLLB.
     """
 
     dim: int
@@ -123,7 +173,10 @@ class ModelConfig:
     encoder_layers: int
     decoder_layers: int
     dropout: float
+    activation: Activation = "relu"
+    norm: NormKind = "layer"
     moe: MoEConfig = field(default_factory=MoEConfig)
+    biases: bool = False
 
     def __post_init__(self) -> None:
         for name in ("dim", "ffn_dim", "heads", "encoder_layers", "decoder_layers"):
@@ -137,11 +190,30 @@ class ModelConfig:
             )
         if not 0 <= self.dropout < 1:
             raise ValueError(f"model.dropout={self.dropout} must lie in [0, 1)")
+        if self.biases and self.activation != "relu":
+            raise ValueError(
+                f"model.biases=true with model.activation={self.activation}: gated networks have no biases; set "
+                "model.activation=relu, or model.biases=false"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the configuration as plain values, without those of UNSET."""
+        return asdict(self, dict_factory=set_values)
 
     @property
     def key_dim(self) -> int:
         """Size of one head, D."""
         return self.head_dim or self.dim // self.heads
+
+    @property
+    def ffn_matrices(self) -> int:
+        """Number of matrices of a feed-forward network or expert. The last one is [H, M], the others are [M, H]."""
+        return 3 if self.activation == "swiglu" else 2
+
+    @property
+    def norm_vectors(self) -> int:
+        """Number of parameters [M] of a norm."""
+        return 1 if self.norm == "rms" else 2
 
     def is_moe(self, layer: int) -> bool:
         """Return True if this layer, counted from 1, is a MoE layer."""
@@ -154,3 +226,8 @@ class ModelConfig:
         """Name the MoE layers, encoder first, layers counted from 1: `encoder.2`."""
         sides = (("encoder", self.encoder_layers), ("decoder", self.decoder_layers))
         return [f"{side}.{layer}" for side, layers in sides for layer in range(1, layers + 1) if self.is_moe(layer)]
+
+
+def set_values(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a dataclass without options that are UNSET."""
+    return {key: value for key, value in items if key not in UNSET or value != UNSET[key]}

@@ -64,7 +64,7 @@ class Forward:
 
 
 def forward_flops(config: ModelConfig, target_vocabulary: int) -> Forward:
-    """Return nominal forward FLOPs. A MoE layer counts router, shared network and `experts_per_token` experts."""
+    """Return nominal forward FLOPs. A MoE layer counts router, shared networks and `experts_per_token` experts."""
     return _sum(forward_parts(config, target_vocabulary))
 
 
@@ -76,7 +76,7 @@ def forward_flops_without_experts(config: ModelConfig, target_vocabulary: int) -
 
 def expert_row_flops(config: ModelConfig) -> float:
     """Return the forward FLOPs of one row of an expert: of one served choice or one empty slot."""
-    return 2 * 2 * config.dim * config.moe.expert_dim
+    return 2 * config.ffn_matrices * config.dim * config.moe.expert_dim
 
 
 def _sum(parts: Mapping[str, Forward]) -> Forward:
@@ -110,10 +110,10 @@ def _feed_forward(config: ModelConfig, *, decoder: bool) -> dict[str, float]:
     num_layers = config.decoder_layers if decoder else config.encoder_layers
     num_moe, M, moe = config.num_moe_layers(num_layers), config.dim, config.moe
     num_shared = num_moe if moe.conditional else 0
-    dense = 2 * 2 * M * config.ffn_dim
+    dense = 2 * config.ffn_matrices * M * config.ffn_dim
     gate = moe.gate_of(decoder=decoder)
     return {
-        "dense": (num_layers - num_moe + num_shared) * dense,
+        "dense": (num_layers - num_moe + num_shared) * dense + num_moe * 2 * config.ffn_matrices * M * moe.shared_dim,
         "router": num_moe * 2 * M * router_outputs(gate, moe.num_experts) + num_shared * 2 * M,
         EXPERTS: num_moe * gate.experts_per_token * expert_row_flops(config),
     }
@@ -131,26 +131,33 @@ class ParameterCount:
     active: int
 
 
+def network_parameters(config: ModelConfig, hidden: int) -> int:
+    """Return the number of parameters of a feed-forward network or expert with so many hidden units."""
+    return config.ffn_matrices * config.dim * hidden + config.biases * (hidden + config.dim)
+
+
 def count_parameters(
     config: ModelConfig, *, source_vocabulary: int, target_vocabulary: int, shared: bool
 ) -> ParameterCount:
     """Count the parameters by formula. A test compares them with those of the built model."""
     M, ND, E = config.dim, config.heads * config.key_dim, config.moe.num_experts
     embeddings = M * (target_vocabulary + (0 if shared else source_vocabulary))
-    norms = 2 * M
+    norms = config.norm_vectors * M
+    attention = 4 * M * ND + norms + config.biases * (3 * ND + M)
     total = embeddings + 2 * norms
     active = total
     sides = ((config.encoder_layers, 1, False), (config.decoder_layers, 2, True))
     for num_layers, attentions, decoder in sides:
         num_moe = config.num_moe_layers(num_layers)
-        common = num_layers * (attentions * (4 * M * ND + norms) + norms)
-        common += (num_layers - num_moe) * 2 * M * config.ffn_dim
+        common = num_layers * (attentions * attention + norms)
+        common += (num_layers - num_moe) * network_parameters(config, config.ffn_dim)
         total, active = total + common, active + common
         if num_moe:
             gate = config.moe.gate_of(decoder=decoder)
             routed = sum(map(math.prod, gate.router_shapes(E, M).values()))
-            routed += 2 * M * config.ffn_dim + M if config.moe.conditional else 0
-            expert = 2 * M * config.moe.expert_dim
+            routed += network_parameters(config, config.moe.shared_dim) if config.moe.shared_experts else 0
+            routed += network_parameters(config, config.ffn_dim) + M if config.moe.conditional else 0
+            expert = network_parameters(config, config.moe.expert_dim)
             total += num_moe * (routed + E * expert)
             active += num_moe * (routed + round(gate.experts_per_token * expert))
     return ParameterCount(total=total, active=active)

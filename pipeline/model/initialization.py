@@ -45,7 +45,7 @@ def initialize(model: nn.Module, seed: int, parts: Mapping[str, Part] | None = N
     for name, parameter in model.named_parameters():
         prefix, _, leaf = name.rpartition(".")
         part = parts.get(name, Part(shape=tuple(parameter.shape), starts=(0,) * parameter.dim()))
-        if leaf in ("wi_EMH", "wo_EHM"):
+        if leaf in ("wi_EMH", "wu_EMH", "wo_EHM"):
             for expert, weight in enumerate(parameter, start=part.starts[0]):
                 _fill(weight, part.of_expert(), partial(_expert, source=generator(seed, name, expert)))
         else:
@@ -67,10 +67,15 @@ def _expert(weight: Tensor, *, source: torch.Generator) -> None:
 def _draw(leaf: str, weight: Tensor, *, source: torch.Generator) -> None:
     if leaf == "threshold_E":
         nn.init.constant_(weight, 1.0 / len(weight))
-    elif leaf in ("weight", "bias"):  # LayerNorm
+    elif leaf in ("weight", "bias"):  # of a norm
         nn.init.constant_(weight, 1.0 if leaf == "weight" else 0.0)
+    elif leaf.endswith("R"):  # A of an adapter
+        bound = weight[..., 0].numel() ** -0.5
+        weight.uniform_(-bound, bound, generator=source)
     elif leaf.endswith("_VM"):
         weight.normal_(0.0, weight.shape[1] ** -0.5, generator=source)
+    elif leaf == "wt_TE":
+        weight.normal_(0.0, ROUTER_SCALE, generator=source)
     elif leaf == "wg_EM":
         weight.normal_(0.0, ROUTER_SCALE * weight.shape[1] ** -0.5, generator=source)
     else:
@@ -83,7 +88,7 @@ def _fans(leaf: str, parameter: Tensor) -> tuple[int, int]:
         return parameter.shape[0], parameter[0].numel()
     if leaf == "wo_NDM":
         return parameter[..., 0].numel(), parameter.shape[-1]
-    if leaf in ("wi_MH", "wo_HM"):
+    if leaf in ("wi_MH", "wu_MH", "wo_HM"):
         return parameter.shape[0], parameter.shape[1]
     raise AssertionError(f"no initial values are defined for parameters named {leaf}")
 

@@ -17,9 +17,14 @@ from torch.autograd.function import once_differentiable
 from pipeline.model.precision import compute_dtype
 
 
-def project(x: Tensor, weight: Tensor) -> Tensor:
-    """Return x · weight. The first dimensions of the weight, flattened, are the last dimension of x."""
-    return project_jointly(x, weight)[0]
+def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x · weight + bias. The first dimensions of the weight, flattened, are the last dimension of x."""
+    return add_bias(project_jointly(x, weight)[0], bias)
+
+
+def add_bias(y: Tensor, bias: Tensor | None) -> Tensor:
+    """Return y + bias in the dtype of y, and y itself without a bias."""
+    return y if bias is None else y + bias.to(y.dtype)
 
 
 def project_jointly(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:

@@ -3,9 +3,9 @@
 B rows, L length of a source row, T length of a target row, G groups, S tokens of a group (rows of the group times
 length), M model, H hidden, V vocabulary.
 
-Pre-norm with final norms, sinusoidal positions, embeddings times sqrt(M), ReLU, no biases in projections. Every random
-draw of a forward pass comes from torch's default generator, which the caller seeds for each group
-(`pipeline.model.noise`).
+Pre-norm with final norms, sinusoidal positions, embeddings times sqrt(M). Projections have biases only if the
+configuration says so. Every random draw of a forward pass comes from torch's default generator, which the caller seeds
+for each group (`pipeline.model.noise`).
 """
 
 import math
@@ -26,6 +26,7 @@ from pipeline.model.fused_attention import mask_dtype
 from pipeline.model.loss import TokenLosses, token_losses, vocabulary_loss
 from pipeline.model.moe.layer import MoE, MoEStatistics
 from pipeline.model.moe.tokens import Tokens
+from pipeline.model.norm import build_norm
 from pipeline.model.recompute import recomputed
 
 LookUp = Callable[[Tensor, Tensor], Tensor]  # takes tokens and a table [V, M], gives the rows of these tokens
@@ -69,19 +70,19 @@ class Layer(nn.Module):
 
     def __init__(self, config: ModelConfig, index: int, *, decoder: bool) -> None:
         super().__init__()
-        M, heads, key_dim = config.dim, config.heads, config.key_dim
+        M, heads, key_dim, biases = config.dim, config.heads, config.key_dim, config.biases
         self.dropout = config.dropout
         self.recompute: Literal["nothing", "attention", "everything"] = "nothing"
-        self.self_attention_norm = nn.LayerNorm(M)
-        self.self_attention = Attention(M, heads, key_dim)
-        self.cross_attention_norm = nn.LayerNorm(M) if decoder else None
-        self.cross_attention = Attention(M, heads, key_dim) if decoder else None
-        self.feed_forward_norm = nn.LayerNorm(M)
+        self.self_attention_norm = build_norm(config)
+        self.self_attention = Attention(M, heads, key_dim, biases=biases)
+        self.cross_attention_norm = build_norm(config) if decoder else None
+        self.cross_attention = Attention(M, heads, key_dim, biases=biases) if decoder else None
+        self.feed_forward_norm = build_norm(config)
         self.feed_forward: FeedForward | MoE
         self.feed_forward = (
-            MoE(M, config.moe, decoder=decoder, ffn_dim=config.ffn_dim)
+            MoE(M, config.moe, decoder=decoder, ffn_dim=config.ffn_dim, activation=config.activation, biases=biases)
             if config.is_moe(index)
-            else FeedForward(M, config.ffn_dim)
+            else FeedForward(M, config.ffn_dim, config.activation, biases=biases)
         )
 
     def forward(
@@ -146,7 +147,7 @@ class Stack(nn.Module):
         super().__init__()
         num_layers = config.decoder_layers if decoder else config.encoder_layers
         self.layers = nn.ModuleList(Layer(config, index, decoder=decoder) for index in range(1, num_layers + 1))
-        self.norm = nn.LayerNorm(config.dim)
+        self.norm = build_norm(config)
 
     def forward(
         self,

@@ -2,8 +2,10 @@
 
 import torch
 
+from pipeline.model.adapters import add_adapters
 from pipeline.model.config import ModelConfig
 from pipeline.model.initialization import Part, initialize
+from pipeline.model.lora import LoraConfig
 from pipeline.model.transformer import FIRST_POSITION, Transformer, sinusoids
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import parameter_cuts, partition
@@ -18,8 +20,9 @@ def build(
     shared: bool,
     max_positions: int,
     seed: int,
+    lora: LoraConfig | None = None,
 ) -> Transformer:
-    """Return this process's part of a model with its initial weights, on the CPU.
+    """Return this process's part of a model with its initial weights, on the CPU. lora: its adapters, if it has any.
 
     The bits are those of a whole model that is initialised and then partitioned. Raises ValueError if a size is not
     divisible by the number of parts.
@@ -32,6 +35,8 @@ def build(
             shared=shared,
             max_positions=0,
         )
+        if lora is not None:
+            add_adapters(model, lora)
     partition(model, mesh)
     materialize(model, max_positions=max_positions, device=torch.device("cpu"))
     initialize(model, seed, parts_of(model, mesh))

@@ -57,7 +57,15 @@ class Size:
 
 
 def check_sizes(layout: Layout, *, model: ModelConfig, batch: BatchConfig, vocab: VocabConfig) -> None:
-    """Raise ValueError if a size is not divisible by its number of parts. The message has the nearest legal sizes."""
+    """Raise ValueError if a size is not divisible by its number of parts, or if the layout cuts a model with biases.
+
+    The message has the nearest legal sizes.
+    """
+    if model.biases and (cut := [letter for letter in "HN" if layout.axis(letter)]):
+        raise ValueError(
+            f"layout.{cut[0]}={layout.axis(cut[0])} with model.biases=true: each process that shares a projection "
+            "would add its bias; set runtime.mp=1, or a layout that does not cut H and N"
+        )
     for size in _sizes(model, batch, vocab):
         parts = layout.parts(layout.table.get(size.letter, ()))
         if size.value % parts:

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from pipeline.model.adapters import Adapter
 from pipeline.model.attention import Attention
 from pipeline.model.feed_forward import FeedForward
 from pipeline.model.moe.experts import Experts
@@ -25,7 +26,7 @@ from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.vocabulary import look_up, token_losses
 
 # The modules whose own parameters may be cut, with the letters
-CUT: dict[type[nn.Module], str] = {Experts: "EH", FeedForward: "H", Attention: "N", Transformer: "V"}
+CUT: dict[type[nn.Module], str] = {Experts: "EH", FeedForward: "H", Attention: "N", Transformer: "V", Adapter: "HN"}
 
 
 def parameter_cuts(model: Transformer, layout: Layout) -> dict[str, dict[str, int]]:
@@ -59,6 +60,8 @@ def partition(model: Transformer, mesh: Mesh) -> None:
         elif isinstance(module, Attention) and (axis := layout.axis("N")):
             module.heads = module.wq_MND.shape[1]
             _surround(module, mesh, axis)
+        elif isinstance(module, Adapter):
+            _enter_whole(module, mesh)
     if axis := layout.axis("V"):
         model.look_up = partial(look_up, group=mesh.group(axis))
         model.token_losses = partial(token_losses, group=mesh.group(axis))
@@ -89,7 +92,8 @@ def _slice(model: Transformer, mesh: Mesh) -> None:
                 part = split(part, letters[dim], axis, letters=letters, mesh=mesh.devices)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
-        parts[whole] = nn.Parameter(part.to_local().clone())  # type: ignore[attr-defined]
+        local = part.to_local().clone()  # type: ignore[attr-defined]
+        parts[whole] = nn.Parameter(local, requires_grad=whole.requires_grad)
     for module in model.modules():
         for leaf, parameter in list(module._parameters.items()):
             if parameter in parts:
@@ -112,6 +116,13 @@ def _surround(module: nn.Module, mesh: Mesh, axis: str) -> None:
 
     module.register_forward_pre_hook(before)
     module.register_forward_hook(after)
+
+
+def _enter_whole(adapter: Adapter, mesh: Mesh) -> None:
+    """Let the matrix of an adapter that stays whole, beside one that is cut, enter."""
+    for whole, cut in (adapter.names, adapter.names[::-1]):
+        if axis := next((axis for letter in "HN" if letter in cut and (axis := mesh.layout.axis(letter))), None):
+            adapter.enter[whole] = partial(enter, group=mesh.group(axis))
 
 
 def _share_experts(moe: MoE, mesh: Mesh) -> None:

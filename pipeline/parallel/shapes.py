@@ -4,10 +4,12 @@ V vocabulary, M model, N heads, D head dim, H hidden, E experts.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from pipeline.model.components import MARK
 from pipeline.model.config import ModelConfig
+from pipeline.model.lora import is_target, matrices
 from pipeline.model.moe.gates.config import GateConfig
 from pipeline.parallel.layout import Layout
 
@@ -28,6 +30,11 @@ class Shape:
     expert: bool = False
 
     @property
+    def trained(self) -> bool:
+        """False for a bias that balances experts: it has no gradient, and the optimizer has no state for it."""
+        return not self.name.endswith(".router.bias_E")
+
+    @property
     def elements(self) -> int:
         return math.prod(self.sizes)
 
@@ -41,7 +48,8 @@ class Shape:
         if self.expert:
             B, R, C = self.sizes
             return self.part(layout).sizes[0] if layout else B, R, C
-        split = 1 if self.letters.startswith("M") else len(self.sizes) - 1  # M is the rows or the columns
+        # M, or R of an adapter, is the rows or the columns
+        split = 1 if self.letters.startswith(("M", "R")) else len(self.sizes) - 1
         return 1, math.prod(self.sizes[:split]), math.prod(self.sizes[split:])
 
     def factors(self, layout: Layout | None = None) -> int:
@@ -70,22 +78,35 @@ def parameter_shapes(
     for side, num_layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for index in range(num_layers):
             shapes.extend(_layer(config, f"{side}.layers.{index}", index + 1, decoder=side == "decoder"))
-        shapes.extend(_norm(f"{side}.norm", config.dim))
+        shapes.extend(_norm(f"{side}.norm", config))
     return shapes
+
+
+def adapter_shapes(shapes: Iterable[Shape], rank: int, targets: Sequence[str]) -> Iterator[Shape]:
+    """Yield the parameters of the adapters of a model. shapes: of the model without them."""
+    for shape in shapes:
+        if is_target(shape.name, targets):
+            prefix, _, leaf = shape.name.rpartition(".")
+            for name, sizes in matrices(leaf, shape.sizes, rank).items():
+                yield Shape(name=f"{prefix}{MARK}{leaf}.{name}", sizes=sizes, letters=name.rpartition("_")[2])
 
 
 def _layer(config: ModelConfig, prefix: str, number: int, *, decoder: bool) -> Iterator[Shape]:
     M, N, D = config.dim, config.heads, config.key_dim
     for attention in ("self_attention", "cross_attention") if decoder else ("self_attention",):
-        yield from _norm(f"{prefix}.{attention}_norm", M)
+        yield from _norm(f"{prefix}.{attention}_norm", config)
         for name in ("wq_MND", "wk_MND", "wv_MND"):
             yield Shape(name=f"{prefix}.{attention}.{name}", sizes=(M, N, D), letters="MND")
         yield Shape(name=f"{prefix}.{attention}.wo_NDM", sizes=(N, D, M), letters="NDM")
-    yield from _norm(f"{prefix}.feed_forward_norm", M)
+        if config.biases:
+            for name in ("bq_X", "bk_X", "bv_X"):
+                yield Shape(name=f"{prefix}.{attention}.{name}", sizes=(N * D,))
+            yield Shape(name=f"{prefix}.{attention}.bo_M", sizes=(M,))
+    yield from _norm(f"{prefix}.feed_forward_norm", config)
     if config.is_moe(number):
         yield from _moe(config, f"{prefix}.feed_forward", config.moe.gate_of(decoder=decoder))
     else:
-        yield from _feed_forward(f"{prefix}.feed_forward", M, config.ffn_dim)
+        yield from _feed_forward(f"{prefix}.feed_forward", config, config.ffn_dim)
 
 
 def _moe(config: ModelConfig, prefix: str, gate: GateConfig) -> Iterator[Shape]:
@@ -93,18 +114,34 @@ def _moe(config: ModelConfig, prefix: str, gate: GateConfig) -> Iterator[Shape]:
     E, H = moe.num_experts, moe.expert_dim
     for name, sizes in gate.router_shapes(E, M).items():
         yield Shape(name=f"{prefix}.router.{name}", sizes=sizes)
-    yield Shape(name=f"{prefix}.experts.wi_EMH", sizes=(E, M, H), letters="EMH", expert=True)
+    for name in _inner(config):
+        yield Shape(name=f"{prefix}.experts.{name}_EMH", sizes=(E, M, H), letters="EMH", expert=True)
     yield Shape(name=f"{prefix}.experts.wo_EHM", sizes=(E, H, M), letters="EHM", expert=True)
+    if config.biases:
+        yield Shape(name=f"{prefix}.experts.bi_E1H", sizes=(E, 1, H), letters="E1H", expert=True)
+        yield Shape(name=f"{prefix}.experts.bo_E1M", sizes=(E, 1, M), letters="E1M", expert=True)
+    if moe.shared_experts:
+        yield from _feed_forward(f"{prefix}.shared_experts", config, moe.shared_dim)
     if moe.conditional is not None:
         yield Shape(name=f"{prefix}.conditional.wc_M", sizes=(M,))
-        yield from _feed_forward(f"{prefix}.conditional.shared", M, config.ffn_dim)
+        yield from _feed_forward(f"{prefix}.conditional.shared", config, config.ffn_dim)
 
 
-def _feed_forward(prefix: str, dim: int, hidden: int) -> Iterator[Shape]:
-    yield Shape(name=f"{prefix}.wi_MH", sizes=(dim, hidden), letters="MH")
-    yield Shape(name=f"{prefix}.wo_HM", sizes=(hidden, dim), letters="HM")
+def _feed_forward(prefix: str, config: ModelConfig, H: int) -> Iterator[Shape]:
+    M = config.dim
+    for name in _inner(config):
+        yield Shape(name=f"{prefix}.{name}_MH", sizes=(M, H), letters="MH")
+    yield Shape(name=f"{prefix}.wo_HM", sizes=(H, M), letters="HM")
+    if config.biases:
+        yield Shape(name=f"{prefix}.bi_H", sizes=(H,), letters="H")
+        yield Shape(name=f"{prefix}.bo_M", sizes=(M,))
 
 
-def _norm(prefix: str, dim: int) -> Iterator[Shape]:
-    yield Shape(name=f"{prefix}.weight", sizes=(dim,))
-    yield Shape(name=f"{prefix}.bias", sizes=(dim,))
+def _inner(config: ModelConfig) -> tuple[str, ...]:
+    """Return the names of the matrices before the activation."""
+    return ("wi", "wu")[: config.ffn_matrices - 1]
+
+
+def _norm(prefix: str, config: ModelConfig) -> Iterator[Shape]:
+    for name in ("weight", "bias")[: config.norm_vectors]:
+        yield Shape(name=f"{prefix}.{name}", sizes=(config.dim,))

@@ -1,10 +1,13 @@
 """The activations of one process in a micro-batch: tensors that autograd keeps for backward, and temporary ones.
 
+Frozen weights need fewer activations for backward than is planned here, since their inputs are kept for no gradient.
+What adapters keep is added to what the model without them keeps.
+
 The formulas follow the modules of `pipeline.model`, and are tested against hooks on saved tensors. They cannot be
 counted when a plan is made: the plan is for a GPU, and without one torch takes other kernels, which keep other tensors.
 
 T tokens of a side, S of the other side, M model, H hidden, N heads, D head dim, E experts, X rows of experts,
-V vocabulary. All but T, S and M are the share of one process.
+V vocabulary, R rank of adapters. All but T, S, M and R are the share of one process.
 """
 
 import math
@@ -12,12 +15,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from pipeline.model.components import is_adapter, is_trainable
+from pipeline.model.lora import weight_of
 from pipeline.model.moe.gates.capacity import router_outputs
 from pipeline.plan import products
 from pipeline.plan.layers import ROUTER_CHUNK, LayerKind, layer_kinds, logit_chunks, recomputes_logits
 from pipeline.plan.parts import FLOAT
 from pipeline.plan.products import Sizes
-from pipeline.plan.shapes import process_shapes
+from pipeline.plan.shapes import process_shapes, trained_shapes
 from pipeline.plan.workload import Setup, Workload
 
 INDEX = 8  # bytes
@@ -66,6 +71,8 @@ class _Process:
     mask: bytes of a number in a mask of attention.
     embedding_mask: bytes of a number in the dropout mask of an embedding.
     layer_mask: bytes of a number in the dropout mask of what a layer adds to the residual stream.
+    kept_hidden: tensors of hidden units that a network keeps. SwiGLU keeps two projections and their product.
+    hidden_backward: such tensors that the backward pass of its activation holds at once.
     """
 
     def __init__(self, workload: Workload, setup: Setup, kind: str, float32_attention: bool) -> None:
@@ -78,23 +85,26 @@ class _Process:
         has_dropout = self.model.dropout > 0
         self.embedding_mask = has_dropout * (FLOAT if self.cpu else 1)
         self.layer_mask = has_dropout * (self.c if self.cpu else 1)
+        self.gated = self.model.activation == "swiglu"
+        self.kept_hidden, self.hidden_backward = (3, 4) if self.gated else (1, 2)
 
     def segments(self) -> Iterator[Segment]:
         """Yield the embeddings, layers, norms and logits in the order of the forward pass."""
         shape, M = self.workload.shape, self.sizes.M
         source, target = self.workload.source_tokens, self.workload.target_tokens
         rows, L, T = shape.rows, shape.source, shape.target
-        table = FLOAT * self.sizes.v * M
+        trains = is_trainable("target_embedding_VM", self.workload.trainable)
+        table = FLOAT * self.sizes.v * M if trains else 0  # a gradient
         yield Segment(
             kept=self.embedding_mask * source * M + self.mask * rows * L * L,
             transient=2 * table if self.workload.shared else 0,
-            gradients=0 if self.workload.shared else FLOAT * self.sizes.source_v * M,
+            gradients=0 if self.workload.shared or not trains else FLOAT * self.sizes.source_v * M,
         )
         yield from self._layers(decoder=False)
-        yield Segment(kept=_norm(source, M) + FLOAT * source * M)
+        yield Segment(kept=self._norm(source) + FLOAT * source * M)
         yield Segment(kept=self.embedding_mask * target * M + self.mask * rows * T * (T + L), transient=2 * table)
         yield from self._layers(decoder=True)
-        yield Segment(kept=_norm(target, M))
+        yield Segment(kept=self._norm(target))
         yield self._logits(target, table)
 
     def _layers(self, *, decoder: bool) -> Iterator[Segment]:
@@ -108,20 +118,25 @@ class _Process:
         S, T = tokens if kind.decoder else tokens[:1] * 2
         M = self.sizes.M
         stream = FLOAT * T * M
-        attention, casts = self._attention(T, T, cross=False)
+        prefix = f"{'decoder' if kind.decoder else 'encoder'}.layers.{number - 1}."
+        attention, casts = self._attention(T, T, prefix, cross=False)
         transient = self.scores * 4 * T * self.sizes.n * self.sizes.D + 3 * stream
         if kind.decoder:
-            cross, cross_casts = self._attention(T, S, cross=True)
+            cross, cross_casts = self._attention(T, S, prefix, cross=True)
             attention, casts = attention + cross, casts + cross_casts
-        weights = self._weights(f"{'decoder' if kind.decoder else 'encoder'}.layers.{number - 1}.")
+        weights = self._weights(prefix)
         if kind.moe:
             kept, inner, inner_casts = self._moe(T, decoder=kind.decoder)
-            largest = sum(sorted(weights)[-2:])
+            # experts with biases are computed one by one: their gradients exist apart and, for a moment, together
+            largest = sum(sorted(weights)[-2:]) + (max(weights, default=0) if self.model.biases else 0)
         else:
             hidden = self.c * T * self.sizes.h
-            kept, inner, inner_casts = self.c * T * M + hidden, 2 * hidden, 2 * M * self.sizes.h
-            largest = max(weights)
-        kept += _norm(T, M) + self.layer_mask * T * M
+            kept, inner = self.c * T * M + self.kept_hidden * hidden, self.hidden_backward * hidden
+            inner_casts = self.model.ffn_matrices * M * self.sizes.h
+            largest = max(weights, default=0)
+        adapters, adapters_casts = self._adapters(f"{prefix}feed_forward.", T, T, "H")
+        kept, inner_casts = kept + adapters, inner_casts + adapters_casts
+        kept += self._norm(T) + self.layer_mask * T * M
         casts, inner_casts = (2 * casts, 2 * inner_casts) if self.bf16 else (0, 0)
         again = cached = copies = 0.0
         if not self.cpu:
@@ -143,12 +158,42 @@ class _Process:
         )
 
     def _weights(self, prefix: str) -> list[int]:
-        """Return the bytes of each parameter of this process whose name begins so."""
-        shapes = process_shapes(self.workload, self.setup.layout)
+        """Return the bytes of each parameter of this process that trains and whose name begins so."""
+        shapes = trained_shapes(self.workload, self.setup.layout)
         return [FLOAT * shape.elements for shape in shapes if shape.name.startswith(prefix)]
 
-    def _attention(self, T: int, S: int, *, cross: bool) -> tuple[float, int]:
-        """Return the bytes that attention keeps with its norm and dropout, and the elements of its weights."""
+    def _adapters(self, prefix: str, T: int, S: int, letter: str) -> tuple[float, int]:
+        """Return the bytes that the adapters of a module keep, and the elements of their matrices.
+
+        With dropout each adapter keeps its own copy of its inputs. Without it, it has an own cast of them if they come
+        from a norm, in float32, and no layout has cast them before.
+
+        prefix: beginning of the names of the module's parameters.
+        S: tokens that give keys and values.
+        letter: the letter of a layout that cuts the module.
+        """
+        config = self.workload.adapters
+        if config is None:
+            return 0.0, 0
+        shapes = process_shapes(self.workload, self.setup.layout)
+        matrices = [shape for shape in shapes if shape.name.startswith(prefix) and is_adapter(shape.name)]
+        kept = 0.0
+        for a in (shape for shape in matrices if shape.letters.endswith("R")):
+            tokens = S if weight_of(a.name).endswith(("wk_MND", "wv_MND")) else T
+            inputs = tokens * a.elements // config.rank
+            is_wide = self.bf16 and a.letters == "MR" and self.setup.layout.axis(letter) is None
+            if config.dropout:
+                kept += inputs * (self.c + ((FLOAT if is_wide else self.c) if self.cpu else 1))
+            elif is_wide:
+                kept += self.c * inputs
+            kept += self.c * tokens * config.rank
+        return kept, sum(shape.elements for shape in matrices)
+
+    def _attention(self, T: int, S: int, prefix: str, *, cross: bool) -> tuple[float, int]:
+        """Return the bytes that attention keeps with its norm and dropout, and the elements of its weights.
+
+        prefix: of the layer.
+        """
         M, heads = self.sizes.M, self.sizes.n * self.sizes.D
         entered_once = self.setup.layout.axis("N") is not None or not self.cpu
         inputs = T
@@ -161,7 +206,9 @@ class _Process:
             kept += self.c * T * heads
         elif self.bf16 and self.cpu:
             kept += self.c * T * S // self.workload.shape.rows  # autocast casts the mask, too
-        return _norm(T, M) + kept + self.layer_mask * T * M, 4 * M * heads
+        name = f"{prefix}{'cross' if cross else 'self'}_attention."
+        adapters, adapters_casts = self._adapters(name, T, S, "N")
+        return self._norm(T) + kept + adapters + self.layer_mask * T * M, 4 * M * heads + adapters_casts
 
     def _moe(self, T: int, *, decoder: bool) -> tuple[float, float, int]:
         """Return the bytes kept without norm and dropout, the temporary bytes, and the elements of weights cast."""
@@ -176,14 +223,23 @@ class _Process:
         axis = layout.axis("E")
         own_rows = rows if axis is None or layout.handed_over else rows / layout.sizes[axis]
         hidden, exchanged = self.c * own_rows * sizes.eh, self.c * rows * sizes.M
-        kept += 2 * exchanged + hidden
+        kept += 2 * exchanged + (sizes.inner if self.cpu else self.kept_hidden) * hidden
         if moe.dispatch == "einsum":
             kept += 2 * self.c * T * rows
+        shared = moe.shared_experts * sizes.eh
+        if shared:
+            casts = sizes.M if self.bf16 else 0  # in float32 the router keeps their input
+            kept += self.c * T * (self.kept_hidden * shared + casts)
         if moe.conditional is not None:
-            kept += self.c * T * (sizes.h + 2 * sizes.M)
+            kept += self.c * T * (self.kept_hidden * sizes.h + 2 * sizes.M)
         block = max(FLOAT * BLOCK, hidden / sizes.e)
-        transient = 2 * exchanged + (min(hidden, block) if self.cpu else 2 * hidden)
-        return kept, transient, 0 if self.cpu else 2 * sizes.e * sizes.M * sizes.eh
+        in_blocks = min(hidden, block) * (5 if self.gated else 1)
+        transient = 2 * exchanged + (in_blocks if self.cpu else self.hidden_backward * hidden)
+        in_experts = self.model.ffn_matrices * sizes.M * sizes.e * sizes.eh
+        if self.model.biases and self.bf16:
+            kept += self.c * in_experts  # plain autograd keeps the casts of a micro-batch
+        casts = self.model.ffn_matrices * sizes.M * shared + (0 if self.cpu or self.model.biases else in_experts)
+        return kept, transient, casts
 
     def _logits(self, T: int, table: float) -> Segment:
         V, M = self.sizes.v, self.sizes.M
@@ -203,7 +259,13 @@ class _Process:
             pending=table,
         )
 
+    def _norm(self, T: int) -> float:
+        """Return the bytes that a norm keeps.
 
-def _norm(T: int, M: int) -> float:
-    """Return the bytes that a norm keeps: its input, mean and deviation."""
-    return FLOAT * T * (M + 2)
+        LayerNorm keeps its input, mean and deviation. RMSNorm keeps its input and the root of the mean of squares, and
+        without a kernel of its own, as on a CPU, the quotient of both too.
+        """
+        M = self.sizes.M
+        if self.model.norm == "rms":
+            return FLOAT * T * ((2 * M if self.cpu else M) + 1)
+        return FLOAT * T * (M + 2)

@@ -2,7 +2,7 @@
 
 They are equal to what is counted of the real code (tests/unit/plan/test_collectives.py and
 tests/parallel/test_collectives.py). Left out are collectives of one process, which send nothing, and the training
-loop's sum of statistics, one small all-reduce a step.
+loop's sum of statistics and that of the choices by which biases of experts move, each one small all-reduce a step.
 
 Bytes are exact, with one exception. Without a capacity, an expert has as many rows as tokens chose it. Then the bytes
 are those of groups without padding, and the rows that come back are an expectation.
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pipeline.engine import BUCKET
 from pipeline.model.config import MoEConfig
 from pipeline.model.moe.gates.capacity import training_capacity
-from pipeline.parallel.layout import AXES, Layout
+from pipeline.parallel.layout import AXES
 from pipeline.parallel.shapes import Shape
 from pipeline.plan.layers import LayerKind, layer_kinds, logit_chunks, recomputes_logits
-from pipeline.plan.shapes import process_shapes, shapes
+from pipeline.plan.shapes import optimizer_groups, trained_shapes
 from pipeline.plan.workload import Collective, Kind, Setup, Workload
 
 FLOAT32, INT64 = 4, 8
@@ -41,8 +41,8 @@ def engine_collectives(workload: Workload, setup: Setup) -> list[Collective]:
     parameters, which is taken to be the reverse of forward's.
     """
     layout, total = setup.layout, _Total()
-    parts = process_shapes(workload, layout)
-    groups = _groups(parts, layout)
+    parts = trained_shapes(workload, layout)
+    groups = _groups(workload, setup, parts=True)
     axes = {part.name: group.axes for group in groups for part in group.members}
     if setup.zero_stage == 1:
         order, reductions = [part for group in groups for part in group.members], 1
@@ -64,20 +64,17 @@ def engine_collectives(workload: Workload, setup: Setup) -> list[Collective]:
 class _Group:
     """A group of the optimizer's parameters. axes: axes of the processes that reduce its gradients together."""
 
-    members: list[Shape]
+    members: Sequence[Shape]
     axes: tuple[str, ...]
 
 
-def _groups(parts: Sequence[Shape], layout: Layout) -> list[_Group]:
-    """Return the groups that have members, in the optimizer's order."""
+def _groups(workload: Workload, setup: Setup, *, parts: bool) -> list[_Group]:
+    """Return the groups in the optimizer's order. parts: with the part of each parameter that one process holds."""
+    layout = setup.layout
     batch = tuple(axis for axis in layout.batch_axes if layout.sizes[axis] > 1)
     copies = tuple(axis for axis in layout.expert_copies if layout.sizes[axis] > 1)
-    groups = [
-        _Group([part for part in parts if not part.expert and len(part.sizes) > 1], batch),
-        _Group([part for part in parts if not part.expert and len(part.sizes) == 1], batch),
-        _Group([part for part in parts if part.expert], copies),
-    ]
-    return [group for group in groups if group.members]
+    groups = optimizer_groups(workload, layout if parts else None)
+    return [_Group(members, copies if group.expert else batch) for group, members in groups]
 
 
 def _factors(total: "_Total", workload: Workload, setup: Setup) -> None:
@@ -86,7 +83,7 @@ def _factors(total: "_Total", workload: Workload, setup: Setup) -> None:
     The first sums rows, columns and weights of every matrix, the second its update.
     """
     layout = setup.layout
-    for group in _groups(shapes(workload), layout):
+    for group in _groups(workload, setup, parts=False):
         matrices = [shape.matrices(layout) for shape in group.members]
         cut = {layout.axis(letter) for shape in group.members for letter in "HNV" if letter in shape.letters}
         axes = tuple(axis for axis in AXES if axis in cut or axis in group.axes)
@@ -211,10 +208,13 @@ class _Model:
             self._add("dispatch", "all_to_all", (axis,), self._width * rows * self._config.dim, 2 * passes + 2)
             if capacity is None:
                 self._add("dispatch", "all_to_all", (axis,), INT64 * moe.num_experts, passes)
-        if moe.conditional is not None:
-            last = passes  # the mixture keeps its two inputs
-            if axis := self._layout.axis("H"):
-                self._cut("dense", axis, [tokens], tokens, passes)
+        axis = self._layout.axis("H")
+        if moe.shared_experts and axis:
+            self._cut("dense", axis, [tokens], tokens, passes if moe.conditional else last)
+        if moe.conditional and axis:
+            self._cut("dense", axis, [tokens], tokens, passes)  # the mixture keeps its two inputs
+        if moe.conditional or moe.shared_experts:
+            last = passes  # recomputation runs on to the networks that follow
         self._experts_sum(moe, tokens, capacity, _weights(moe, decoder, tokens, capacity), last)
 
     def _experts_sum(self, moe: MoEConfig, tokens: int, capacity: int | None, weights: int, passes: int) -> None:

@@ -19,6 +19,7 @@ from pipeline.plan.plan import make_plan, workload_of
 from pipeline.plan.search import Candidate, misfit, nearest_fit, search
 from pipeline.plan.spread import CUT, DEFAULT, PRESETS, RECOMPUTE, Spread, Table, check, default_ep, divisors, is_legal
 from pipeline.plan.workload import Workload
+from pipeline.train.components import check_components
 
 logger = logging.getLogger(__name__)
 
@@ -220,6 +221,7 @@ def _request(recipe: str, config: PlanConfig, *, check_it: bool = True) -> Reque
     if check_it:
         check(workload, spread)
         check_sizes(spread.layout, model=run.model, batch=run.batch, vocab=run.vocab)
+        check_components(run.train, run.model, spread.layout)
         vocabulary = workload.target_vocabulary
         for caution in cautions(spread.layout, model=run.model, shape=workload.shape, target_vocabulary=vocabulary):
             logger.warning("warning: %s", caution)

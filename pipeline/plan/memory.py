@@ -14,7 +14,7 @@ from pipeline.engine import BUCKET
 from pipeline.plan.activations import Segment, segments
 from pipeline.plan.layers import logit_chunks, process_vocabulary, recomputes_logits
 from pipeline.plan.parts import FLOAT
-from pipeline.plan.shapes import process_shapes, shapes
+from pipeline.plan.shapes import optimizer_groups, process_shapes, trained_shapes
 from pipeline.plan.workload import Device, Setup, Workload
 
 # A CPU's heap gives nothing back, and loses memory to holes: a share of the activations and one of the weights. The
@@ -59,7 +59,8 @@ class State:
     """Bytes of one process between micro-batches, all in float32.
 
     weights: its part of the parameters.
-    partition: the share of the weights that it updates, and has masters of.
+    trained: the weights that train, which is also the size of their gradients.
+    partition: the share of these that it updates, and has masters of.
     group: the largest part of the partition that is updated at once.
     copied: gradients that are reduced at once, if ZeRO copies them into one tensor for that.
     optimizer: masters, moments and average.
@@ -67,6 +68,7 @@ class State:
     """
 
     weights: float
+    trained: float
     partition: float
     group: float
     copied: float
@@ -85,8 +87,8 @@ def phases(workload: Workload, setup: Setup, device: Device) -> list[Memory]:
     """Return the most memory that each phase of a step holds at once."""
     state, zero1 = state_of(workload, setup), setup.zero_stage == 1
     accumulated = setup.accumulation(workload) > 1
-    bucket = min(FLOAT * BUCKET, state.weights)
-    partition, is_shared = state.partition, state.partition < state.weights
+    bucket = min(FLOAT * BUCKET, state.trained)
+    partition, is_shared = state.partition, state.partition < state.trained
     idle = Memory(
         phase="",
         weights=state.weights,
@@ -97,7 +99,7 @@ def phases(workload: Workload, setup: Setup, device: Device) -> list[Memory]:
         resident=device.resident,
         available=device.memory,
     )
-    earlier = 0.0 if not accumulated else state.weights if zero1 else partition
+    earlier = 0.0 if not accumulated else state.trained if zero1 else partition
     parts = segments(workload, setup, device.kind, float32_attention=device.float32_attention)
     kept = sum(part.kept for part in parts)
     chunk = FLOAT * logit_chunks(workload, setup)[0] * process_vocabulary(workload, setup)
@@ -120,7 +122,7 @@ def phases(workload: Workload, setup: Setup, device: Device) -> list[Memory]:
             replace(idle, phase="backward", gradients=g + earlier, activations=a, buffers=b + bucket + copies)
             for a, g, b in backward(parts, fresh=zero1 and not accumulated)[1:]
         ),
-        replace(idle, phase="reduction", gradients=state.weights, buffers=max(bucket, joined)),
+        replace(idle, phase="reduction", gradients=state.trained, buffers=max(bucket, joined)),
         replace(idle, phase="optimizer", gradients=partition, buffers=update),
     ]
 
@@ -142,23 +144,23 @@ def backward(parts: tuple[Segment, ...], *, fresh: bool) -> list[tuple[float, fl
 def state_of(workload: Workload, setup: Setup) -> State:
     """Return the weights of one process, and what ZeRO and the optimizer keep for them."""
     layout, kind = setup.layout, workload.optimizer_kind
-    tensors = process_shapes(workload, layout)
+    tensors = trained_shapes(workload, layout)
     common, experts = layout.parts(layout.batch_axes), layout.parts(layout.expert_copies)
-    groups = [
-        (sum(t.elements for t in tensors if not t.expert and len(t.sizes) > 1), common),
-        (sum(t.elements for t in tensors if not t.expert and len(t.sizes) == 1), common),
-        (sum(t.elements for t in tensors if t.expert), experts),
-    ]
-    own = [FLOAT * -(-elements // over) for elements, over in groups]
-    partition = float(sum(own))
+    sizes = {group: sum(t.elements for t in members) for group, members in optimizer_groups(workload, layout)}
+    own = {group: FLOAT * -(-size // (experts if group.expert else common)) for group, size in sizes.items()}
+    partition = float(sum(own.values()))
+    vectors = sum(size for group, size in own.items() if group.vector and not group.expert)
     optimizer = partition * (2 if workload.ema else 1)
-    optimizer += len(kind.moments) * (own[1] if kind.factored else partition)
-    optimizer += FLOAT * sum(shape.factors(layout) for shape in shapes(workload)) if kind.factored else 0
-    joined = [groups[0][0] + groups[1][0] if common > 1 else 0, groups[2][0] if experts > 1 else 0]
+    # Adafactor reads a bias of each expert as a matrix with one row
+    optimizer += len(kind.moments) * (vectors if kind.factored else partition)
+    optimizer += FLOAT * sum(shape.factors(layout) for shape in trained_shapes(workload)) if kind.factored else 0
+    reduced = {expert: sum(size for group, size in sizes.items() if group.expert == expert) for expert in (False, True)}
+    joined = [reduced[False] if common > 1 else 0, reduced[True] if experts > 1 else 0]
     return State(
-        weights=FLOAT * float(sum(t.elements for t in tensors)),
+        weights=FLOAT * float(sum(t.elements for t in process_shapes(workload, layout))),
+        trained=FLOAT * float(sum(t.elements for t in tensors)),
         partition=partition,
-        group=float(max(own)),
+        group=float(max(own.values())),
         copied=FLOAT * float(max(joined)),
         optimizer=float(optimizer),
         update=FLOAT * float(kind.temporaries * max(t.elements for t in tensors)),

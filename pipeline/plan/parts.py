@@ -13,11 +13,14 @@ from pipeline.model.moe.gates.config import GateConfig
 from pipeline.plan import products
 from pipeline.plan.layers import ROUTER_CHUNK, LayerKind, layer_kinds, recomputes_logits
 from pipeline.plan.products import Product, Sizes
-from pipeline.plan.shapes import process_shapes
+from pipeline.plan.shapes import trained_shapes
 from pipeline.plan.workload import Setup, Work, Workload
 
 FLOAT = 4  # bytes of a weight, of the residual stream and of everything in a router
 TRAINING = 3  # forward, gradient to inputs, gradient to weights
+# Accesses of each hidden unit, and kernels, in a pass through the activation: ReLU reads and writes; SwiGLU reads and
+# writes for SiLU, reads two tensors and writes one for the product, and its backward pass has as many on average.
+ACTIVATION = {"relu": (2, 1), "swiglu": (5, 2)}
 FUSED = 3.5  # forward, and five products for two in backward, which computes scores again
 
 
@@ -41,7 +44,7 @@ def optimizer(workload: Workload, setup: Setup) -> Work:
     updated.
     """
     layout, accumulation = setup.layout, setup.accumulation(workload)
-    tensors = process_shapes(workload, layout)
+    tensors = trained_shapes(workload, layout)
     elements = float(sum(tensor.elements for tensor in tensors))
     updated = sum(
         tensor.elements / layout.parts(layout.expert_copies if tensor.expert else layout.batch_axes)
@@ -117,7 +120,7 @@ class _Process:
 
     def _dense(self, tokens: int, again: bool) -> Iterator[Work]:
         """A feed-forward network with its norm, dropout and residual connection."""
-        yield from self._feed_forward(tokens, again)
+        yield from self._feed_forward(tokens, self.sizes.h, again)
         moved = self._around(tokens, casts=1)
         yield Work(part="dense", flops=0.0, bytes=moved * (TRAINING + again), launches=6 * (TRAINING + again))
 
@@ -143,17 +146,23 @@ class _Process:
         flops = 2 * 2 * tokens * rows * M * (forward - 0.5) if by_einsum else 0.0  # the mask has no gradient
         yield Work(part="dispatch", flops=flops, bytes=moved * forward, launches=30 * forward)
         yield self._multiply("experts", list(products.experts(sizes, self.model, gate, tokens)), forward)
-        hidden = 2 * rows / sizes.share * sizes.eh * self.c
-        yield Work(part="experts", flops=0.0, bytes=hidden * forward, launches=forward)
+        yield self._activation("experts", rows / sizes.share * sizes.eh, forward)
+        if number := self.model.moe.shared_experts:
+            yield from self._feed_forward(tokens, number * sizes.eh, again)
+            yield Work(part="dense", flops=0.0, bytes=3 * tokens * M * self.c * forward, launches=forward)
         if self.model.moe.conditional is not None:
-            yield from self._feed_forward(tokens, again)
+            yield from self._feed_forward(tokens, sizes.h, again)
             mixed = products.mixture(sizes, tokens).flops
             yield Work(part="dense", flops=mixed * forward, bytes=4 * tokens * M * FLOAT * forward, launches=6)
 
-    def _feed_forward(self, tokens: int, again: bool) -> Iterator[Work]:
-        yield self._multiply("dense", list(products.feed_forward(self.sizes, tokens)), TRAINING + again)
-        hidden = 2 * tokens * self.sizes.h * self.c
-        yield Work(part="dense", flops=0.0, bytes=hidden * (TRAINING + again), launches=TRAINING + again)
+    def _feed_forward(self, tokens: int, hidden: int, again: bool) -> Iterator[Work]:
+        yield self._multiply("dense", list(products.feed_forward(self.sizes, tokens, hidden)), TRAINING + again)
+        yield self._activation("dense", tokens * hidden, TRAINING + again)
+
+    def _activation(self, part: str, units: float, forward: int) -> Work:
+        """The activation of so many hidden units."""
+        accesses, launches = ACTIVATION[self.model.activation]
+        return Work(part=part, flops=0.0, bytes=accesses * units * self.c * forward, launches=launches * forward)
 
     def _multiply(self, part: str, multiplied: list[Product], forward: int) -> Work:
         """Products with weights. Under bf16 weights are cast before, and their gradients after."""

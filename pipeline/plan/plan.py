@@ -9,7 +9,7 @@ from pipeline.plan import parts, roofline
 from pipeline.plan.collectives import engine_collectives, model_collectives
 from pipeline.plan.memory import Memory, memory
 from pipeline.plan.parameters import Parameters, count
-from pipeline.plan.workload import Collective, Device, Setup, Work, Workload
+from pipeline.plan.workload import Adapters, Collective, Device, Setup, Work, Workload
 
 if TYPE_CHECKING:
     from pipeline.config import RunConfig
@@ -160,7 +160,7 @@ def workload_of(config: "RunConfig") -> Workload:
 
     A budget in steps becomes the tokens of that many steps of full groups.
     """
-    shape, train = config.batch.shapes[-1], config.train
+    shape, train, lora = config.batch.shapes[-1], config.train, config.train.lora
     in_steps = train.max_steps * config.batch.groups_per_step * shape.rows * shape.target
     budgets = [tokens for tokens in (train.max_tokens, in_steps) if tokens > 0]
     return Workload(
@@ -175,6 +175,9 @@ def workload_of(config: "RunConfig") -> Workload:
         optimizer=train.optimizer,
         ema=train.ema > 0,
         max_tokens=min(budgets),
+        trainable=train.components if isinstance(train.components, str) else tuple(train.components),
+        adapters=Adapters(rank=lora.rank, targets=tuple(lora.targets), dropout=lora.dropout) if lora else None,
+        rate_factors=tuple(sorted(train.rate_factors.items())),
     )
 
 

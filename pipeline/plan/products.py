@@ -51,6 +51,7 @@ class Sizes:
     D: int
     n: int  # heads
     h: int  # hidden units of a feed-forward network
+    inner: int  # matrices before the activation of a network or expert
     e: int  # experts
     eh: int  # hidden units of an expert
     v: int  # target vocabulary
@@ -70,6 +71,7 @@ class Sizes:
             D=model.key_dim,
             n=part("N", model.heads),
             h=part("H", model.ffn_dim),
+            inner=model.ffn_matrices - 1,
             e=part("E", model.moe.num_experts),
             eh=part("H", model.moe.expert_dim),
             v=part("V", workload.target_vocabulary),
@@ -96,10 +98,10 @@ def attention(sizes: Sizes, rows: int, queries: int, keys: int) -> Iterator[Prod
     yield Product(part="attention", rows=matrices * queries, inner=keys, columns=sizes.D, matrices=matrices)
 
 
-def feed_forward(sizes: Sizes, tokens: int) -> Iterator[Product]:
-    """Yield the two products of a feed-forward network."""
-    yield Product(part="dense", rows=tokens, inner=sizes.M, columns=sizes.h)
-    yield Product(part="dense", rows=tokens, inner=sizes.h, columns=sizes.M)
+def feed_forward(sizes: Sizes, tokens: int, hidden: int) -> Iterator[Product]:
+    """Yield the products of a feed-forward network with so many hidden units in this process."""
+    yield Product(part="dense", rows=tokens, inner=sizes.M, columns=hidden, count=sizes.inner)
+    yield Product(part="dense", rows=tokens, inner=hidden, columns=sizes.M)
 
 
 def router(model: ModelConfig, gate: GateConfig, tokens: int) -> Product:
@@ -111,7 +113,7 @@ def router(model: ModelConfig, gate: GateConfig, tokens: int) -> Product:
 def experts(sizes: Sizes, model: ModelConfig, gate: GateConfig, tokens: int) -> Iterator[Product]:
     """Yield the products of the rows that one process's experts get."""
     rows = expert_rows(model, gate, tokens) / sizes.share
-    yield Product(part="experts", rows=rows, inner=sizes.M, columns=sizes.eh, matrices=sizes.e)
+    yield Product(part="experts", rows=rows, inner=sizes.M, columns=sizes.eh, matrices=sizes.e, count=sizes.inner)
     yield Product(part="experts", rows=rows, inner=sizes.eh, columns=sizes.M, matrices=sizes.e)
 
 

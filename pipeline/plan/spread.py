@@ -68,8 +68,10 @@ def check(workload: Workload, spread: Spread) -> None:
 
 
 def is_legal(workload: Workload, spread: Spread) -> bool:
-    """Return whether every size that the layout cuts divides. The numbers of processes must divide already."""
-    model, layout = workload.model, spread.layout
+    """Return whether the layout may cut every size that it cuts. The numbers of processes must divide already."""
+    model, layout, adapters = workload.model, spread.layout, workload.adapters
+    if (model.biases or (adapters and adapters.dropout)) and (layout.axis("H") or layout.axis("N")):
+        return False  # as `check_sizes` and `check_components` say
     sizes = {"G": [workload.groups_per_step], "N": [model.heads], "H": [model.ffn_dim], "E": list[int]()}
     sizes["V"] = [workload.source_vocabulary, workload.target_vocabulary]
     if model.moe.num_experts:

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 from pipeline.batch.config import GroupShape
 from pipeline.engine.optimizer_kinds import OptimizerKind, optimizer_kind
+from pipeline.model.components import ALL
 from pipeline.model.config import ModelConfig, Recompute
 from pipeline.parallel.layout import Layout
 
@@ -19,6 +20,15 @@ _EFFICIENCIES = (*PARTS, *KINDS, *(f"{part}_{precision}" for part in PARTS for p
 
 
 @dataclass(frozen=True, kw_only=True)
+class Adapters:
+    """Low-rank adapters, as `pipeline.model.lora.LoraConfig` has them, but hashable."""
+
+    rank: int
+    targets: tuple[str, ...]
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Workload:
     """Training of one recipe.
 
@@ -27,6 +37,9 @@ class Workload:
     precision: fp32 or bf16.
     optimizer: name in `OPTIMIZERS`.
     max_tokens: the budget in target tokens, 0 for none.
+    trainable: the parameters that train, for `is_trainable`.
+    adapters: low-rank adapters, None for none.
+    rate_factors: factors on the learning rate by component; each has groups of the optimizer of its own.
     """
 
     recipe: str
@@ -40,6 +53,9 @@ class Workload:
     optimizer: str
     ema: bool
     max_tokens: int
+    trainable: str | tuple[str, ...] = ALL
+    adapters: Adapters | None = None
+    rate_factors: tuple[tuple[str, float], ...] = ()
 
     @property
     def optimizer_kind(self) -> OptimizerKind:

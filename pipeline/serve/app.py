@@ -95,9 +95,10 @@ class Service:
         """Answer 200 if the server translates. After a failure, one line is translated to find out."""
         self._check_loaded()
         if self.batcher.broken:
+            first = self.run.pairs[0]
             try:
                 async with asyncio.timeout(self.limits.seconds):
-                    await self._translate_lines([Line(text="1", target=self.run.pairs[0].tgt)], self.decode)
+                    await self._translate_lines([Line(text="1", source=first.src, target=first.tgt)], self.decode)
             except TimeoutError as error:
                 detail = f"nothing was translated within {self.limits.seconds:g} seconds"
                 raise Problem(503, detail, remedy="come again in some seconds", retry_after=_RETRY) from error
@@ -213,7 +214,7 @@ class Service:
             remedy = f"send at most {limits.characters} in a request"
             raise Problem(422, f"{subject} {size} characters", field=field, value=size, remedy=remedy)
         return [
-            Line(text=text, target=pair.tgt, prefix=prefix, number=number)
+            Line(text=text, source=pair.src, target=pair.tgt, prefix=prefix, number=number)
             for number, (text, prefix) in enumerate(zip(texts, prefixes, strict=True))
         ]
 

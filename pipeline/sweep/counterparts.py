@@ -58,7 +58,7 @@ def warn_of_unequal(points: Sequence[Point]) -> None:
         nearest = min(candidates, key=lambda model: abs(model.token_flops - point.token_flops))
         ratio = nearest.token_flops / point.token_flops
         if abs(ratio - 1) > TOLERANCE:
-            k = moe.gate.experts_per_token
+            k = moe.gate.experts_per_token + moe.shared_experts
             logger.warning(
                 "warning: %s is not of equal FLOPs: %g experts of expert_dim=%d cost a token what a dense layer of %g "
                 "costs, and %s, with ffn_dim=%d, has %.2f times its FLOPs; set model.moe.expert_dim=%d, or "

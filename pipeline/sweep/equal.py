@@ -1,11 +1,12 @@
 """The settings that the points of a sweep must have in common, so that their scores compare."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pipeline.config import RunConfig
 from pipeline.sweep.points import Point
+from pipeline.vocab.config import OF_A_RUN
 
 EQUAL = ("pairs", "corpus", "vocab", "batch", "decode", "score")
 BUDGET = ("max_tokens", "max_steps")
@@ -40,7 +41,10 @@ def with_common_baselines(points: Sequence[Point]) -> list[Point]:
     common = points[0].config.baselines
     if all(point.config.baselines == common for point in points):
         return list(points)
-    tiers = points[0].config.to_json()["baselines"]["tiers"]
+    # whole, because a point would fill in its own values; a bilingual model has a vocabulary of its own
+    tiers = asdict(points[0].config)["baselines"]["tiers"]
+    for tier in tiers:
+        tier["vocab"] = {key: value for key, value in tier["vocab"].items() if key not in OF_A_RUN}
     override = f"{BASELINES}={literal(tiers)}"
     return [_with(point, override, replace(point.config, baselines=common)) for point in points]
 

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, field, fields
 
 from pipeline.engine.optimizer_kinds import optimizer_kind
+from pipeline.model.components import ADAPTERS, ALL, check_names
+from pipeline.model.lora import LoraConfig
 from pipeline.train.schedule import Schedule, ScheduleConfig
 from pipeline.train.spikes import SpikeConfig
 
@@ -43,6 +45,8 @@ class TrainConfig:
     warmup_steps: steps in which the rate rises linearly to its peak.
     schedule: the rate after warmup_steps.
     expert_learning_rate: factor on the rate of the experts.
+    learning_rate_factors: factors on the rate of other components, which have the names of trainable. The rate of a
+        parameter with a kind and a side, as attention of the encoder, is multiplied by both factors.
     beta1: decay of the first moment of adamw.
     beta2: decay of the second moment of adamw.
     epsilon: added to the denominator of adamw.
@@ -57,6 +61,11 @@ class TrainConfig:
     seed: decides initial weights, the order of the data, dropout and routing noise.
     log_every: steps between records in metrics.jsonl.
     ema: decay of a moving average of the weights, which validation and decoding then use; 0 is none.
+    trainable: the parameters that train: all, or a list of embeddings, norms, attention, feed_forward, experts,
+        routers, encoder and decoder. The others are frozen: they keep their bits, and have no gradient and no state of
+        the optimizer.
+    lora: adapters, which then train alone, or null. They need initialize_from. Decoding and exports merge them into
+        the weights.
     initialize_from: a trained model whose weights to start from: the name of a finished run, the directory of a train
         stage, or one checkpoint. A dense feed-forward network there becomes every expert here (sparse upcycling,
         arXiv:2212.05055).
@@ -71,6 +80,7 @@ class TrainConfig:
     warmup_steps: int
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     expert_learning_rate: float = 1.0
+    learning_rate_factors: dict[str, float] = field(default_factory=dict)
     beta1: float = 0.9
     beta2: float = 0.98
     epsilon: float = 1e-9
@@ -83,6 +93,8 @@ class TrainConfig:
     seed: int = 1
     log_every: int = 10
     ema: float = 0.0
+    trainable: str | list[str] = ALL
+    lora: LoraConfig | None = None
     initialize_from: str = ""
     spikes: SpikeConfig = field(default_factory=SpikeConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -109,7 +121,45 @@ class TrainConfig:
         for name in optimizer_kind(self.optimizer, "train.optimizer").unused:
             if (value := getattr(self, name)) != defaults[name]:
                 raise ValueError(f"train.{name}={value} has no effect with {self.optimizer}; leave it out")
+        self._check_components()
         self._schedule()
+
+    @property
+    def components(self) -> str | list[str]:
+        """The choice of parameters that train, for `pipeline.model.components.is_trainable`."""
+        return self.trainable if self.lora is None else ADAPTERS
+
+    @property
+    def rate_factors(self) -> dict[str, float]:
+        """The factors on the rate of components, with that of the experts."""
+        return {"experts": self.expert_learning_rate, **self.learning_rate_factors}
+
+    def _check_components(self) -> None:
+        if isinstance(self.trainable, str) and self.trainable != ALL:
+            raise ValueError(f"train.trainable={self.trainable!r} is neither all nor a list, as [embeddings,norms]")
+        if not self.trainable:
+            raise ValueError("train.trainable=[] trains nothing; name components, as [embeddings,norms], or all")
+        if self.trainable != ALL:
+            check_names("train.trainable", self.trainable)
+        if self.lora is not None and self.trainable != ALL:
+            raise ValueError(
+                f"train.trainable={self.trainable}: with train.lora adapters train alone; leave one of them out"
+            )
+        if self.lora is not None and not self.initialize_from:
+            raise ValueError(
+                "train.lora: adapters belong to a trained model; name it by train.initialize_from, or leave this out"
+            )
+        check_names("train.learning_rate_factors", self.learning_rate_factors)
+        if "experts" in self.learning_rate_factors:
+            raise ValueError(
+                "train.learning_rate_factors.experts: set train.expert_learning_rate, which is this factor"
+            )
+        for name, factor in self.learning_rate_factors.items():
+            if not 0 < factor < math.inf:
+                raise ValueError(
+                    f"train.learning_rate_factors.{name}={factor} must be positive and finite; leave components that "
+                    "do not train out of train.trainable"
+                )
 
     def learning_rate_at(self, step: int) -> float:
         """Return the learning rate of an optimizer step, counted from 1."""

@@ -22,7 +22,7 @@ def build_engine(job: TrainJob, model: Transformer, mesh: Mesh, guard: StepGuard
             betas=(t.beta1, t.beta2),
             epsilon=t.epsilon,
             weight_decay=t.weight_decay,
-            expert_rate=t.expert_learning_rate,
+            rate_factors=t.rate_factors,
         ),
         precision=t.precision,
         ema=t.ema,

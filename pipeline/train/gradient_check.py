@@ -61,10 +61,12 @@ class RouterGradientCheck:
 
 
 def _targets(layer: MoE) -> list[list[nn.Parameter]]:
-    """Return sets of parameters. An auxiliary loss must move each set."""
-    targets = []
+    """Return sets of parameters. An auxiliary loss must move each set. Without training of routers there is none."""
+    targets: list[list[nn.Parameter]] = []
+    if not any(parameter.requires_grad for parameter in layer.router.parameters()):
+        return targets
     if any(name != SHARED_GATE for name in layer.loss_weights):
-        targets.append(list(layer.router.parameters()))
+        targets.append([p for p in layer.router.parameters() if p.requires_grad])
     if SHARED_GATE in layer.loss_weights and layer.conditional is not None:
         targets.append([layer.conditional.wc_M])
     return targets

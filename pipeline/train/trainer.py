@@ -39,10 +39,12 @@ from pipeline.train.records import Records
 from pipeline.train.routing import RoutingSums
 from pipeline.train.spikes import StepGuard
 from pipeline.train.totals import Progress, StepSums
+from pipeline.train.trainable import freeze
 from pipeline.train.upcycling import initialize_from
 from pipeline.train.validation import Validation
 from pipeline.train.window import Window
 from pipeline.vocab.encoded import EncodedSplit
+from pipeline.vocab.rows import RowSources
 from pipeline.vocab.tokenizer import Vocabulary
 
 logger = logging.getLogger(__name__)
@@ -66,11 +68,21 @@ class Trainer:
         vocabulary = Vocabulary.load(Path(job.vocabulary))
         sizes = {"source_vocabulary": vocabulary.source_size, "target_vocabulary": vocabulary.target_size}
         positions = max(job.batch.max_source, job.batch.max_target)
-        model = build(job.model, mesh, **sizes, shared=vocabulary.shared, max_positions=positions, seed=job.train.seed)
+        model = build(
+            job.model,
+            mesh,
+            **sizes,
+            shared=vocabulary.shared,
+            max_positions=positions,
+            seed=job.train.seed,
+            lora=job.train.lora,
+        )
         self.checkpoints = Checkpoints(Path(job.out) / CHECKPOINTS, job.train.checkpoints)
         self.vocabulary = vocabulary.sha256
         if job.train.initialize_from and self.checkpoints.newest is None:
-            initialize_from(Path(job.train.initialize_from), model, self.vocabulary, parts_of(model, mesh))
+            path, row_sources = Path(job.train.initialize_from), RowSources.load(Path(job.vocabulary))
+            initialize_from(path, model, self.vocabulary, parts_of(model, mesh), row_sources)
+        freeze(model, job.train)
         self.parameters = count_parameters(job.model, **sizes, shared=vocabulary.shared)
         self.flops = FlopCount(job.model, vocabulary.target_size)
         self.peak = MatmulPeak(self.device, peak_dtype(self.device, job.train.precision))
@@ -234,12 +246,13 @@ class Trainer:
             "progress": self.progress.to_json(),
             "validation": validation,
             "mixture": self.feed.position.state(),
-            "model": asdict(self.job.model),
+            "model": self.job.model.to_json(),
             "pairs": self.job.pairs,
             "vocabulary": self.vocabulary,
             "ema": self.job.train.ema,
             "engine": self.engine.counters(),
             "guard": self.guard.to_json(),
+            **({"lora": asdict(self.job.train.lora)} if self.job.train.lora else {}),
             "world": self.world,
             "matmul_peak": self.peak.flops,
         }

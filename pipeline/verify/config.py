@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 
 from pipeline.engine.optimizer_kinds import optimizer_kind
-from pipeline.model.config import ModelConfig, MoEConfig
+from pipeline.model.config import Activation, ModelConfig, MoEConfig, NormKind
 from pipeline.model.moe.gates.config import GATES as GATES_BY_KIND
 from pipeline.parallel.layout import Layout
 from pipeline.schema import build
@@ -23,6 +23,7 @@ MAIN_GATE = "top2"  # compared on every topology; the other gates on some
 OTHER_GATES = {("gshard", 1, 1, 1): 1, ("gshard", 2, 2, 1): 2, ("gshard", 4, 2, 1): 1}
 OTHER_PRECISIONS = {("model", 2, 1, 2): 1, ("model", 4, 2, 2): 2}
 NUM_EXPERTS, HEADS = 8, 4
+PAIRS = ["de:en", "en:de"]  # of the synthetic batches, for gates that choose by task
 FULL = 0.6  # share of a recipe's capacity that makes experts full, because padding takes no slot
 SHORT, RESUMED = 6, 2  # steps of other layouts than gshard, and how many of them come after the checkpoint
 
@@ -59,6 +60,7 @@ class VerifyConfig:
     precisions: float64 is the proof; fp32 and bf16 are shown too.
     gates: names in configs/gate. bf16 runs with top2 alone.
     optimizer: adamw or adafactor.
+    activation, norm: of the model.
     steps: of each run; at most `SHORT` under other layouts than gshard.
     resume: continue, in float64, from the checkpoints of every topology of the recipes' layouts on every other one.
     device: cpu or cuda, where each process needs a device of its own. Plain torch runs on the same kind.
@@ -72,6 +74,8 @@ class VerifyConfig:
     precisions: list[Precision] = field(default_factory=lambda: ["float64", "fp32", "bf16"])
     gates: list[str] = field(default_factory=lambda: [MAIN_GATE, *(g for g in GATES if g != MAIN_GATE)])
     optimizer: str = "adamw"
+    activation: Activation = "relu"
+    norm: NormKind = "layer"
     steps: int = 20
     resume: bool = True
     device: Literal["cpu", "cuda"] = "cpu"
@@ -110,6 +114,7 @@ class Case:
     layout: name in `LAYOUTS`.
     ep, mp: sizes of the axes expert and model; the axis data has the other processes. ep is 0 for plain torch.
     groups: number of groups per step.
+    gate, activation, norm: of the model.
     replayed: the run uses the routing of the reference.
     """
 
@@ -121,6 +126,8 @@ class Case:
     groups: int
     precision: Precision
     gate: str
+    activation: Activation = "relu"
+    norm: NormKind = "layer"
     replayed: bool = False
 
     @property
@@ -152,6 +159,10 @@ class Case:
         """The name of the outcome's file, which people read too."""
         replayed = "-replayed" if self.replayed else ""
         return f"{self.layout}-{self.mesh}-zero{self.zero_stage}-{self.reference}{replayed}"
+
+    @property
+    def model(self) -> ModelConfig:
+        return model_of(self.gate, activation=self.activation, norm=self.norm)
 
     @property
     def reference(self) -> str:
@@ -217,6 +228,8 @@ def cases_of(config: VerifyConfig, world: int) -> list[Case]:
             groups=groups,
             precision=precision,
             gate=gate,
+            activation=config.activation,
+            norm=config.norm,
             replayed=replayed,
         )
         for gate in config.gates
@@ -256,17 +269,19 @@ def _wanted(case: Case, config: VerifyConfig) -> bool:
     return first and proof and case.zero_stage == config.zero_stages[0]
 
 
-def model_of(gate: str) -> ModelConfig:
+def model_of(gate: str, *, activation: Activation = "relu", norm: NormKind = "layer") -> ModelConfig:
     """Return the configuration of a small model with a gate.
 
-    Dropout, random routing, every loss and every regulariser are on. The capacity is so small that experts are full in
-    most groups.
+    Dropout, random routing, shared experts, every loss and every regulariser are on. The capacity is so small that
+    experts are full in most groups.
     """
     values = yaml.safe_load((GATE_FILES / f"{gate}.yaml").read_text(encoding="utf-8"))
     for settings in (values["gate"], values["encoder_gate"] or {}):
         kind = GATES_BY_KIND.get(settings.get("kind", ""))  # `build` refuses a kind that does not exist
         if kind is not None and kind.queues and "capacity_factor" in settings:
             settings["capacity_factor"] *= FULL
-    extra = {"num_experts": NUM_EXPERTS, "expert_dim": 32, "z_weight": 0.001, "output_masking": 0.1}
-    moe = build(MoEConfig, {**extra, "conditional": {"drop": 0.1}, **values})
-    return ModelConfig(dim=32, ffn_dim=64, heads=HEADS, encoder_layers=2, decoder_layers=2, dropout=0.1, moe=moe)
+    extra: dict[str, float] = {"num_experts": NUM_EXPERTS, "expert_dim": 32, "shared_experts": 2}
+    extra |= {"z_weight": 0.001, "output_masking": 0.1}
+    moe = build(MoEConfig, {**extra, "conditional": {"drop": 0.1}, **values}).with_pairs(PAIRS)
+    sizes: dict[str, Any] = {"dim": 32, "ffn_dim": 64, "heads": HEADS, "encoder_layers": 2, "decoder_layers": 2}
+    return ModelConfig(**sizes, dropout=0.1, activation=activation, norm=norm, moe=moe)

@@ -10,7 +10,7 @@ from torch import Tensor
 from pipeline.model.decisions import Decisions
 from pipeline.model.moe.gates.expert_choice import Selection
 from pipeline.model.moe.gates.token_choice import Gating
-from pipeline.model.moe.routers import Routing
+from pipeline.model.moe.routing import Routing
 from pipeline.model.transformer import Transformer
 
 

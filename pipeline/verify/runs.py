@@ -16,22 +16,24 @@ from pipeline.engine.checkpoint.weights import read_state
 from pipeline.engine.deepspeed import Engine
 from pipeline.engine.optimizer import OptimizerSettings, matrices_of, optimizer_of, set_learning_rate
 from pipeline.jobs.process import StopRequest
+from pipeline.model.components import rate_factor
 from pipeline.model.initialization import initialize
+from pipeline.model.moe.routers import TopKRouter
 from pipeline.model.noise import seed_group
-from pipeline.model.transformer import Transformer
+from pipeline.model.transformer import Losses, Transformer
 from pipeline.parallel.build import build
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import expert_parameters
 from pipeline.stopping import Stopped
 from pipeline.verify.batches import SHAPE, VOCABULARY, SyntheticStep, synthetic_step
 from pipeline.verify.comparison import LARGEST, SMALLEST
-from pipeline.verify.config import Case, VerifyJob, model_of
+from pipeline.verify.config import Case, VerifyJob
 from pipeline.verify.routes import Witness
 
 SEED = 1
 LABEL_SMOOTHING = 0.1
 CLIP = 1.0  # smaller than the norms that occur, so that clipping is compared too
-SETTINGS = OptimizerSettings(weight_decay=0.01, expert_rate=0.5)
+SETTINGS = OptimizerSettings(weight_decay=0.01, rate_factors={"experts": 0.5})
 LEARNING_RATE, WARMUP = 3e-3, 10
 
 
@@ -68,6 +70,7 @@ class Passes:
         """Take over the decisions of a reference, [steps, groups, N], if there are any."""
         self._device = next(model.parameters()).device
         self._witness = Witness(model)
+        self.usage: list[Tensor] = []  # of each group since this was last cleared
         self._decisions = None if decisions is None else decisions.to(self._device)
 
     def share(
@@ -78,6 +81,7 @@ class Passes:
         seed_group(SEED, number, group)
         losses = forward(step.groups[group].to(self._device), label_smoothing=LABEL_SMOOTHING)
         outcome.served[number, group] = self._witness.served_TE
+        self.usage.append(usage_of(losses))
         if self._decisions is None:
             outcome.recorded[number, group] = self._witness.recorded_N
         share: Tensor = losses.share(target_tokens=step.target_tokens, nonempty_groups=step.nonempty_groups)
@@ -148,9 +152,10 @@ def run_plain(case: Case, job: VerifyJob, stop: StopRequest, device: torch.devic
     model = build_model(case).to(device)
     outcome = Outcome()
     passes = Passes(model)
-    named = dict(model.named_parameters())
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    untrained = {name: p for name, p in model.named_parameters() if not p.requires_grad}
     masters = {name: nn.Parameter(p.detach().float()) for name, p in named.items()}
-    optimizer = plain_optimizer(masters, expert_parameters(model), job.optimizer)
+    optimizer = plain_optimizer(masters, expert_parameters(model), replace(SETTINGS, kind=job.optimizer))
     for number in range(1, job.steps + 1):
         if stop:
             raise Stopped("verify")
@@ -176,23 +181,45 @@ def run_plain(case: Case, job: VerifyJob, stop: StopRequest, device: torch.devic
             for name, p in named.items():
                 p.copy_(masters[name])
                 p.grad = None
+            balance_by_bias(model, passes.usage)
+            passes.usage.clear()
         outcome.losses.append(total)
         outcome.norms.append(float(norm))
         if number == job.short:
-            outcome.early_weights = {name: master.detach().clone() for name, master in masters.items()}
-    outcome.weights = {name: master.detach() for name, master in masters.items()}
+            outcome.early_weights = {name: p.detach().float().clone() for name, p in (masters | untrained).items()}
+    outcome.weights = {name: p.detach().float() for name, p in (masters | untrained).items()}
     return outcome
 
 
-def plain_optimizer(masters: dict[str, nn.Parameter], experts: set[str], kind: str) -> torch.optim.Optimizer:
-    """Return the optimizer of whole parameters, with the same groups as that of the engine."""
-    dense = {name: m for name, m in masters.items() if name not in experts}
+def usage_of(losses: Losses) -> Tensor:
+    """Return the choices of each expert in each MoE layer before capacity, [L, E]."""
+    return torch.stack([layer.usage_PE.sum(dim=0) for layer in losses.statistics])
+
+
+@torch.no_grad()
+def balance_by_bias(model: Transformer, usage: Sequence[Tensor]) -> None:
+    """Move the bias of each gate that has one and trains (arXiv:2408.15664). usage: `usage_of` all groups of a step."""
+    for usage_E, layer in zip(torch.stack([*usage]).sum(dim=0), model.moe_layers().values(), strict=True):
+        router = layer.router
+        if isinstance(router, TopKRouter) and router.bias_E is not None and router.wg_EM.requires_grad:
+            mean = usage_E.double().mean()
+            signs_E = (usage_E < mean).float() - (usage_E > mean).float()
+            router.bias_E.copy_(router.bias_E.float() + router.config.bias_rate * signs_E)
+
+
+def plain_optimizer(
+    masters: dict[str, nn.Parameter], experts: set[str], settings: OptimizerSettings
+) -> torch.optim.Optimizer:
+    """Return the optimizer of whole parameters, each in a group of its own. Biases and norms do not decay."""
     groups: list[dict[str, Any]] = [
-        {"params": [m for m in dense.values() if m.dim() > 1], "factor": 1.0},
-        {"params": [m for m in dense.values() if m.dim() <= 1], "factor": 1.0, "weight_decay": 0.0},
-        {"params": [masters[name] for name in sorted(experts)], "factor": SETTINGS.expert_rate},
+        {
+            "params": [master],
+            "factor": rate_factor(name, settings.rate_factors),
+            "weight_decay": 0.0 if master.dim() < 2 or name.endswith(("_E1H", "_E1M")) else settings.weight_decay,
+        }
+        for name, master in masters.items()
     ]
-    optimizer = optimizer_of(groups, replace(SETTINGS, kind=kind))
+    optimizer = optimizer_of(groups, settings)
     if isinstance(optimizer, Adafactor):
         for name, master in masters.items():
             optimizer.lay_out(master, Contents.whole(master, matrices_of(name, master, experts)))
@@ -201,16 +228,16 @@ def plain_optimizer(masters: dict[str, nn.Parameter], experts: set[str], kind: s
 
 def build_model(case: Case, mesh: Mesh | None = None) -> Transformer:
     """Return the whole model; with a mesh, this process's part, built as in training."""
-    sizes = {
+    sizes: dict[str, Any] = {
         "source_vocabulary": VOCABULARY,
         "target_vocabulary": VOCABULARY,
         "max_positions": max(SHAPE.source, SHAPE.target),
     }
     if mesh is None:
-        model = Transformer(model_of(case.gate), shared=False, **sizes)
+        model = Transformer(case.model, shared=False, **sizes)
         initialize(model, SEED)
     else:
-        model = build(model_of(case.gate), mesh, shared=False, seed=SEED, **sizes)
+        model = build(case.model, mesh, shared=False, seed=SEED, **sizes)
     return model.double() if case.precision == "float64" else model
 
 

@@ -119,7 +119,9 @@ def encode(
 def encode_shard(shard: Shard) -> Counts:
     """Write the arrays of a shard, and return counts of its rows and tokens by source."""
     vocabulary = Vocabulary.load(shard.vocabulary)
-    language, tags = vocabulary.tag(shard.pair.tgt), [vocabulary.source_tag(tag) for tag in shard.tags]
+    pair = shard.pair
+    language, first = vocabulary.first_source_tag(pair.src, pair.tgt), vocabulary.first_target_tags(pair.tgt)
+    tags = [vocabulary.source_tag(tag) for tag in shard.tags]
     dtype = np.dtype(np.uint16 if max(vocabulary.source_size, vocabulary.target_size) < 1 << 16 else np.uint32)
     counts = {name: np.zeros(len(shard.ends), dtype=np.int64) for name in _COUNTED}
     row = shard.start
@@ -132,6 +134,8 @@ def encode_shard(shard: Shard) -> Counts:
                 for model, side in ((vocabulary.source_model, "src"), (vocabulary.target_model, "tgt"))
             )
             source = source.prefixed(language, np.array(tags, dtype=np.int32)[owner])
+            for tag in first:
+                target = target.prefixed(tag, np.full(len(target.lengths), -1, dtype=np.int32))
             fits = (source.lengths <= shard.limits[0]) & (target.lengths <= shard.limits[1])
             if shard.split == "train":
                 source, target = source.select(fits), target.select(fits)

@@ -47,7 +47,8 @@ def train_vocabulary(config: VocabConfig, bitexts: Mapping[LangPair, Path], out:
 
     def model(name: str, sides: Sequence[str], size: int, symbols: Sequence[str], rule: str) -> bytes:
         limited = sample.limited(sides, config.sample_chars, config.seed)
-        return _train(config, limited.texts(sides), size, name, symbols, rule)
+        setting = "vocab.source_size and target_size" if name == "shared" else f"vocab.{name}_size"
+        return train_model(config, limited.texts(sides), size, setting, symbols, rule)
 
     # A target must be decoded exactly as it was written, or BLEU compares a changed text. So its rule is identity;
     # it is in NFC already. For a source nmt_nfkc saves pieces, because it folds full-width forms. A shared model has
@@ -77,16 +78,29 @@ def train_vocabulary(config: VocabConfig, bitexts: Mapping[LangPair, Path], out:
     (out / VOCABULARY).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-def _train(config: VocabConfig, texts: Iterator[str], size: int, name: str, symbols: Sequence[str], rule: str) -> bytes:
-    """Train one SentencePiece model, and return its bytes."""
+def train_model(
+    config: VocabConfig,
+    texts: Iterator[str],
+    size: int,
+    setting: str,
+    symbols: Sequence[str],
+    rule: str,
+    *,
+    uncounted: int = 0,
+) -> bytes:
+    """Train one SentencePiece model, and return its bytes.
+
+    setting: name of the setting that has the size, for messages.
+    rule: name of the normalisation.
+    uncounted: pieces that the size does not count.
+    """
     model = io.BytesIO()
-    field = "source_size and target_size" if name == "shared" else f"{name}_size"
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=texts,
             model_writer=model,
             model_type="unigram",
-            vocab_size=size,
+            vocab_size=size + uncounted,
             hard_vocab_limit=False,  # a text with too few pieces gets a smaller model instead of an error
             byte_fallback=True,
             character_coverage=config.character_coverage,
@@ -104,20 +118,16 @@ def _train(config: VocabConfig, texts: Iterator[str], size: int, name: str, symb
     except RuntimeError as error:
         too_small = _TOO_SMALL.search(str(error))
         if too_small is None:
-            raise ValueError(f"vocab.{field}={size}: SentencePiece could not train a model: {error}") from error
+            raise ValueError(f"{setting}={size}: SentencePiece could not train a model: {error}") from error
         raise ValueError(
-            f"vocab.{field}={size} is too small for the characters, bytes and symbols of this text; "
-            f"choose {too_small[2]} or more, or lower vocab.character_coverage={config.character_coverage}"
+            f"{setting}={size} is too small for the characters, bytes and symbols of this text; choose "
+            f"{int(too_small[2]) - uncounted} or more, or lower vocab.character_coverage={config.character_coverage}"
         ) from error
     content = model.getvalue()
     trained = sentencepiece.SentencePieceProcessor(model_proto=content)
     for index, symbol in enumerate(symbols, start=FIRST_TAG):
         assert trained.piece_to_id(symbol) == index, (symbol, index)
-    if trained.get_piece_size() < size:
-        _log.warning(
-            "vocab.%s shrank from %d to %d: the text has no more pieces",
-            field,
-            size,
-            trained.get_piece_size(),
-        )
+    trained_size = trained.get_piece_size() - uncounted
+    if trained_size < size:
+        _log.warning("%s shrank from %d to %d: the text has no more pieces", setting, size, trained_size)
     return content

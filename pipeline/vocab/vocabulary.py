@@ -12,6 +12,7 @@ import sentencepiece
 from pipeline.vocab.symbols import BOS, EOS, PAD, UNK
 
 VOCABULARY = "vocab.json"
+ORIGINAL = "tokenizer"  # directory with the files of another program that a vocabulary was imported from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,8 @@ class Vocabulary:
     source_model, target_model: SentencePiece processors, the same one if shared.
     tags: id in the source model by BCP-47 code.
     source_tags: id by the tag of a training source, such as bt.
+    tags_by_side: a source begins with the tag of its own language, and a target with that of its language, as in M2M100
+        and NLLB. Otherwise a source begins with the tag of the target language, and a target with none.
     directory: directory from which it was loaded.
     sha256: checksum of the models there, from `vocabulary_sha256`.
     """
@@ -30,6 +33,7 @@ class Vocabulary:
     tags: Mapping[str, int]
     shared: bool
     source_tags: Mapping[str, int] = field(default_factory=dict)
+    tags_by_side: bool = False
     directory: Path = Path()
     sha256: str = ""
 
@@ -45,6 +49,7 @@ class Vocabulary:
             tags=content["tags"],
             shared=content["shared"],
             source_tags=content.get("source_tags", {}),
+            tags_by_side=content.get("tags_by_side", False),
             directory=directory,
             sha256=vocabulary_sha256(directory),
         )
@@ -57,11 +62,19 @@ class Vocabulary:
     def target_size(self) -> int:
         return int(self.target_model.get_piece_size())
 
-    def tag(self, tgt: str) -> int:
-        """Return the id of the symbol that requests a language. Raises ValueError if there is none."""
-        if tgt not in self.tags:
-            raise ValueError(f"target language {tgt!r} has no tag; the vocabulary has {', '.join(self.tags)}")
-        return self.tags[tgt]
+    def tag(self, code: str, side: str = "target") -> int:
+        """Return the id of the symbol of a language. Raises ValueError if there is none. side: for the message."""
+        if code not in self.tags:
+            raise ValueError(f"{side} language {code!r} has no tag; the vocabulary has {', '.join(self.tags)}")
+        return self.tags[code]
+
+    def first_source_tag(self, src: str, tgt: str) -> int:
+        """Return the id that a source of a direction begins with. Raises ValueError if its language has no tag."""
+        return self.tag(src, "source") if self.tags_by_side else self.tag(tgt)
+
+    def first_target_tags(self, tgt: str) -> list[int]:
+        """Return the ids that a target begins with, at most one. Raises ValueError if the language has no tag."""
+        return [self.tag(tgt)] if self.tags_by_side else []
 
     def source_tag(self, tag: str) -> int:
         """Return the id of the tag of a training source, -1 for no tag. Raises ValueError for an unknown tag."""
@@ -73,9 +86,12 @@ class Vocabulary:
             )
         return self.source_tags[tag] if tag else -1
 
-    def encode_source(self, texts: Sequence[str], tgt: str) -> list[list[int]]:
-        """Return the ids of each text: tag of `tgt`, pieces, EOS. Raises ValueError if `tgt` has no tag."""
-        tag = self.tag(tgt)
+    def encode_source(self, texts: Sequence[str], tgt: str, src: str = "") -> list[list[int]]:
+        """Return the ids of each text: tag, pieces, EOS. Raises ValueError if the language has no tag.
+
+        src: is needed for a vocabulary with tags by side.
+        """
+        tag = self.first_source_tag(src, tgt)
         return [[tag, *ids, EOS] for ids in self.source_model.encode(list(texts))]
 
     def source_tokens(self, texts: Sequence[str]) -> list[int]:

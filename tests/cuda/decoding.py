@@ -10,6 +10,7 @@ from pipeline.decode.search.hypothesis import Hypothesis, Request
 from pipeline.decode.search.search import Alone, search
 from tests.cuda.impostor import Impostor
 from tests.cuda.training import built, config_of
+from tests.gates import PAIRS
 
 SOURCES = [[5, 6, 7, 8, 2], [9, 10, 2], [11, 12, 13, 14, 15, 16, 2], [17, 2]]
 STORE = "decode/search/rows.py:_store"  # waits in a step in which a hypothesis ends
@@ -26,7 +27,12 @@ class Translations:
 
 def requests(*, with_prefix):
     return [
-        Request(source=source, number=number, prefix=[20 + number] if with_prefix and number % 2 else [])
+        Request(
+            source=source,
+            number=number,
+            prefix=[20 + number] if with_prefix and number % 2 else [],
+            pair=PAIRS[number],
+        )
         for number, source in enumerate(SOURCES)
     ]
 

@@ -32,7 +32,7 @@ class FullRows:
         return np.full(SCALE.target, 4)
 
 
-def count(gate="top2", precision="bf16"):
+def count(gate="top2", precision="bf16", activation="relu", norm="layer"):
     """Return the counts of forward and backward, with the gradients' places."""
     (model_config,) = SCALE.models
     moe = moe_of(gate, num_experts=SCALE.experts, expert_dim=model_config.ffn_dim)
@@ -42,7 +42,7 @@ def count(gate="top2", precision="bf16"):
     )
     with torch.device("meta"):
         model = Transformer(
-            replace(model_config, moe=moe),
+            replace(model_config, moe=moe, activation=activation, norm=norm),
             source_vocabulary=int(VOCABULARY["vocab.source_size"]),
             target_vocabulary=int(VOCABULARY["vocab.target_size"]),
             shared=False,

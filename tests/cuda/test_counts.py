@@ -33,6 +33,15 @@ def test_kernels_and_casts_of_a_micro_batch_only_fall(counts, record_property):
         )
 
 
+def test_gated_networks_and_rms_norm_add_no_casts_and_no_waits(counts):
+    """Both projections take one cast input, and the copies of both weights are made once in a step."""
+    with impostor_process() as run:
+        gated = run(count, "top2", "bf16", "swiglu", "rms")
+    assert not gated.waits
+    assert sum(gated.casts.values()) == sum(counts.casts.values())
+    assert gated.kernels != counts.kernels
+
+
 def test_the_table_has_every_file_and_their_sum(counts):
     lines = table(counts)
     assert lines[0].split() == ["file", "of", "pipeline/", "kernels", "casts", "GB", "moved"]

@@ -12,7 +12,7 @@ REORDER = [("decode/search/memory.py:reorder", "nonzero")]
 COUNTS = [("model/moe/ragged_experts.py:counts_on_host", "copy to the host")]
 ROWS = [("model/moe/route.py:ragged_route", "_local_scalar_dense")]
 BF16 = []  # experts compute without the number of their rows
-SLOTS = [("model/moe/routers.py:slots", "_local_scalar_dense")]
+SLOTS = [("model/moe/routing.py:slots", "_local_scalar_dense")]
 TAKEN = [("model/moe/gates/expert_choice.py:selection_of_mask", "nonzero")]
 
 

@@ -23,7 +23,7 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 SHAPE = GroupShape(rows=4, source=32, target=32)
 GROUP = [[(0, 1), (1, 2)], [(1, 3)], [(0, 4), (0, 5)]]  # of 4 rows, so that one is padding
 TARGET_TOKENS = 30
-REGULARIZERS = {"conditional": {"drop": 0.1}, "output_masking": 0.2, "z_weight": 0.001}
+REGULARIZERS = {"shared_experts": 2, "conditional": {"drop": 0.1}, "output_masking": 0.2, "z_weight": 0.001}
 
 
 class Sentences:
@@ -146,5 +146,8 @@ def recomputed(gate, *, precision, recompute):
         model, batch = impostor.model(built(config_of(gate, dropout=0.1))), assemble(GROUP, SHAPE, DATA).to(CUDA)
         impostor.counts = Counts()
         loss, _ = run(model, batch, precision=precision, recompute=recompute)
-        values = {"loss": on_cpu(loss), **{name: on_cpu(p.grad) for name, p in model.named_parameters()}}
+        values = {
+            "loss": on_cpu(loss),
+            **{name: on_cpu(p.grad) for name, p in model.named_parameters() if p.requires_grad},
+        }
         return {name: value.numpy() for name, value in values.items()}, set(impostor.counts.waits)

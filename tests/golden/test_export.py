@@ -27,11 +27,11 @@ from tests.exports import DECODE, Runs, config_of, install_or_skip, random_model
 
 SAMPLE = ROOT / "data" / "sample"
 PAIRS = [LangPair("ja", "en"), LangPair("en", "tr")]
-WIDE = MoEConfig(num_experts=4, expert_dim=64)
+WIDE = MoEConfig(num_experts=4, expert_dim=64, output_scale=0.8)
 NARROW = MoEConfig(
     num_experts=3, expert_dim=24, every=1, gate=NoisyTopKConfig(), encoder_gate=Top2Config(prioritized=True)
 )
-MODELS = {"dense": config_of(), "wide": config_of(moe=WIDE), "narrow": config_of(moe=NARROW)}
+MODELS = {"dense": config_of(), "wide": config_of(moe=WIDE), "narrow": config_of(moe=NARROW, biases=True)}
 FAMILY = {"dense": "M2M100ForConditionalGeneration"}
 V4, V5 = ".venv-bench", ".venv-transformers5"
 # texts with symbols, spaces and ▁ at the ends, names of byte pieces, and scripts that have no piece
@@ -86,7 +86,7 @@ def models(vocabulary):
 @pytest.fixture(scope="module")
 def separate(vocabularies):
     vocabulary = Vocabulary.load(vocabularies["separate"])
-    return vocabulary, random_model(config_of(), vocabulary)
+    return vocabulary, random_model(config_of(activation="swiglu", norm="rms"), vocabulary)
 
 
 @pytest.fixture(scope="module")
@@ -271,7 +271,7 @@ def test_ctranslate2_finds_our_translations(exported, expected, vocabulary, name
     check_ctranslate2(exported[V4][name], expected["dense"][1], vocabulary)
 
 
-def test_ctranslate2_takes_separate_vocabularies(exported, separate, texts):
+def test_ctranslate2_takes_separate_vocabularies_swiglu_and_rms_norm(exported, separate, texts):
     vocabulary, model = separate
     requests = [Request(source=ids) for ids in vocabulary.encode_source(texts[::4], "en")]
     best = [hypotheses[0] for hypotheses in search(model, requests, DECODE)]

@@ -51,6 +51,7 @@ PLACES = {
     "TEXT": ("backtranslate", "text={text}"),
     "LICENCE": ("backtranslate", "licence={text}"),
     "CITATION": ("distill", "citation={text}"),
+    "FROM": ("import", "source={text}"),
     "OUT": ("export", "out={text}"),
     "PAIR": ("translate", "pair={text}"),
     "KEEP": ("prune", "keep={value}"),

@@ -60,7 +60,7 @@ def engine_of(workload, setup, mesh):
         accumulation=setup.accumulation(workload),
         zero_stage=setup.zero_stage,
         clip=1.0,
-        optimizer=OptimizerSettings(kind=workload.optimizer),
+        optimizer=OptimizerSettings(kind=workload.optimizer, rate_factors=dict(workload.rate_factors)),
         precision=workload.precision,
     )
 
@@ -95,6 +95,12 @@ def main():
     check("expert 2 x model 2, ZeRO-2, Adafactor, accumulating", adafactor, setup_of(1, 2, 2, MODEL, 2))
     check("groups on data alone, many buckets", once, setup_of(2, 2, 1, DATA, 1), bucket=2100)
     check("ep 2, ZeRO-2, many buckets", once, setup_of(2, 2, 1, GSHARD, 2), bucket=2100)
+    biased = replace(once, model=replace(once.model, biases=True))
+    check("biases, ep 2", biased, setup_of(2, 2, 1, GSHARD, 1))
+    factors = (("encoder", 2.0), ("experts", 0.5), ("norms", 0.5))
+    check(
+        "a rate for each component, Adafactor", replace(adafactor, rate_factors=factors), setup_of(2, 2, 1, GSHARD, 1)
+    )
     check("parameters larger than a bucket", once, setup_of(2, 2, 1, GSHARD, 1), bucket=700)
     if dist.get_rank() == 0:
         print("equal")

@@ -57,17 +57,24 @@ def same(one, two):
 
 
 def add_noise(parameters):
-    """Let gradients have noise on this process, as sums in another order have. Return the hooks."""
+    """Let gradients have noise on this process, as sums in another order have. Return the hooks.
+
+    A bias without a gradient gets noise itself, as after choices that other rounding has changed.
+    """
 
     def noisy(gradient):
         return gradient * (1 + NOISE * torch.rand_like(gradient))
 
-    return [parameter.register_hook(noisy) for parameter in parameters]
+    for parameter in parameters:
+        if not parameter.requires_grad:
+            parameter.data += NOISE
+    return [parameter.register_hook(noisy) for parameter in parameters if parameter.requires_grad]
 
 
 def main(sizes, optimizer):
     mesh = mesh_of("model", sizes)
-    case = Case(table="model", sizes=sizes, precision="fp32", optimizer=optimizer, zero=2)
+    gate = "sigmoid" if optimizer == "adamw" else "top2"  # with a bias, which has no gradient
+    case = Case(table="model", sizes=sizes, precision="fp32", optimizer=optimizer, zero=2, gate=gate)
     engine, group = engine_of(case, mesh, ema=0.5), mesh.group("model")
     uncut = {name for name, _ in engine.model.named_parameters() if name not in engine._state._cuts}
     assert engine.repair_copies() is None  # before any update
@@ -103,7 +110,8 @@ def main(sizes, optimizer):
 
     last = mesh.size("model") - 1
     if mesh.rank("model") == last and mesh.rank("data") == 0:
-        times = {n: mesh.size("data") if "_row." in n or "_col." in n else 1 for n in apart}  # these are whole on all
+        whole = ("_row.", "_col.", ".bias_E")  # in the names of state that every process has whole
+        times = {n: mesh.size("data") if any(part in n for part in whole) else 1 for n in apart}
         assert set(drift.names) == {n for n, count in apart.items() if count}
         assert {n.partition(".")[2] for n in drift.names} == set(drifting)
         assert drift.elements == sum(times[n] * count for n, count in apart.items())

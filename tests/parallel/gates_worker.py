@@ -69,7 +69,7 @@ def run(model, indices, *, training):
 
 
 def check(gate, mesh, rank):
-    moe = moe_of(gate, z_weight=0.01, output_masking=0.1, conditional={"drop": 0.1})
+    moe = moe_of(gate, shared_experts=2, z_weight=0.01, output_masking=0.1, conditional={"drop": 0.1})
     config = ModelConfig(dim=16, ffn_dim=32, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.1, moe=moe)
     whole, cut = built(config), built(config)
     partition(cut, mesh)

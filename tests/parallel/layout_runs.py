@@ -1,6 +1,7 @@
 """Runs under layouts with four processes, by the engine on a mesh or by plain torch in one process."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.distributed as dist
@@ -8,8 +9,12 @@ from torch import nn
 
 from pipeline.engine.deepspeed import Engine
 from pipeline.engine.optimizer import set_learning_rate
+from pipeline.model.adapters import add_adapters
+from pipeline.model.components import ALL, is_trainable
+from pipeline.model.config import Activation, NormKind
 from pipeline.model.initialization import initialize
-from pipeline.model.noise import seed_group
+from pipeline.model.lora import LoraConfig
+from pipeline.model.noise import generator, seed_group
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.layout import Layout
 from pipeline.parallel.mesh import Mesh
@@ -17,7 +22,7 @@ from pipeline.parallel.partition import expert_parameters, partition
 from pipeline.verify.batches import SHAPE, VOCABULARY, synthetic_step
 from pipeline.verify.config import model_of
 from pipeline.verify.routes import Witness
-from pipeline.verify.runs import CLIP, SETTINGS, learning_rate_at, plain_optimizer
+from pipeline.verify.runs import CLIP, SETTINGS, balance_by_bias, learning_rate_at, plain_optimizer, usage_of
 
 WORLD, GROUPS = 4, 4
 DATA, EXPERT, MODEL = ("data",), ("expert",), ("model",)
@@ -41,6 +46,8 @@ class Case:
     table: str
     sizes: tuple[int, int, int]
     gate: str = "top2"
+    activation: Activation = "relu"
+    norm: NormKind = "layer"
     optimizer: str = "adamw"
     zero: int = 1
     precision: str = "float64"
@@ -48,6 +55,17 @@ class Case:
     dispatch: str = "gather"
     shared: bool = False
     smoothing: float = 0.1
+    trainable: str | tuple[str, ...] = ALL
+    lora: LoraConfig | None = None
+    biases: bool = False
+    rate_factors: Mapping[str, float] = field(default_factory=lambda: SETTINGS.rate_factors)
+
+    @property
+    def settings(self):
+        return replace(SETTINGS, kind=self.optimizer, rate_factors=self.rate_factors)
+
+
+BIASES = ("b", "bq", "bk", "bv", "bi", "bo")  # of projections, and B of adapters: what begins at zero
 
 
 def mesh_of(table, sizes):
@@ -56,8 +74,8 @@ def mesh_of(table, sizes):
 
 
 def built(case):
-    config = model_of(case.gate)
-    config = replace(config, moe=replace(config.moe, dispatch=case.dispatch))
+    config = model_of(case.gate, activation=case.activation, norm=case.norm)
+    config = replace(config, biases=case.biases, moe=replace(config.moe, dispatch=case.dispatch))
     model = Transformer(
         config,
         source_vocabulary=VOCABULARY,
@@ -65,7 +83,13 @@ def built(case):
         shared=case.shared,
         max_positions=max(SHAPE.source, SHAPE.target),
     )
+    if case.lora is not None:
+        add_adapters(model, case.lora)
     initialize(model, 1)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(parameter.requires_grad and is_trainable(name, case.trainable))
+        if name.rpartition(".")[2].partition("_")[0] in BIASES:  # at zero, A would have no gradient
+            torch.nn.init.uniform_(parameter, -0.1, 0.1, generator=generator(1, name))
     return model.double() if case.precision == "float64" else model
 
 
@@ -79,7 +103,7 @@ def engine_of(case, mesh, ema=0.0):
         accumulation=GROUPS // mesh.batch_size,
         zero_stage=case.zero,
         clip=CLIP,
-        optimizer=replace(SETTINGS, kind=case.optimizer),
+        optimizer=case.settings,
         precision=case.precision,
         ema=ema,
     )
@@ -120,18 +144,25 @@ def plain_steps(case, steps, decisions=None):
 
     decisions: of another run, to repeat them.
     """
-    model, recorded = built(case), {}
+    model, recorded, usage = built(case), {}, []
     witness = Witness(model)
-    named = dict(model.named_parameters())
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    untrained = {name: p for name, p in model.named_parameters() if not p.requires_grad}
+
+    def forward(*args, **settings):
+        losses = model(*args, **settings)
+        usage.append(usage_of(losses))
+        return losses
+
     masters = {name: nn.Parameter(p.detach().float()) for name, p in named.items()}
-    optimizer = plain_optimizer(masters, expert_parameters(model), case.optimizer)
+    optimizer = plain_optimizer(masters, expert_parameters(model), case.settings)
     losses, norms, first = [], [], {}
     for number in range(1, steps + 1):
         total = 0.0
         for group in range(GROUPS):
             witness.begin(decisions and decisions[number, group])
             with torch.autocast("cpu", torch.bfloat16, enabled=case.precision == "bf16"):
-                share = share_of(model, case, number, group)
+                share = share_of(forward, case, number, group)
             if decisions is None:
                 recorded[number, group] = witness.recorded_N
             share.backward()
@@ -147,9 +178,11 @@ def plain_steps(case, steps, decisions=None):
             for name, p in named.items():
                 p.copy_(masters[name])
                 p.grad = None
+        balance_by_bias(model, usage)
+        usage.clear()
         losses.append(total)
         norms.append(float(norm))
-    return losses, norms, first, {name: master.detach() for name, master in masters.items()}, recorded
+    return losses, norms, first, {name: p.detach() for name, p in (masters | untrained).items()}, recorded
 
 
 def within(bounds, key, actual, expected, where):

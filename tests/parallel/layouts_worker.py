@@ -49,7 +49,9 @@ CASES = [
     Case(table="model", sizes=(1, 1, 4), gate="hierarchical", shared=True, smoothing=0.0),
     Case(table="groups on data", sizes=(1, 2, 2), gate="dropless", optimizer="adafactor", recompute="layers"),
     Case(table="groups everywhere", sizes=(1, 2, 2), gate="expert_choice", zero=2, recompute="selective"),
+    Case(table="model", sizes=(2, 1, 2), gate="sigmoid", recompute="all"),
     Case(table="all apart", sizes=(1, 2, 2), dispatch="einsum", optimizer="adafactor", shared=True),
+    Case(table="model", sizes=(1, 2, 2), activation="swiglu", norm="rms", recompute="layers"),
 ]
 CHAINS = {  # table, sizes and ZeRO stage
     "adamw": [("model", (2, 1, 2), 1), ("all apart", (1, 2, 2), 2), ("model", (1, 1, 4), 1)],
@@ -133,7 +135,8 @@ def check(case, steps, judge):
     within(bounds, "first_norm", norms[0], plain_norms[0], case)
     within(bounds, "loss", losses, plain_losses, case)
     within(bounds, "norm", norms, plain_norms, case)
-    assert step_gradients.keys() == gradients.keys() == plain_weights.keys()
+    assert step_gradients.keys() == gradients.keys()
+    assert weights.keys() == plain_weights.keys()
     exact = plain_steps(replace(case, precision="fp32"), 1, plain[-1])[2] if replayed else {}
     for name, gradient in gradients.items():
         if replayed:
@@ -143,7 +146,9 @@ def check(case, steps, judge):
             )
             continue
         within(bounds, "first_gradient", step_gradients[name], gradient, f"{case} {name}")
-        within(bounds, "weight", weights[name], plain_weights[name], f"{case} {name}")
+    for name, weight in plain_weights.items():
+        if not replayed:
+            within(bounds, "weight", weights[name], weight, f"{case} {name}")
 
 
 def check_contract(engine):
@@ -179,10 +184,11 @@ def check_contract(engine):
 def check_chain(optimizer, stops, directory, judge):
     """Run one step under each layout, from the checkpoint of the previous one.
 
-    Every tensor must be equal bit by bit, and losses must be those of an uninterrupted run by plain torch.
+    Every tensor must be equal bit by bit, and losses must be those of an uninterrupted run by plain torch. With adamw
+    the gates have a bias, which is state without a gradient.
     """
     losses, before, counters = [], {}, {}
-    case = Case(table="", sizes=(1, 1, 1), optimizer=optimizer)
+    case = Case(table="", sizes=(1, 1, 1), optimizer=optimizer, gate="sigmoid" if optimizer == "adamw" else "top2")
     for number, (table, sizes, zero) in enumerate(stops, start=1):
         mesh, path = mesh_of(table, sizes), directory / f"{optimizer}-{number}"
         engine = engine_of(replace(case, zero=zero), mesh, EMA)

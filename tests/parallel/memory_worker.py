@@ -25,6 +25,7 @@ CASES = [
     replace(SMALL, recompute="selective", groups=1),
     replace(SMALL, zero_stage=2),
     replace(SMALL, experts=0, precision="bf16"),
+    replace(SMALL, precision="bf16", biases=True),
 ]
 
 

@@ -14,7 +14,7 @@ from tests.parallel.conftest import SPIKES, SPIKY, assert_same_bits, step_name
         ([3], 3, ["top2"], 3),
         pytest.param([1, 2, 3, 4], 12, ["top2"], 4, marks=pytest.mark.long),
         pytest.param([1, 6], 12, ["top2"], 4, marks=pytest.mark.long),
-        pytest.param([1, 2, 3, 4, 6], 12, ["hierarchical"], 4, marks=pytest.mark.long),
+        pytest.param([1, 6], 12, ["hierarchical"], 4, marks=pytest.mark.long),
     ],
 )
 def test_it_is_the_whole_one_on_every_topology(worlds, groups, gates, steps):

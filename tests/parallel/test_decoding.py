@@ -113,6 +113,7 @@ def checkpoints(prepared, tmp_path_factory):
     return write_checkpoints(tmp_path_factory.mktemp("untrained"), small(num_experts=4, dim=32), vocabulary)
 
 
+@pytest.mark.long
 def test_a_job_with_cut_experts_ends_with_the_error_of_any_process(checkpoints, prepared, tmp_path, capfd, monkeypatch):
     """When its cause is removed, the job translates as processes with whole models do."""
     settings = {"batch_tokens": 512, "capacity_factor": 4}

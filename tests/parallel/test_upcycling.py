@@ -69,6 +69,12 @@ def test_what_does_not_fit_is_an_error_before_training(run_job, dense, alone, pr
     _, plain = build_model(prepared, MoEConfig())
     with pytest.raises(ValueError, match=r"feed_forward.wi_MH is not there"):
         initialize_from(alone.directory, plain, vocabulary)
+    _, shared = build_model(prepared, MoEConfig(num_experts=4, expert_dim=64, shared_experts=1))
+    with pytest.raises(ValueError, match=r"shared_experts=1 would be added .* set model.moe.shared_experts=0; .* not"):
+        initialize_from(dense.directory, shared, vocabulary)
+    _, shared = build_model(prepared, MoEConfig(num_experts=4, expert_dim=32, shared_experts=1))
+    with pytest.raises(ValueError, match=r"it has model.moe.shared_experts=0; set these; .*wi_MH is not there"):
+        initialize_from(alone.directory, shared, vocabulary)
     with pytest.raises(ValueError, match="another vocabulary"):
         initialize_from(dense.directory, plain, "0" * 64)
     with pytest.raises(ValueError, match="is neither a checkpoint"):

@@ -61,7 +61,7 @@ def refusal(command, *words):
         ("baselines=[tiered,none]", "baselines=[tiered,none] names several options of baselines"),
         ("regularizer=z_loss,eom", "for a list write 'regularizer=[z_loss,eom]'"),
         # Groups and their options
-        ("gate=nope", "gate nope does not exist; did you mean top2"),
+        ("gate=nope", "gate nope does not exist; did you mean topk or top2"),
         ("runtime=cuda", "runtime cuda does not exist; did you mean gpu?"),
         ("layout=null", "layout null does not exist; there are gshard, model"),
         ("train=3", "train 3 does not exist; there are"),

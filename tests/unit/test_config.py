@@ -136,10 +136,10 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
             ["batch.groups_per_step=3"],
             r"groups_per_step=3 \(G of x_GSM\) is not divisible by runtime.processes=2; choose 2 or 4, or a number",
         ),
-        (["gate=top3"], r"gate top3 does not exist; did you mean top2"),
+        (["gate=top3"], r"gate top3 does not exist; did you mean topk or top2"),
         (["regularizer=[eon]"], r"regularizer eon does not exist; did you mean eom"),
         (["gate=top1", "model.moe.gate.second=all"], r"second does not exist; model.moe.gate has kind, .*jitter"),
-        (["model.moe.gate={kind: topp}"], r"kind='topp' does not exist; did you mean top2"),
+        (["model.moe.gate={kind: topp}"], r"kind='topp' does not exist; did you mean topk or top2"),
         (["model.moe.gate=3"], r"must be a mapping with kind"),
         (["model.moe.dispatch=einsumm"], r"dispatch='einsumm' is not one of gather, einsum"),
         (["model.moe.num_experts=1"], r"num_experts=1: a gate needs 2 or more"),
@@ -150,6 +150,11 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
         (["gate=hierarchical", "model.moe.gate.k=3"], r"at least 3 groups, there are 2"),
         (["model.moe.gate.prioritized=true"], r"prioritized decides .* looking at later ones.*encoder_gate"),
         (["gate=balanced", "model.moe.gate.threshold_weight=0"], r"thresholds learn by it"),
+        (["gate=topk", "model.moe.gate.k=8"], r"gate.k=8: every token has all 8 experts, .* choose a smaller k"),
+        (["gate=topk", "model.moe.gate.score=tanh"], r"gate.score='tanh' is not one of softmax, sigmoid"),
+        (["gate=sigmoid", "model.moe.gate.k=8"], r"gate.k=8: every token has all 8 experts, .*gate.bias_rate=0"),
+        (["gate=sigmoid", "model.moe.gate.bias_rate=-1"], r"gate.bias_rate=-1.0 must not be negative"),
+        (["model.moe.shared_experts=-1"], r"shared_experts=-1 must not be negative; 0 is none"),
         (["gate=top1", "model.moe.gate.jitter=1"], r"jitter=1.0 must lie in \[0, 1\)"),
         (["model.moe.output_masking=1"], r"output_masking=1.0 must lie in"),
         (["regularizer=[cmr]", "model.moe.conditional.budget=2"], r"budget=2.0 must lie in"),
@@ -229,7 +234,7 @@ def test_the_commands_of_the_clusters_page_compose():
 @pytest.mark.parametrize("gate", GATES)
 def test_every_gate_is_chosen_by_one_word(gate):
     config = load_config([f"gate={gate}"])
-    assert gate in (config.model.moe.gate.kind, config.model.moe.gate_of(decoder=False).kind, "prioritized")
+    assert gate in (config.model.moe.gate.kind, config.model.moe.gate_of(decoder=False).kind, "prioritized", "sigmoid")
 
 
 def test_regularizers_add_up():

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.config import load_config
-from tests.gates import GATES, moe_of
+from tests.gates import GATES, PAIRS, moe_of
 
 
 def read(config, path):
@@ -47,7 +47,7 @@ def test_a_chosen_group_wins_over_the_recipe_and_a_key_over_both(overrides, expe
 
 @pytest.mark.parametrize("gate", GATES)
 def test_every_gate_is_as_its_file_has_it_on_a_recipe_that_tuned_another_one(gate):
-    gates = load_config(["recipes=opus100/moe_8e", f"gate={gate}"]).model.moe
+    gates = load_config(["recipes=opus100/moe_8e", f"gate={gate}"]).model.moe.with_pairs(PAIRS)
     assert (gates.gate, gates.encoder_gate) == (moe_of(gate).gate, moe_of(gate).encoder_gate)
 
 

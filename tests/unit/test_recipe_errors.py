@@ -36,7 +36,7 @@ def root(tmp_path_factory):
         (HEAD + "defaults: {gate: top1}\n", "recipes/mine.yaml: defaults must be a list"),
         (HEAD + "defaults: [/recipes/smok, _self_]\n", "its defaults name smok: recipe smok does not exist; did you"),
         (HEAD + "defaults: [/recipes/mine, _self_]\n", "recipes/mine.yaml: its defaults lead back to itself"),
-        (HEAD + "defaults: [override /gate: top9]\n", "recipes/mine.yaml: gate top9 does not exist; did you mean top2"),
+        (HEAD + "defaults: [override /gate: top9]\n", "recipes/mine.yaml: gate top9 does not exist; did you mean topk"),
         (HEAD + "defaults: [/gate: top1]\n", "choose gate, which has a default; write `override /gate: top1`"),
         (HEAD + "defaults: [gate: top1]\n", "a group begins with a slash, as in `override /gate: top1`"),
         (HEAD + "defaults: [3]\n", "recipes/mine.yaml does not fit configs/config.yaml; compare its keys"),

@@ -1,3 +1,5 @@
+from dataclasses import asdict
+
 import pytest
 
 from pipeline.config import load_config
@@ -25,7 +27,7 @@ def leaves(tree: object, path: str = "") -> list[str]:
 
 
 def test_every_term_of_other_toolkits_leads_to_keys_that_exist() -> None:
-    keys = [*leaves(load_config([]).to_json()), "model.moe.gate.k", "devices", "gpu"]
+    keys = [*leaves(asdict(load_config([]))), "model.moe.gate.k", "devices", "gpu"]
     for term, fields in _MEANINGS.items():
         assert [name for name in fields if not any(f".{key}".endswith(f".{name}") for key in keys)] == [], term
     last_parts = {key.rpartition(".")[2] for key in keys}

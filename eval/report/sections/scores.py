@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from eval.records.ending import MARK, MEANING, USUAL_PATIENCE
 from eval.records.results import System
-from eval.records.scores import BASELINE, METRICS, SYSTEM
+from eval.records.scores import BASELINE, METRICS, SYSTEM, Change
 from eval.score.macro import complete_mean, resource_classes
 from eval.score.paired_systems import PairedScores, joint_difference, pair_systems, shared_sentences
 from eval.score.pairwise import (
@@ -65,6 +65,7 @@ class SystemTable:
     """The numbers of one system by pair.
 
     metric_gains: differences from the baselines by metric and pair.
+    forgetting: comparisons of a single run with the model that its training started from, by metric and pair.
     against: differences from the reference system, in BLEU.
     joint_gains, joint_against: both differences in BLEU in every joint resample of all pairs' test sets.
     tallies: wins and losses against the baselines, and against the reference system.
@@ -72,6 +73,7 @@ class SystemTable:
 
     scores: SystemScores
     metric_gains: Mapping[str, Mapping[str, PairDifference]]
+    forgetting: Mapping[str, Mapping[str, Change]]
     against: Mapping[str, PairDifference]
     joint_gains: Mapping[str, Joint]
     joint_against: Mapping[str, Joint]
@@ -148,6 +150,7 @@ def scores_section(out: Path, systems: Sequence[System]) -> Mapping[str, Any]:
         "pairs": pair_rows,
         "classes": _class_rows({row.pair: row.train_pairs[1] for row in pair_rows}, baselines),
         "compared": any(table.gains for table in tables),
+        "forgetting": any(table.forgetting["bleu"] for table in tables),
         "seeds": any(table.scores.num_seeds > 1 for table in tables),
         "scored": [metric.title for metric in scored.values()],
         "unjudged": _unjudged(tables),
@@ -181,6 +184,7 @@ def _table(
             joint_against[row.pair] = joint_difference(own_scores[row.pair].system, reference_score)
     table = SystemTable(
         scores=scores,
+        forgetting=_forgetting(system),
         metric_gains={metric: {row.pair: row for row in rows} for metric, rows in gains.items()},
         against={row.pair: row for row in against},
         joint_gains={pair: joint for pair, score in own_scores.items() if (joint := score.joint_gain) is not None},
@@ -189,6 +193,11 @@ def _table(
         classes=_class_rows({name: pair.train_pairs for name, pair in scores.pairs.items()}),
     )
     return table, left_out
+
+
+def _forgetting(system: System) -> dict[str, dict[str, Change]]:
+    rows = system.runs[0].forgetting if len(system.runs) == 1 else ()
+    return {metric: {row.pair: row for row in rows if row.metric == metric} for metric in METRICS}
 
 
 def _by_metric(system: System, bleu: Mapping[str, PairedScores]) -> dict[str, dict[str, PairedScores]]:

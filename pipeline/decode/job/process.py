@@ -53,7 +53,7 @@ def translate_round(
     translated: set[tuple[int, int]] = set()
     for index, shard in enumerate(shards):
         for row, text in enumerate(shard.texts(), start=shard.start):
-            lines.append(Line(text=text, target=shard.target, number=row))
+            lines.append(Line(text=text, source=shard.source, target=shard.target, number=row))
             places.append((index, row))
         translated.update((index, row) for row in shard.records())
     plan = translator.plan(lines)

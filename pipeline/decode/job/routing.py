@@ -23,7 +23,7 @@ from pipeline.jobs.device import Place
 from pipeline.jobs.process import StopRequest, run_process
 from pipeline.model.moe.gates.expert_choice import Selection
 from pipeline.model.moe.gates.token_choice import Gating
-from pipeline.model.moe.routers import Routing
+from pipeline.model.moe.routing import Routing
 from pipeline.model.moe.tokens import Tokens
 from pipeline.model.transformer import Transformer
 from pipeline.schema import build
@@ -150,13 +150,24 @@ def record(
     return recorder
 
 
+def in_order(pairs: Sequence[str], model: Transformer) -> list[str]:
+    """Return the names of pairs in the order of their numbers in training, if a gate chooses experts by them."""
+    return [pair.replace(":", "-") for pair in model.config.moe.pairs] or list(pairs)
+
+
 def work(values: dict[str, Any], stop: StopRequest) -> None:
     """Record this process's share of the batches. values: of a RoutingJob."""
     job = build(RoutingJob, values)
     place = Place.take(job.runtime)
-    data = [EncodedSplit.open(Path(directory), job.split) for directory in job.encoded]
+    split_of = {
+        pair: EncodedSplit.open(Path(directory), job.split)
+        for pair, directory in zip(job.pairs, job.encoded, strict=True)
+    }
+    data = list(split_of.values())
     longest = max(int(max(d.source_lengths.max(), d.target_lengths.max())) for d in data)
     model, _, peers = load_share(job, place, stop, longest=longest)
+    pairs = in_order(job.pairs, model)
+    data = [split_of[pair] for pair in pairs]
     empty = None if peers is None else assemble([], GroupShape(rows=1, source=1, target=1), data)
     rounds = share(list(batches(data)), place, empty=empty)
 
@@ -166,8 +177,8 @@ def work(values: dict[str, Any], stop: StopRequest) -> None:
         elif stop:
             raise Stopped(job.title)
 
-    recorder = record(model, data, job.pairs, rounds, check)
-    text = json.dumps(recorder.to_json(job.pairs))
+    recorder = record(model, data, pairs, rounds, check)
+    text = json.dumps(recorder.to_json(pairs))
     write_atomically(Path(job.out, f"routing.rank-{place.rank}.json"), text)
 
 

@@ -19,13 +19,15 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Rows `start` to `stop` of a file of lines, which are translated into one language.
+    """Rows `start` to `stop` of a file of lines, which are translated from one language into another.
 
     directory: directory of the lines and of the records.
-    target: code of the language.
+    source: code of the language, which gates that choose by task and vocabularies with tags by side need.
+    target: code of the language of translations.
     """
 
     directory: str
+    source: str = ""
     target: str
     start: int
     stop: int
@@ -63,7 +65,7 @@ class Shard:
         return {record["row"]: record for record in records}
 
 
-def make_shards(directory: Path, lines: Iterable[str], *, target: str, rows: int = 0) -> list[Shard]:
+def make_shards(directory: Path, lines: Iterable[str], *, target: str, source: str = "", rows: int = 0) -> list[Shard]:
     """Write lines to a directory, unless they are there, and return shards of so many rows. rows: 0 makes one shard."""
     from pipeline.decode.job.line_file import num_lines, write_lines
 
@@ -74,7 +76,7 @@ def make_shards(directory: Path, lines: Iterable[str], *, target: str, rows: int
     total = num_lines(path)
     rows = rows or max(total, 1)
     return [
-        Shard(directory=str(directory), target=target, start=start, stop=min(start + rows, total))
+        Shard(directory=str(directory), source=source, target=target, start=start, stop=min(start + rows, total))
         for start in range(0, total, rows)
     ]
 

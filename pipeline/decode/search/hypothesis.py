@@ -12,15 +12,20 @@ class Request:
     """A sentence to translate.
 
     source: token ids with tag and `</s>`.
-    prefix: target ids that the translation begins with.
+    start: target ids that every translation into the language begins with, such as its tag. They count as tokens of
+        the translation, and are certain.
+    prefix: target ids that the translation begins with, after those of `start`.
     number: number of the line in its text, from 0. Sampling seeds its draws with it.
     part: number of the part, from 0, when a line is split. Sampling seeds its draws with it, too.
+    pair: language pair, `de:en`, for models with gates that choose by task.
     """
 
     source: Sequence[int]
+    start: Sequence[int] = ()
     prefix: Sequence[int] = ()
     number: int = 0
     part: int = 0
+    pair: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

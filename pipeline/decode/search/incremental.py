@@ -17,6 +17,7 @@ from pipeline.model.attention import MASKED
 from pipeline.model.fused_attention import attend_few, attention_weights, mask_dtype
 from pipeline.model.inference import feed_forward
 from pipeline.model.moe.tokens import Tokens
+from pipeline.model.projection import add_bias
 from pipeline.model.transformer import FIRST_POSITION, Layer, Transformer
 from pipeline.vocab.symbols import PAD
 
@@ -29,6 +30,7 @@ class DecoderState:
     max_length: most steps.
     memory: value of `decode.beam_memory`.
     attention: True to store the cross-attention of the last layer in `attention_BL` at each step, its mean over heads.
+    pair_n: index in `MoEConfig.pairs` of each sentence's language pair; None if no gate of the model chooses by task.
     """
 
     attention_BL: Tensor
@@ -42,11 +44,12 @@ class DecoderState:
         max_length: int,
         memory: str = "flattened",
         attention: bool = False,
+        pair_n: Tensor | None = None,
     ) -> None:
-        self.model, self.beam, self.attention = model, beam, attention
+        self.model, self.beam, self.attention, self.pair_n = model, beam, attention, pair_n
         self.layers = [_Layer(cast(Layer, layer)) for layer in model.decoder.layers]
         self.computing = precision_of(model)
-        memory_BLM = encode(model, source_BL)
+        memory_BLM = encode(model, source_BL, pair_n)
         padding_BL = source_BL == PAD
         dtype, device = model.target_embedding_VM.dtype, source_BL.device
         self.cross_mask = torch.zeros(padding_BL.shape, dtype=dtype, device=device).masked_fill_(padding_BL, MASKED)
@@ -71,12 +74,13 @@ class DecoderState:
         model = self.model
         x_BM = F.embedding(tokens_B, model.target_embedding_VM).to(model.positions.dtype) * math.sqrt(model.config.dim)
         x_BM = x_BM + model.positions[self.length + FIRST_POSITION]
+        pair_B = None if self.pair_n is None else self.pair_n.repeat_interleave(self.beam)
         self.past.open()
         with self.computing:
             for index, layer in enumerate(self.layers):
                 x_BM = x_BM + layer.attend(x_BM, index, self.past)
                 x_BM = x_BM + self._attend_source(x_BM, index)
-                x_BM = x_BM + feed_forward(layer.layer, layer.layer.feed_forward_norm(x_BM), live_B)
+                x_BM = x_BM + feed_forward(layer.layer, layer.layer.feed_forward_norm(x_BM), live_B, pair_B)
             logits_BV: Tensor = model.decoder.norm(x_BM) @ model.target_embedding_VM.T
         self.length += 1
         return logits_BV
@@ -92,8 +96,7 @@ class DecoderState:
             heads_nNKD = weight_nNKL @ values_nNLD
         else:
             heads_nNKD = attend_few(query_nNKD, keys_nNLD, values_nNLD, mask_n11L)
-        out_BM: Tensor = by_hypothesis(heads_nNKD).flatten(1) @ layer.cross.wo_NDM.flatten(0, 1)
-        return out_BM
+        return add_bias(by_hypothesis(heads_nNKD).flatten(1) @ layer.cross.wo_NDM.flatten(0, 1), layer.cross.bo_M)
 
     def reorder(self, parent_B: Tensor) -> None:
         """Let hypothesis b continue from hypothesis parent_B[b] of the same sentence."""
@@ -104,6 +107,7 @@ class DecoderState:
         self.past.keep(sentence_n)
         self.cross = [keep_rows(pair, sentence_n, pair.shape[3]) for pair in self.cross]
         self.cross_mask = self.cross_mask[sentence_n]
+        self.pair_n = None if self.pair_n is None else self.pair_n[sentence_n]
 
     @property
     def tensors(self) -> Sequence[Tensor]:
@@ -118,25 +122,27 @@ class _Layer:
         assert layer.cross_attention is not None
         assert layer.cross_attention_norm is not None
         self.layer, self.cross, self.cross_norm = layer, layer.cross_attention, layer.cross_attention_norm
-        own = layer.self_attention
+        own, cross = layer.self_attention, self.cross
         self.own_MX = side_by_side(own.wq_MND, own.wk_MND, own.wv_MND)
-        self.source_MX = side_by_side(self.cross.wk_MND, self.cross.wv_MND)
+        self.source_MX = side_by_side(cross.wk_MND, cross.wv_MND)
+        self.own_X, self.source_X = joined(own.bq_X, own.bk_X, own.bv_X), joined(cross.bk_X, cross.bv_X)
         self.heads = own.heads
 
     def attend(self, x_BM: Tensor, index: int, past: BeamMemory) -> Tensor:
         """Return the self-attention [B, M] of the newest token."""
-        own_B3ND = _split(self.layer.self_attention_norm(x_BM) @ self.own_MX, 3, self.heads)
+        own_B3ND = _split(add_bias(self.layer.self_attention_norm(x_BM) @ self.own_MX, self.own_X), 3, self.heads)
         heads_BND = past.attend(index, own_B3ND[:, 0], own_B3ND[:, 1:].transpose(0, 1))
-        out_BM: Tensor = heads_BND.flatten(1) @ self.layer.self_attention.wo_NDM.flatten(0, 1)
-        return out_BM
+        own = self.layer.self_attention
+        return add_bias(heads_BND.flatten(1) @ own.wo_NDM.flatten(0, 1), own.bo_M)
 
     def query(self, x_BM: Tensor) -> Tensor:
         """Return the queries [B, N, D] of cross-attention."""
-        return _split(self.cross_norm(x_BM) @ self.cross.wq_MND.flatten(1), 1, self.heads).squeeze(1)
+        query_BX = add_bias(self.cross_norm(x_BM) @ self.cross.wq_MND.flatten(1), self.cross.bq_X)
+        return _split(query_BX, 1, self.heads).squeeze(1)
 
     def source(self, memory_BLM: Tensor) -> Tensor:
         """Return the keys and values [2, n, N, L, D] of the source."""
-        pair_BL2ND = _split((memory_BLM @ self.source_MX), 2, self.heads)
+        pair_BL2ND = _split(add_bias(memory_BLM @ self.source_MX, self.source_X), 2, self.heads)
         return pair_BL2ND.permute(2, 0, 3, 1, 4).contiguous()
 
 
@@ -145,19 +151,25 @@ def side_by_side(*weights_MND: Tensor) -> Tensor:
     return torch.cat([weight.flatten(1) for weight in weights_MND], dim=1)
 
 
+def joined(*biases_X: Tensor | None) -> Tensor | None:
+    """Join the biases of projections into one vector; None without biases."""
+    present = [bias for bias in biases_X if bias is not None]
+    return torch.cat(present) if present else None
+
+
 def _split(projected: Tensor, count: int, heads: int) -> Tensor:
     return projected.view(*projected.shape[:-1], count, heads, -1)
 
 
-def encode(model: Transformer, source_BL: Tensor) -> Tensor:
-    """Return the encoder output [B, L, M] for a padded batch with one sentence in each row."""
+def encode(model: Transformer, source_BL: Tensor, pair_B: Tensor | None = None) -> Tensor:
+    """Return the encoder output [B, L, M] for a padded batch with one sentence in each row. pair_B: as DecoderState."""
     valid_BL = source_BL != PAD
     positions_BL = torch.arange(source_BL.shape[1], device=source_BL.device).expand_as(source_BL)
     x_BLM = model.embed(model.source_embedding_VM, source_BL, positions_BL)
+    tokens = Tokens.of_mask(valid_BL, pair_B, max(1, len(model.config.moe.pairs)))
     with precision_of(model):
         mask_BL = x_BLM.new_zeros(valid_BL.shape, dtype=mask_dtype(x_BLM)).masked_fill_(~valid_BL, MASKED)
-        mask = mask_BL[:, None, None, :]
-        memory_BLM, _ = model.encoder(x_BLM, mask, Tokens.of_mask(valid_BL))
+        memory_BLM, _ = model.encoder(x_BLM, mask_BL[:, None, None, :], tokens)
     return cast(Tensor, memory_BLM)
 
 

@@ -39,11 +39,17 @@ class Rows:
         source_BL = padded([request.source for request in requests], device)
         model.reach(max(room, source_BL.shape[1]))
         self.state = DecoderState(
-            model, source_BL, beam=K, max_length=room, memory=config.beam_memory, attention=with_coverage
+            model,
+            source_BL,
+            beam=K,
+            max_length=room,
+            memory=config.beam_memory,
+            attention=with_coverage,
+            pair_n=pair_numbers(model.config.moe.pairs, requests, device),
         )
         self.tokens_BT = torch.full((n * K, room + 1), EOS, device=device)  # the decoder starts with `</s>`
-        self.prefix_nT = padded([request.prefix for request in requests], device)
-        self.start_n1 = (self.prefix_nT != PAD).sum(dim=1, keepdim=True)
+        self.prefix_nT = padded([[*request.start, *request.prefix] for request in requests], device)
+        self.start_n1 = torch.tensor([[len(request.prefix)] for request in requests], device=device)
         self.length = 0
         dtype = torch.promote_types(model.target_embedding_VM.dtype, torch.float32)
         self.score_nK = torch.zeros(n, K, device=device, dtype=dtype)
@@ -174,6 +180,22 @@ def batch_size(num_sentences: int) -> int:
     """Return the smallest size that holds so many sentences. The sizes are 1, 2, 3, 4, 6, 8, 12, 16, 24, …"""
     power = 1 << (num_sentences - 1).bit_length()
     return power * 3 // 4 if num_sentences <= power * 3 // 4 else power
+
+
+def pair_numbers(pairs: Sequence[str], requests: Sequence[Request], device: torch.device) -> Tensor | None:
+    """Return the index [n] of each request's pair; None if there are no pairs, because no gate chooses by task.
+
+    Raises ValueError for a pair that is not among them.
+    """
+    if not pairs:
+        return None
+    for request in requests:
+        if request.pair not in pairs:
+            raise ValueError(
+                f"the direction {request.pair or 'without a source language'} has no experts: the model's gates choose "
+                f"them by task, and it was trained on {', '.join(pairs)}; choose one of these"
+            )
+    return torch.tensor([pairs.index(request.pair) for request in requests], device=device)
 
 
 def padded(sequences: Sequence[Sequence[int]], device: torch.device) -> Tensor:

@@ -12,12 +12,14 @@ SPLIT, TRUNCATED = "split", "truncated"
 class Line:
     """A line to translate.
 
-    target: code of the target language.
+    source: code of the language, which gates that choose by task and vocabularies with tags by side need.
+    target: code of the language of translations.
     prefix: text that the translation begins with.
     number: number of the line in its text, from 0. Sampling seeds its draws with it.
     """
 
     text: str
+    source: str = ""
     target: str
     prefix: str = ""
     number: int = 0

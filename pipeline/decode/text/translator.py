@@ -130,8 +130,16 @@ class Translator:
                 continue
             if fate.cut:
                 cut[index] = fate.cut
+            start = self.vocabulary.first_target_tags(line.target)
             for number, source in enumerate(sources):
-                request = Request(source=source, prefix=[] if number else prefix, number=line.number, part=number)
+                request = Request(
+                    source=source,
+                    start=start,
+                    prefix=[] if number else prefix,
+                    number=line.number,
+                    part=number,
+                    pair=f"{line.source}:{line.target}",
+                )
                 parts.append(Part(line=index, part=number, request=request))
         lengths = [max(len(part.request.source), len(part.request.prefix)) for part in parts]
         numbers = plan_batches(lengths, self.config)
@@ -148,9 +156,9 @@ class Translator:
 
     def _encode(self, lines: Sequence[Line]) -> list[list[int]]:
         tokens_of: dict[int, list[int]] = {}
-        for target in dict.fromkeys(line.target for line in lines):
-            indices = [index for index, line in enumerate(lines) if line.target == target]
-            tokens = self.vocabulary.encode_source([lines[index].text for index in indices], target)
+        for source, target in dict.fromkeys((line.source, line.target) for line in lines):
+            indices = [index for index, line in enumerate(lines) if (line.source, line.target) == (source, target)]
+            tokens = self.vocabulary.encode_source([lines[index].text for index in indices], target, source)
             tokens_of.update(zip(indices, tokens, strict=True))
         return [tokens_of[index] for index in range(len(lines))]
 
@@ -167,9 +175,9 @@ class Translator:
             return [[*tokens[: longest - 1], EOS]], Translated(cut=TRUNCATED)
 
         def fits(text: str) -> bool:
-            return len(self.vocabulary.encode_source([text], line.target)[0]) <= longest
+            return len(self.vocabulary.encode_source([text], line.target, line.source)[0]) <= longest
 
-        parts = self.vocabulary.encode_source(split_text(line.text, fits), line.target)
+        parts = self.vocabulary.encode_source(split_text(line.text, fits), line.target, line.source)
         # even one character may have more than `longest` tokens
         fitting = [part if len(part) <= longest else [*part[: longest - 1], EOS] for part in parts]
         return [part for part in fitting if len(part) > _NO_PIECES], Translated(cut=SPLIT)

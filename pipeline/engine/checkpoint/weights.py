@@ -16,6 +16,9 @@ from torch import Tensor
 
 from pipeline.checked_json import load_checked
 from pipeline.engine.checkpoint.names import RESUME_SHARDS, STATE
+from pipeline.model.adapters import merged_difference
+from pipeline.model.components import is_adapter
+from pipeline.model.lora import weight_of
 from pipeline.model.transformer import Transformer
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import expert_parameters
@@ -69,7 +72,21 @@ def read_parts(
 
 
 def shapes_of(directory: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a checkpoint's weights by name."""
+    """Return the shapes of a checkpoint's weights by name, without adapters, which reading merges into the weights."""
+    return {name: shape for name, shape in _all_shapes(directory).items() if not is_adapter(name)}
+
+
+def adapters_of(directory: Path) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return the matrices A and B of each adapter by the name of its weight; empty for a run without adapters."""
+    matrices = {name: torch.empty(shape) for name, shape in _all_shapes(directory).items() if is_adapter(name)}
+    _fill(directory, matrices, {}, {name: name for name in matrices})
+    by_weight: dict[str, dict[str, Tensor]] = {}
+    for name, matrix in matrices.items():
+        by_weight.setdefault(weight_of(name), {})[name.rpartition(".")[2][0]] = matrix
+    return {weight: (pair["a"], pair["b"]) for weight, pair in by_weight.items()}
+
+
+def _all_shapes(directory: Path) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for name, offsets, part in _parts(directory):
         ends = tuple(start + length for start, length in zip(offsets, part.get_shape(), strict=True))
@@ -83,10 +100,28 @@ def _read(
     first: Mapping[str, Sequence[int]],
     sources: Mapping[str, str] | None = None,
 ) -> None:
-    """Fill tensors as `read_parts` does, without a check of the shards."""
+    """Fill tensors as `read_parts` does, without a check of the shards. Adapters are merged into the weights."""
+    sources = sources or {name: name for name in into}
+    _fill(directory, into, first, sources)
+    lora = read_state(directory).get("lora")
+    if lora is None:
+        return
+    for weight, (a, b) in adapters_of(directory).items():
+        difference = merged_difference(a.double(), b.double(), lora["alpha"] / lora["rank"])
+        for name in into:
+            if sources[name] == weight:
+                tensor, begins = into[name], [*first.get(name, ()), *[0] * difference.dim()]
+                part = tuple(slice(begin, begin + size) for begin, size in zip(begins, tensor.shape, strict=False))
+                tensor.copy_(tensor.double() + difference[part].to(tensor.device))
+
+
+def _fill(
+    directory: Path, into: Mapping[str, Tensor], first: Mapping[str, Sequence[int]], sources: Mapping[str, str]
+) -> None:
+    """Fill tensors by the parts of weights in the shards."""
     takers: dict[str, list[str]] = {}
     for name in into:
-        takers.setdefault(name if sources is None else sources[name], []).append(name)
+        takers.setdefault(sources[name], []).append(name)
     missing = {name: tensor.numel() for name, tensor in into.items()}
     for source, offsets, part in _parts(directory):
         for name in takers.get(source, ()):

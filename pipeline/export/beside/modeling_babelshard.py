@@ -12,12 +12,13 @@ from transformers.models.nllb_moe.modeling_nllb_moe import NllbMoeSparseMLP
 
 
 class AllExperts(nn.Module):
-    """A MoE layer on the parameters, and under the names, of the one it replaces."""
+    """A MoE layer on the parameters, and under the names, of the one it replaces. scale: factor on its output."""
 
-    def __init__(self, layer: NllbMoeSparseMLP) -> None:
+    def __init__(self, layer: NllbMoeSparseMLP, scale: float) -> None:
         super().__init__()
         self.router = layer.router
         self.experts = layer.experts
+        self.scale = scale
 
     def forward(self, hidden_states: torch.Tensor, padding_mask: torch.Tensor | None = None) -> torch.Tensor:
         """[B, L, M] -> [B, L, M]; padding is computed as well, and nothing attends to it."""
@@ -29,7 +30,7 @@ class AllExperts(nn.Module):
         for index in sorted(set(chosen.flatten().tolist())):
             rows, place = (chosen == index).nonzero(as_tuple=True)
             y.index_add_(0, rows, self.experts[f"expert_{index}"](x[rows]) * weights[rows, place].unsqueeze(1))
-        return y.view_as(hidden_states)
+        return self.scale * y.view_as(hidden_states)
 
 
 class BabelshardForConditionalGeneration(NllbMoeForConditionalGeneration):  # type: ignore[misc]
@@ -39,4 +40,4 @@ class BabelshardForConditionalGeneration(NllbMoeForConditionalGeneration):  # ty
         super().__init__(config)
         for layer in [*self.model.encoder.layers, *self.model.decoder.layers]:
             if isinstance(layer.ffn, NllbMoeSparseMLP) and type(layer.ffn.experts) is not nn.ModuleDict:
-                layer.ffn = AllExperts(layer.ffn)
+                layer.ffn = AllExperts(layer.ffn, 1 - config.moe_token_dropout)

@@ -6,7 +6,7 @@ G groups, S tokens of a group, M model.
 import torch
 from torch import Tensor, nn
 
-from pipeline.model.config import ConditionalConfig
+from pipeline.model.config import Activation, ConditionalConfig
 from pipeline.model.feed_forward import FeedForward
 from pipeline.model.moe.gates.choices import masked_sum
 from pipeline.model.precision import at_least_float32, outside_autocast
@@ -22,11 +22,19 @@ class Conditional(nn.Module):
 
     zero_initialized = frozenset({"wc_M"})
 
-    def __init__(self, dim: int, hidden: int, config: ConditionalConfig) -> None:
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        config: ConditionalConfig,
+        activation: Activation = "relu",
+        *,
+        biases: bool = False,
+    ) -> None:
         super().__init__()
         self.config = config
         self.wc_M = nn.Parameter(torch.empty(dim))
-        self.shared = FeedForward(dim, hidden)
+        self.shared = FeedForward(dim, hidden, activation, biases=biases)
 
     def gate(self, x_GSM: Tensor, valid_GS: Tensor) -> tuple[Tensor, Tensor]:
         """Return g(x) [G, S] in float32, and the budget loss of each group [G]."""

@@ -12,13 +12,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from pipeline.model.config import MoEConfig
+from pipeline.model.config import Activation, MoEConfig
+from pipeline.model.feed_forward import FeedForward
 from pipeline.model.moe.conditional import Conditional
 from pipeline.model.moe.dispatch import combine, dispatch
 from pipeline.model.moe.experts import Experts
 from pipeline.model.moe.gates.expert_choice import Selection
 from pipeline.model.moe.gates.token_choice import Gating
-from pipeline.model.moe.routers import Queueing, Routing, build_router
+from pipeline.model.moe.routers import build_router
+from pipeline.model.moe.routing import Queueing, Routing
 from pipeline.model.moe.tokens import Tokens
 from pipeline.model.precision import at_least_float32, outside_autocast
 
@@ -73,19 +75,36 @@ class MoE(nn.Module):
 
     decoder: True for a layer of the decoder, which may have another gate.
     ffn_dim: hidden size of the shared network, for conditional routing.
+    activation: of the experts and the shared networks.
+    biases: True if the experts and the shared networks have biases.
     decisions: context in which the router runs, set by `pipeline.model.recompute`.
     enter: called on the tokens and the combine weights before the experts, if several processes each compute a part of
         an expert.
     leave: called on the expert outputs, to add these parts together.
     """
 
-    def __init__(self, dim: int, config: MoEConfig, *, decoder: bool = False, ffn_dim: int = 0) -> None:
+    def __init__(
+        self,
+        dim: int,
+        config: MoEConfig,
+        *,
+        decoder: bool = False,
+        ffn_dim: int = 0,
+        activation: Activation = "relu",
+        biases: bool = False,
+    ) -> None:
         super().__init__()
         self.config = config
         self.num_experts = config.num_experts
         self.router = build_router(dim, config.num_experts, config.gate_of(decoder=decoder), with_z=config.z_weight > 0)
-        self.experts = Experts(config.num_experts, dim, config.expert_dim)
-        self.conditional = Conditional(dim, ffn_dim, config.conditional) if config.conditional else None
+        self.experts = Experts(config.num_experts, dim, config.expert_dim, activation, biases=biases)
+        self.shared_experts = (
+            FeedForward(dim, config.shared_dim, activation, biases=biases) if config.shared_experts else None
+        )
+        conditional = config.conditional
+        self.conditional = (
+            Conditional(dim, ffn_dim, conditional, activation, biases=biases) if conditional is not None else None
+        )
         self.decisions: AbstractContextManager[Any] = nullcontext()
         self.drops: Counting | None = None
         self.enter: Convert = unchanged
@@ -125,10 +144,17 @@ class MoE(nn.Module):
             decision = mask_outputs(decision, self.config.output_masking)
         by_einsum = self.config.dispatch == "einsum" and decision.capacity is not None
         y_GSM, num_rows = self._by_einsum(x_GSM, decision) if by_einsum else self._by_gather(x_GSM, decision)
+        y_GSM = self.scaled(y_GSM)
         statistics = self._statistics(routing, tokens, losses, num_rows)
+        if self.shared_experts is not None:
+            y_GSM = y_GSM + self.shared_experts(x_GSM).to(y_GSM.dtype)
         if self.conditional is not None:
             y_GSM = self.conditional(x_GSM, y_GSM, gate_GS)
         return y_GSM, statistics
+
+    def scaled(self, y: Tensor) -> Tensor:
+        """Return the outputs of experts times `output_scale`."""
+        return y if self.config.output_scale == 1 else y * self.config.output_scale
 
     def _by_gather(self, x_GSM: Tensor, decision: Gating | Selection) -> tuple[Tensor, int]:
         """Return outputs [G, S, M] and the number of rows that experts computed."""

@@ -1,4 +1,4 @@
-"""Experts with different numbers of rows on a GPU: y = relu(x · wi[e]) · wo[e] for rows sorted by expert.
+"""Experts with different numbers of rows on a GPU: y = relu(x · wi[e]) · wo[e], or gated, for sorted rows.
 
 E experts, X rows of all experts, Y rows of the fullest expert, M model, H hidden, Z = E·Y padded rows.
 One kernel for all experts is fastest. torch has it for bfloat16 on compute capabilities 9.x and 10.x. Elsewhere its
@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from pipeline.model.activations import activate
 
 GROUPED_CAPABILITIES = (9, 10)  # major numbers for which torch groups products in one kernel
 GROUPED_EXPERTS = 1023  # the most that the kernel takes
@@ -41,11 +43,20 @@ def leaves_unwritten(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= UNWRITTEN_CAPABILITY
 
 
-def feed_forward_grouped(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_E: Tensor) -> Tensor:
+def inner_weights(wi_EMH: Tensor, wu_EMH: Tensor | None) -> tuple[Tensor, ...]:
+    """Return the weights before the activation. wu_EMH: of gated experts, else None."""
+    return (wi_EMH,) if wu_EMH is None else (wi_EMH, wu_EMH)
+
+
+def feed_forward_grouped(
+    rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_E: Tensor, wu_EMH: Tensor | None = None
+) -> Tensor:
     """Apply experts to ragged rows in bfloat16 without waiting for the counts. M and H are multiples of 8."""
     end_E = counts_E.to(rows_XM.device).cumsum(0, dtype=torch.int32)
     empty_E = counts_E.to(rows_XM.device) == 0 if leaves_unwritten(rows_XM.device) else None
-    h_XH = _grouped_product(rows_XM, wi_EMH.to(rows_XM.dtype), end_E, empty_E).relu()
+    h_XH = activate(
+        *(_grouped_product(rows_XM, w_EMH.to(rows_XM.dtype), end_E, empty_E) for w_EMH in inner_weights(wi_EMH, wu_EMH))
+    )
     return _grouped_product(h_XH, wo_EHM.to(rows_XM.dtype), end_E, empty_E)
 
 
@@ -82,15 +93,18 @@ class GroupedProduct(torch.autograd.Function):
         return dx_XM, dweight_EMH, None, None
 
 
-def feed_forward_ragged(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_E: Tensor) -> Tensor:
+def feed_forward_ragged(
+    rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_E: Tensor, wu_EMH: Tensor | None = None
+) -> Tensor:
     """Apply experts to ragged rows in any dtype. Waits for the counts."""
     counts = counts_on_host(counts_E, len(rows_XM))
-    weights = wi_EMH.to(rows_XM.dtype), wo_EHM.to(rows_XM.dtype)  # at once, not expert by expert
+    # cast at once, not expert by expert
+    wo_EHM, *inner_EMH = (weight.to(rows_XM.dtype) for weight in (wo_EHM, *inner_weights(wi_EMH, wu_EMH)))
     if padding_pays(counts, wi_EMH.shape[1] * wi_EMH.shape[2]):
-        return feed_forward_padded(rows_XM, *weights, counts_E, max(counts))
+        return feed_forward_padded(rows_XM, inner_EMH[0], wo_EHM, counts_E, max(counts), *inner_EMH[1:])
     # unbind, because each wi_EMH[e] would have a gradient of the full size
-    experts = zip(torch.split(rows_XM, counts), *(weight.unbind() for weight in weights), strict=True)
-    return torch.cat([(x_YM @ wi_MH).relu() @ wo_HM for x_YM, wi_MH, wo_HM in experts])
+    experts = zip(torch.split(rows_XM, counts), *(weight.unbind() for weight in (wo_EHM, *inner_EMH)), strict=True)
+    return torch.cat([activate(*(x_YM @ w_MH for w_MH in inner_MH)) @ wo_HM for x_YM, wo_HM, *inner_MH in experts])
 
 
 def padding_pays(counts: list[int], weight_elements: int) -> bool:
@@ -103,14 +117,17 @@ def padding_pays(counts: list[int], weight_elements: int) -> bool:
     return max(counts) > 0 and wasted_rows * weight_elements <= (len(counts) - empty) * KERNEL_START
 
 
-def feed_forward_padded(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_E: Tensor, fullest: int) -> Tensor:
+def feed_forward_padded(
+    rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_E: Tensor, fullest: int, wu_EMH: Tensor | None = None
+) -> Tensor:
     """Apply experts to ragged rows, each padded to the rows of the fullest one. Weights have the dtype of the rows."""
     E, M, X = *wi_EMH.shape[:2], len(rows_XM)
     counts_E = counts_E.to(rows_XM.device)
     shift_E = torch.arange(0, E * fullest, fullest, device=rows_XM.device) - (counts_E.cumsum(0) - counts_E)
     slot_X = torch.arange(X, device=rows_XM.device) + shift_E.repeat_interleave(counts_E, output_size=X)
     padded_EYM = rows_XM.new_zeros(E * fullest, M).index_copy(0, slot_X, rows_XM).view(E, fullest, M)
-    y_EYM = torch.bmm(torch.bmm(padded_EYM, wi_EMH).relu(), wo_EHM)
+    h_EYH = activate(*(torch.bmm(padded_EYM, w_EMH) for w_EMH in inner_weights(wi_EMH, wu_EMH)))
+    y_EYM = torch.bmm(h_EYH, wo_EHM)
     y_XM: Tensor = Unpad.apply(y_EYM.flatten(0, 1), slot_X)  # type: ignore[no-untyped-call]
     return y_XM
 

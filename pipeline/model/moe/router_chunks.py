@@ -1,4 +1,4 @@
-"""Softmax gates over many experts. Logits exist for one chunk of tokens at a time, and backward computes them again.
+"""Gates that score many experts. Logits exist for one chunk of tokens at a time, and backward computes them again.
 
 G groups, S tokens of a group, M model, E experts, K choices of a token. With thousands of experts the S · E router
 logits, their softmax and its gradient would be the largest tensors of the layer.
@@ -17,14 +17,27 @@ from pipeline.model.recompute import recomputed_choice
 CHUNK = 1 << 20  # router logits of a chunk of tokens
 
 
-def choose_from(x_GSM: Tensor, wg_EM: Tensor, k: int, valid_GS: Tensor, *, with_z: bool) -> tuple[Choices, Observed]:
-    """Return the k best experts of each token by softmax(x · wg), and the observed statistics of the logits."""
+def choose_from(
+    x_GSM: Tensor,
+    wg_EM: Tensor,
+    k: int,
+    valid_GS: Tensor,
+    *,
+    with_z: bool,
+    sigmoid: bool = False,
+    bias_E: Tensor | None = None,
+) -> tuple[Choices, Observed]:
+    """Return the k best experts of each token by logits x · wg, and the observed statistics of the logits.
+
+    sigmoid, bias_E: see `choose`.
+    """
     G, S, _ = x_GSM.shape
     size = max(1, CHUNK // (G * len(wg_EM)))
 
     def part(x_GSM: Tensor, wg_EM: Tensor, valid_GS: Tensor) -> tuple[Tensor, ...]:
         logits_GSE = F.linear(x_GSM, wg_EM)
-        choices, observed = choose(logits_GSE, k, valid_GS), observe(logits_GSE, valid_GS, with_z=with_z)
+        choices = choose(logits_GSE, k, valid_GS, sigmoid=sigmoid, bias_E=bias_E)
+        observed = observe(logits_GSE, valid_GS, with_z=with_z, sigmoid=sigmoid)
         z = () if observed.z_loss_G is None else (valid_GS.sum(dim=1) * observed.z_loss_G,)
         statistics = observed.entropy, observed.sampled, observed.not_finite
         return choices.expert_GSK, choices.gate_GSK, choices.sum_GE, *statistics, *z

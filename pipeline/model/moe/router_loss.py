@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pipeline.model.moe.gates.choices import log_scores
 from pipeline.model.precision import at_least_float32
 
 
@@ -47,16 +48,25 @@ class Observed:
 
 
 def observe(
-    logits_GSE: Tensor, valid_GS: Tensor, *, with_z: bool, z_logits: tuple[Tensor, ...] | None = None
+    logits_GSE: Tensor,
+    valid_GS: Tensor,
+    *,
+    with_z: bool,
+    z_logits: tuple[Tensor, ...] | None = None,
+    sigmoid: bool = False,
 ) -> Observed:
-    """Return the statistics of logits. z_logits: other logits for the z-loss, which is the sum of their z-losses."""
+    """Return the statistics of logits.
+
+    z_logits: other logits for the z-loss, which is the sum of their z-losses.
+    sigmoid: gates are sigmoids of the logits divided by their sum, not a softmax.
+    """
     z_loss_G = None
     if with_z:
         z_loss_G = torch.stack([z_loss(z, valid_GS) for z in z_logits or (logits_GSE,)]).sum(dim=0)
     stride = -(-valid_GS.shape[1] // ENTROPY_TOKENS)
     return Observed(
         z_loss_G=z_loss_G,
-        entropy=entropy_sum(logits_GSE[:, ::stride], valid_GS[:, ::stride]),
+        entropy=entropy_sum(log_scores(logits_GSE[:, ::stride], sigmoid=sigmoid), valid_GS[:, ::stride]),
         sampled=valid_GS[:, ::stride].sum(),
         not_finite=torch.count_nonzero(logits_GSE.detach() - logits_GSE.detach()),  # inf - inf is NaN, which is not 0
     )

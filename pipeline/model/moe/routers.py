@@ -8,14 +8,13 @@ each group (`pipeline.model.noise`). In evaluation it draws nothing, and experts
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, get_args, get_type_hints, runtime_checkable
+from typing import Any, get_args, get_type_hints
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipeline.model.moe.gates.capacity import capacity_of
+from pipeline.model.moe.gates.choices import top_k
 from pipeline.model.moe.gates.config import (
     BalancedConfig,
     DroplessConfig,
@@ -26,41 +25,22 @@ from pipeline.model.moe.gates.config import (
     Top1Config,
     Top2Config,
 )
-from pipeline.model.moe.gates.expert_choice import Selection, balanced_gating, expert_choice_gating
+from pipeline.model.moe.gates.expert_choice import balanced_gating, expert_choice_gating
 from pipeline.model.moe.gates.noisy_top_k import hierarchical_gating, noisy_top_k_gating
-from pipeline.model.moe.gates.token_choice import Gating, dropless_of_choices, top1_of_choices, top2_of_choices
+from pipeline.model.moe.gates.task import task_gating
+from pipeline.model.moe.gates.task_config import TaskConfig
+from pipeline.model.moe.gates.token_choice import (
+    dropless_of_choices,
+    top1_of_choices,
+    top2_of_choices,
+    top_k_of_choices,
+)
+from pipeline.model.moe.gates.top_k_config import TopKConfig
 from pipeline.model.moe.router_chunks import choose_from
-from pipeline.model.moe.router_loss import Observed, observe
+from pipeline.model.moe.router_loss import observe
+from pipeline.model.moe.routing import Routing, slots
 from pipeline.model.moe.tokens import Tokens
-
-
-@dataclass(frozen=True, kw_only=True)
-class Routing:
-    """A gate's decision, and statistics of the router logits without noise."""
-
-    decision: Gating | Selection
-    observed: Observed
-
-
-@runtime_checkable
-class Queueing(Protocol):
-    """A router whose tokens queue for experts. evaluation_factor: capacity in evaluation in fair shares; 0 is none."""
-
-    training: bool
-    evaluation_factor: float
-
-
-def slots(router: Queueing, factor: float, k: float, tokens: Tokens, num_experts: int) -> int | None:
-    """Return C of this pass, or None for no capacity.
-
-    In training C follows from `factor` and the size of a group. In evaluation it follows from `evaluation_factor` and
-    the real tokens of the fullest group, so that it does not depend on padding.
-    """
-    if router.training:
-        return capacity_of(factor, k, tokens.valid_GS.shape[1], num_experts) if factor > 0 else None
-    if router.evaluation_factor == 0:
-        return None
-    return capacity_of(router.evaluation_factor, k, int(tokens.valid_GS.sum(dim=1).max()), num_experts)
+from pipeline.model.precision import at_least_float32
 
 
 class Top2Router(nn.Module):
@@ -122,6 +102,39 @@ class DroplessRouter(nn.Module):
     def forward(self, x_GSM: Tensor, tokens: Tokens) -> Routing:
         choices, observed = choose_from(x_GSM, self.wg_EM, self.config.k, tokens.valid_GS, with_z=self.with_z)
         return Routing(decision=dropless_of_choices(choices, valid_GS=tokens.valid_GS), observed=observed)
+
+
+class TopKRouter(nn.Module):
+    """The router of TopKConfig.
+
+    bias_E: None without a bias. It has no gradient: the engine moves it after each step (`engine.expert_bias`).
+    """
+
+    bias_E: nn.Parameter | None
+    zero_initialized = frozenset({"bias_E"})
+
+    def __init__(self, dim: int, num_experts: int, config: TopKConfig, *, with_z: bool) -> None:
+        super().__init__()
+        self.config, self.with_z = config, with_z
+        self.wg_EM = nn.Parameter(torch.empty(num_experts, dim))
+        bias_E = nn.Parameter(torch.empty(num_experts), requires_grad=False) if config.bias_rate else None
+        self.register_parameter("bias_E", bias_E)
+        self.evaluation_factor = 0.0
+        self.loss_weights = {"balance": config.balance_weight}
+
+    def forward(self, x_GSM: Tensor, tokens: Tokens) -> Routing:
+        c = self.config
+        capacity = slots(self, c.capacity_factor, c.k, tokens, len(self.wg_EM))
+        choices, observed = choose_from(
+            x_GSM,
+            self.wg_EM,
+            c.k,
+            tokens.valid_GS,
+            with_z=self.with_z,
+            sigmoid=c.score == "sigmoid",
+            bias_E=self.bias_E,
+        )
+        return Routing(decision=top_k_of_choices(choices, capacity, valid_GS=tokens.valid_GS), observed=observed)
 
 
 class NoisyTopKRouter(nn.Module):
@@ -229,14 +242,49 @@ class ExpertChoiceRouter(nn.Module):
         return Routing(decision=decision, observed=observe(logits_GSE, tokens.valid_GS, with_z=self.with_z))
 
 
+class TaskRouter(nn.Module):
+    """The router of TaskConfig. It has the logits of each task, and no token changes them."""
+
+    def __init__(self, dim: int, num_experts: int, config: TaskConfig, *, with_z: bool) -> None:
+        super().__init__()
+        self.config, self.with_z = config, with_z
+        self.wt_TE = nn.Parameter(torch.empty(len(config.tasks), num_experts))
+        self.loss_weights = {"balance": config.balance_weight}
+        self._task_P: Tensor | None = None
+
+    def tasks(self, pair_GS: Tensor) -> Tensor:
+        """Return the number of the task of each token."""
+        if self._task_P is None or self._task_P.device != pair_GS.device:
+            names = self.config.tasks
+            numbers = [names.index(self.config.task_of(pair)) for pair in self.config.pairs.split()]
+            task_P = torch.tensor(numbers)
+            # the host does not wait for a copy from pinned memory
+            self._task_P = task_P.pin_memory().to(pair_GS.device, non_blocking=True) if pair_GS.is_cuda else task_P
+        return self._task_P[pair_GS]
+
+    def experts_of(self, pair_T: Tensor) -> Tensor:
+        """Return the experts [T, K] of tokens of these pairs, the best first."""
+        gate_TE = at_least_float32(self.wt_TE).softmax(
+            dim=-1
+        )  # as in training: gates may be equal where logits are not
+        return top_k(gate_TE, self.config.k)[self.tasks(pair_T)]
+
+    def forward(self, x_GSM: Tensor, tokens: Tokens) -> Routing:
+        logits_GSE = F.embedding(self.tasks(tokens.pair_GS), self.wt_TE)
+        decision = task_gating(logits_GSE, self.config.k, valid_GS=tokens.valid_GS)
+        return Routing(decision=decision, observed=observe(logits_GSE, tokens.valid_GS, with_z=self.with_z))
+
+
 Router = (
     Top2Router
     | Top1Router
     | DroplessRouter
+    | TopKRouter
     | NoisyTopKRouter
     | HierarchicalRouter
     | BalancedRouter
     | ExpertChoiceRouter
+    | TaskRouter
 )
 ROUTERS: Mapping[type[GateConfig], type[Router]] = {  # by the annotation of the argument `config`
     get_type_hints(router.__init__)["config"]: router for router in get_args(Router)

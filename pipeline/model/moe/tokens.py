@@ -31,11 +31,17 @@ class Tokens:
         return cls(
             valid_GS=(segments_BL > 0).view(num_groups, -1),
             sentence_GS=(segments_BL + row_B1 * (L + 1)).view(num_groups, -1),
-            pair_GS=pair_BL.view(num_groups, -1),
+            pair_GS=pair_BL.reshape(num_groups, -1),
             num_pairs=num_pairs,
         )
 
     @classmethod
-    def of_mask(cls, valid_BL: Tensor) -> "Tokens":
-        """Describe one group with one sentence in each row and one language pair. valid_BL: False for padding."""
-        return cls.of_rows(valid_BL.long(), torch.zeros_like(valid_BL, dtype=torch.long), num_groups=1, num_pairs=1)
+    def of_mask(cls, valid_BL: Tensor, pair_B: Tensor | None = None, num_pairs: int = 1) -> "Tokens":
+        """Describe one group with one sentence in each row.
+
+        valid_BL: False for padding.
+        pair_B: index of each row's language pair, less than `num_pairs`; None where no gate asks for it.
+        """
+        pair_B = torch.zeros_like(valid_BL[:, 0], dtype=torch.long) if pair_B is None else pair_B
+        pair_BL = pair_B.unsqueeze(1).expand_as(valid_BL)
+        return cls.of_rows(valid_BL.long(), pair_BL, num_groups=1, num_pairs=num_pairs)

@@ -3,7 +3,7 @@
 import json
 import logging
 import shutil
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
@@ -11,8 +11,6 @@ from pipeline.checked_json import dump_checked, load_checked
 from pipeline.commands.data import show_data
 from pipeline.commands.origin import find_origin
 from pipeline.commands.train import train
-from pipeline.config import ROOT, load_config
-from pipeline.corpus.config import Rules
 from pipeline.corpus.languages import LangPair
 from pipeline.dag import stages
 from pipeline.dag.removal import remove_unused
@@ -23,33 +21,7 @@ from pipeline.dag.system import Trained, multilingual
 from pipeline.dag.training import prepare
 from tests.corpora import clean_pair
 from tests.corpora import prepare as prepare_corpus
-
-FIXTURE = ROOT / "tests" / "fixtures" / "run-0.2.0"
-MODEL, VOCABULARY = "ed4152d0a1284049", "4e0abe7c8a7d4664"
-STEP = f"train/{MODEL}/checkpoints/step-00000160"
-REUSED = ("vocab.from_run=old", "train.initialize_from=old")
-SIZES = (
-    *("model.dim=12", "model.ffn_dim=24", "model.heads=2", "model.encoder_layers=1", "model.decoder_layers=2"),
-    *("model.moe.num_experts=2", "model.moe.expert_dim=12", "runtime.processes=1", "runtime.ep=1"),
-)
-
-
-@pytest.fixture
-def place(tmp_path):
-    """The finished run `old`, in directories of its own."""
-    shutil.copytree(FIXTURE / "finished", tmp_path / "artifacts")
-    (tmp_path / "runs" / "old").mkdir(parents=True)
-    shutil.copy(FIXTURE / "run.json", tmp_path / "runs" / "old")
-    return tmp_path
-
-
-@pytest.fixture
-def config(place):
-    def load(*words):
-        directories = (f"runtime.artifacts={place}/artifacts", f"runtime.runs={place}/runs")
-        return load_config(["recipes=smoke", "name=new", "pairs=[tr-en]", *SIZES, *directories, *words])
-
-    return load
+from tests.unit.commands.conftest import FIXTURE, MODEL, NO_RULES, REUSED, ROWS, STEP, VOCABULARY, corpus_of
 
 
 def train_key(config):
@@ -113,8 +85,14 @@ def test_the_settings_of_the_vocabulary_are_those_of_the_run(config):
     assert reused.vocab.from_run == "old"
     assert reused.to_json()["vocab"]["from_run"] == "old"
     assert "from_run" not in own.to_json()["vocab"]
+    extended = config("vocab.from_run=old", "vocab.extend={ru: en}", "vocab.extend_size=300")
+    assert extended.vocab == replace(reused.vocab, extend={"ru": "en"}, extend_size=300)
+    assert extended.to_json()["vocab"].items() >= {"extend": {"ru": "en"}, "extend_size": 300}.items()
+    sampled = config("vocab.from_run=old", "vocab.extend={ru: en}", "vocab.character_coverage=0.95")
+    assert sampled.vocab == replace(reused.vocab, extend={"ru": "en"}, character_coverage=0.95)
+    assert not {"extend", "extend_size", "trim"} & reused.to_json()["vocab"].keys()
     (tier,) = reused.baselines.tiers
-    assert [tier] == own.baselines.tiers
+    assert [tier] == own.baselines.tiers == extended.baselines.tiers
 
 
 @pytest.mark.parametrize(
@@ -138,6 +116,31 @@ def test_the_settings_of_the_vocabulary_are_those_of_the_run(config):
             r"that model has one vocabulary for both sides, and vocab\.shared=false here; use its vocabulary, by",
         ),
         ([REUSED[0], "vocab.source_size=500"], r"vocab\.source_size=500 has no effect with vocab\.from_run=old"),
+        (
+            ["vocab.extend={ru: en}"],
+            r"vocab\.extend changes the vocabulary of a finished run; name the run, by vocab\.fr",
+        ),
+        ([REUSED[0], "vocab.extend_size=300"], r"vocab\.extend_size=300 has no effect without vocab\.extend; name"),
+        (
+            [*REUSED, "vocab.extend={ru: en}", "train.trainable=[norms]"],
+            r"vocab\.extend: new pieces need rows .* and train\.trainable=\['norms'\] freezes these",
+        ),
+        (
+            [*REUSED, "vocab.extend={ru: en}", "train.lora={rank: 2}"],
+            r"vocab\.extend: new pieces need rows of the embeddings that train, and train\.lora freezes these",
+        ),
+        (
+            [REUSED[0], "vocab.extend={ru: fr}"],
+            r"vocab\.extend\.ru=fr: the vocabulary of old has no tag for fr; there are en",
+        ),
+        (
+            [REUSED[0], "vocab.extend={en: en}"],
+            r"vocab\.extend\.en=en: the vocabulary of old has a tag for en already; write \{en: null\} to add pieces",
+        ),
+        (
+            ["baselines.tiers=[{up_to: 0, vocab: {extend: {ru: en}}}]"],
+            r"baselines\.tiers\[0\]\.vocab\.extend: a bilingual model has a vocabulary of its own; leave it out",
+        ),
         (
             ["baselines.tiers=[{up_to: 0, vocab: {from_run: old}}]"],
             r"baselines\.tiers\[0\]\.vocab\.from_run: a bilingual model has a vocabulary of its own; leave it out",
@@ -186,28 +189,21 @@ def test_an_artifact_that_is_gone_is_named_with_the_setting(place, config):
         find_origin(config(*REUSED))
 
 
-def corpus_of(directory, src, tgt, rows, manifest=""):
-    directory.mkdir()
-    for split in ("train", "dev", "test"):
-        text = "".join(f"{a} {split}\t{b} {split}\n" for a, b in rows)
-        (directory / f"{split}.{src}-{tgt}.tsv").write_text(text, encoding="utf-8")
-    if manifest:
-        (directory / "manifest.yaml").write_text(manifest, encoding="utf-8")
-    return directory
-
-
-NO_RULES = Rules(**{rule.name: None for rule in fields(Rules)})
-ROWS = [(f"Geçerli seçim {number}", f"The selection {number}") for number in range(60)]
-
-
 def test_languages_and_sources_without_a_tag_are_errors(place, config):
-    vocabulary = find_origin(config(*REUSED)).vocabulary
-    check_tags("old", vocabulary, prepare_corpus(corpus_of(place / "known", "de", "en", ROWS), "de-en", place / "a"))
+    vocabulary, vocab = find_origin(config(*REUSED)).vocabulary, config(*REUSED).vocab
+    check_tags(vocab, vocabulary, prepare_corpus(corpus_of(place / "known", "de", "en", ROWS), "de-en", place / "a"))
     corpus = prepare_corpus(corpus_of(place / "turned", "en", "tr", ROWS), "en-tr", place / "a")
+    message = (
+        r"old: its vocabulary has no tag for tr, the target of en-tr, but for en; cho.* vocab.extend=\{tr: en\}, or"
+    )
+    for extend in (None, {"tr": None}):
+        with pytest.raises(ValueError, match=message):
+            check_tags(replace(vocab, extend=extend), vocabulary, corpus)
+    check_tags(replace(vocab, extend={"tr": "en"}), vocabulary, corpus)
     with pytest.raises(
-        ValueError, match=r"old: its vocabulary has no tag for tr, the target of en-tr, but for en; cho"
+        ValueError, match=r"vocab\.extend\.ru: no pair of the run has this language; they have en, tr; leave ru out"
     ):
-        check_tags("old", vocabulary, corpus)
+        check_tags(replace(vocab, extend={"tr": "en", "ru": None}), vocabulary, corpus)
     files = "".join(
         f"- {{split: {s}, path: {s}.tr-en.tsv, format: tsv, pair: tr-en}}\n" for s in ("train", "dev", "test")
     )
@@ -216,7 +212,7 @@ def test_languages_and_sources_without_a_tag_are_errors(place, config):
     with pytest.raises(
         ValueError, match=r"no tag for bt, which marks a source of tr-en, but for none; leave that sour"
     ):
-        check_tags("old", vocabulary, corpus)
+        check_tags(vocab, vocabulary, corpus)
 
 
 def test_text_that_the_vocabulary_spells_in_bytes_is_warned_of(place, config, caplog):
@@ -232,7 +228,7 @@ def test_text_that_the_vocabulary_spells_in_bytes_is_warned_of(place, config, ca
         warn_of_bytes("old", vocabulary, {LangPair("tr", "en"): turkish, LangPair("ja", "en"): japanese})
     (message,) = caplog.messages
     assert message.startswith("warning: vocab.from_run=old: ")
-    assert " % of the source pieces of ja-en are single bytes" in message
+    assert " % of the source pieces of ja-en are single bytes or unknown" in message
     # Eight characters of three bytes, beside the four to seven pieces of " train" and the space before the sentence.
     assert 24 / 31 < float(message.removeprefix("warning: vocab.from_run=old: ").partition(" ")[0]) / 100 < 24 / 28
 

@@ -10,6 +10,7 @@ from pipeline.commands.baselines import train_baselines
 from pipeline.commands.data import show_data
 from pipeline.commands.train import train
 from pipeline.config import ROOT, load_config
+from pipeline.corpus.languages import LangPair
 from pipeline.dag.replacement import check_replacement, differences
 from pipeline.dag.status import read_status
 from pipeline.sweep.command import is_done, run_sweep
@@ -31,6 +32,14 @@ def finish(directory, config):
     record = {"pairs": ["de-en", "tr-en"], "config": config.to_json()}
     (directory / "run.json").write_text(json.dumps(record))
     (directory / "status.json").write_text(json.dumps({"state": "done"}))
+
+
+@pytest.mark.parametrize(("old", "new"), [("swiglu", "relu"), ("relu", "swiglu")])
+def test_an_option_that_a_record_leaves_out_is_compared(tmp_path, old, new):
+    finish(tmp_path / "runs" / "mine", load(tmp_path, f"model.activation={old}"))
+    assert differences(tmp_path / "runs" / "mine", load(tmp_path, f"model.activation={new}")) == (
+        [("model.activation", "swiglu", "relu")] if old == "swiglu" else [("model.activation", None, "swiglu")]
+    )
 
 
 def contents(directory):
@@ -63,6 +72,26 @@ def run(tmp_path):
 )
 def test_the_same_configuration_needs_nothing(run, tmp_path, overrides):
     check_replacement(run, load(tmp_path, *overrides))
+
+
+def test_the_pairs_that_a_run_writes_into_its_gates_make_no_difference(tmp_path):
+    config = load(tmp_path, "gate=task", "+model.moe.encoder_gate={kind: task}")
+    pairs = [LangPair("de", "en"), LangPair("tr", "en")]
+    finish(tmp_path / "runs" / "mine", config.with_tasks(pairs))
+    check_replacement(tmp_path / "runs" / "mine", config)
+    (difference,) = differences(tmp_path / "runs" / "mine", load(tmp_path, "gate=task"))
+    assert difference[0].startswith("model.moe.encoder_gate")
+
+
+def test_an_import_is_no_result_of_a_training(tmp_path):
+    directory = tmp_path / "runs" / "mine"
+    directory.mkdir(parents=True)
+    (directory / "run.json").write_text(json.dumps({"recipe": "import", "imported_from": "x", "config": {}}))
+    assert differences(directory, load(tmp_path)) == [("recipe", "import", "smoke")]
+    for parts in ((), ("pairs",)):
+        with pytest.raises(ValueError, match=r"NAME=mine: .*/mine holds an imported model; choose another name, as NA"):
+            check_replacement(directory, load(tmp_path), parts)
+    check_replacement(directory, load(tmp_path, "runtime.replace=true"))
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,11 @@ def test_where_a_run_executes_is_in_no_key():
     assert key("model.heads=8") != key()
 
 
+def test_an_option_of_the_model_is_in_the_key_unless_it_is_as_in_models_without_it():
+    assert key("model.activation=relu", "model.norm=layer") == key()
+    assert len({key(), key("model.activation=swiglu"), key("model.norm=rms")}) == 3
+
+
 def test_what_a_model_starts_from_is_in_the_key_by_content_not_by_place(tmp_path):
     here, there = checkpoint(tmp_path / "a", "1"), checkpoint(tmp_path / "b", "1")
     other = checkpoint(tmp_path / "c", "2")

@@ -1,5 +1,8 @@
 """`make export`: which checkpoint, where to, and what is refused."""
 
+import copy
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +12,10 @@ from safetensors.torch import load_file
 from pipeline.corpus.languages import LangPair
 from pipeline.export.command import export_run
 from pipeline.export.config import load_export
+from pipeline.export.extraction import extract
 from pipeline.export.weights import named_weights
 from pipeline.model.config import MoEConfig
+from pipeline.model.moe.gates.task_config import TaskConfig
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.tokenizer import Vocabulary, train_vocabulary
 from tests.exports import Runs, config_of, random_model
@@ -30,6 +35,9 @@ def runs(prepared, tmp_path_factory):
     runs.add("dense", runs.models, directory, PAIRS)
     moe = MoEConfig(num_experts=4, expert_dim=16)
     runs.add("moe", [random_model(config_of(moe=moe), vocabulary)], directory, PAIRS)
+    by_task = replace(moe, gate=TaskConfig(by="source")).with_pairs(["ja:en", "tr:en"])
+    runs.tasks = random_model(config_of(moe=by_task), vocabulary)
+    runs.add("tasks", [runs.tasks], directory, PAIRS)
     return runs
 
 
@@ -50,6 +58,27 @@ def test_the_best_checkpoint_or_the_mean_of_several_is_exported(runs, export):
         torch.testing.assert_close(best[name], tensor, atol=0, rtol=0)
         expected = torch.stack([tensor, *(other[name] for other in copies)]).mean(dim=0)
         torch.testing.assert_close(mean[name], expected, atol=1e-6, rtol=1e-6)
+
+
+def test_the_dense_model_of_a_pair_is_exported(runs, export):
+    """Its card says so, and has the scores of that pair alone."""
+    for pair in ("ja:en", "tr:en"):
+        name = pair.replace(":", "-")
+        directory = export("tasks", f"pairs=[{name}]", out=name)
+        weights, model = load_file(directory / "model.safetensors"), copy.deepcopy(runs.tasks)
+        extract(model, [pair])
+        expected = named_weights(model)
+        assert weights.keys() == expected.keys() == named_weights(runs.models[0]).keys()
+        assert all(torch.equal(weights[key], expected[key]) for key in expected)
+        assert json.loads((directory / "config.json").read_text())["model_type"] == "m2m_100"
+        card = (directory / "README.md").read_text()
+        size = sum(weight.numel() for weight in model.parameters())
+        assert (
+            f"that translates {name}; {size:,} parameters, all that these directions use of a mixture of 12,345."
+            in card
+        )
+        assert ("| ja-en | bleu | 12.3 |" in card) == (name == "ja-en")
+        assert "trust_remote_code=True` matters" not in card
 
 
 def test_an_export_is_in_float32_whatever_a_run_decodes_in(runs, export, caplog):
@@ -84,9 +113,15 @@ def test_an_export_is_complete_or_not_there(export, tmp_path):
         ("dens", [], "there is no finished run; did you mean dense?"),
         ("", [], "NAME is empty"),
         ("dense", ["target=de"], "target=de: run dense translates into en; choose one of them"),
-        ("dense", ["format=onnx"], "format='onnx' is not one of huggingface, ctranslate2"),
+        ("dense", ["format=onnx"], "format='onnx' is not one of huggingface, ctranslate2, peft"),
+        ("dense", ["format=peft"], r"format=peft: run dense has no adapters \(train.lora\); use format=huggingface"),
+        ("dense", ["format=peft", "decode.average=3"], "decode.average=3: the mean of several adapters"),
         ("dense", ["format=ctranslate2"], "needs the package ctranslate2"),
         ("dense", ["decode.bean=4"], "decode.bean"),
+        ("tasks", [], r"kind=task\): it chooses experts by task \(PAIR exports the dense model of a pair\)"),
+        ("tasks", ["pairs=[ja-en,tr-en]"], r"PAIR: ja:en and tr:en have different experts in encoder\.2"),
+        ("tasks", ["pairs=[de-en]"], "run tasks, which translates ja-en, tr-en: "),
+        ("moe", ["pairs=[ja-en]"], r"PAIR: model\.moe\.gate \(kind=top2\) chooses experts token by token"),
     ],
 )
 def test_what_cannot_be_done_is_said(export, run, words, message):

@@ -2,7 +2,7 @@
 
 import re
 
-from pipeline.config import ROOT
+from pipeline.config import ROOT, load_config
 from pipeline.export.config import load_export
 from tests.make import overrides_of
 
@@ -20,8 +20,22 @@ def test_the_commands_and_keys_compose():
     for config in configs:
         assert (ROOT / "recipes" / f"{config.run}.yaml").is_file()
     keys = re.findall(r"`(?:ARGS=\")?((?:target|decode\.\w+)=\w+)\"?`", TEXT)
-    assert len(keys) == 3
+    assert keys == ["decode.average=3", "target=de", "decode.beam=5", "decode.average=1"]
     load_export([*overrides_of("export", COMMANDS[0]), *keys])
+
+
+def test_the_commands_for_one_pair_compose():
+    """And the run that they name is the one that docs/moe.md trains."""
+    commands = re.findall(r"make export .*PAIR=.*", TEXT)
+    configs = [load_export(overrides_of("export", command)) for command in commands]
+    assert [(config.run, config.pairs, config.format) for config in configs] == [
+        ("tasks", ["de-en"], "huggingface"),
+        ("tasks", ["de-en"], "ctranslate2"),
+    ]
+    page = (ROOT / "docs" / "moe.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"make train NAME=tasks .*", page)
+    gate = load_config(overrides_of("train", command)).model.moe.gate
+    assert (gate.kind, gate.by, gate.k) == ("task", "target", 2)
 
 
 def test_versions_are_those_that_are_tested():

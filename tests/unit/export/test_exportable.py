@@ -18,7 +18,9 @@ def test_gates_that_evaluate_as_top_2_are_exported_and_others_refused(gate):
         check_huggingface(config, shared=True)
         return
     name = "gate" if config.moe.gate.unexportable else "encoder_gate"
-    with pytest.raises(ValueError, match=rf"model.moe.{name} .* only gates top2, dropless and noisy_topk with k=2"):
+    with pytest.raises(
+        ValueError, match=rf"model.moe.{name} .* only gates top2, dropless, topk and noisy_topk with k=2"
+    ):
         check_huggingface(config, shared=True)
 
 
@@ -26,6 +28,8 @@ def test_gates_that_evaluate_as_top_2_are_exported_and_others_refused(gate):
     ("changes", "shared", "message"),
     [
         ({}, False, "vocab.shared=false: .* train with vocab: shared"),
+        ({"activation": "swiglu"}, True, "model.activation=swiglu: .* none but relu; train with .* format=ctranslate2"),
+        ({"norm": "rms"}, True, "model.norm=rms: .* none but layer; train with model.norm=layer"),
         ({"head_dim": 16}, True, "model.head_dim=16 times model.heads=4 is not model.dim=32"),
         (
             {"moe": MoEConfig(num_experts=4, expert_dim=8, gate=DroplessConfig(k=3))},
@@ -38,6 +42,7 @@ def test_gates_that_evaluate_as_top_2_are_exported_and_others_refused(gate):
             True,
             "model.moe.conditional: .* train without it",
         ),
+        ({"moe": moe_of("top2", shared_experts=1)}, True, "model.moe.shared_experts=1: .* train without them"),
     ],
 )
 def test_what_transformers_cannot_be_is_refused(changes, shared, message):

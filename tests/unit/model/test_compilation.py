@@ -13,9 +13,9 @@ from pipeline.verify.batches import SHAPE, VOCABULARY, synthetic_step
 from pipeline.verify.config import model_of
 
 
-def built():
+def built(**blocks):
     sizes = {"source_vocabulary": VOCABULARY, "target_vocabulary": VOCABULARY, "max_positions": SHAPE.source}
-    model = Transformer(model_of("top2"), shared=False, **sizes)
+    model = Transformer(model_of("top2", **blocks), shared=False, **sizes)
     initialize(model, 1)
     return model.double()
 
@@ -37,12 +37,13 @@ def test_a_missing_compiler_is_named_before_anything_runs(monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_loss_and_gradients_are_those_of_eager_and_recomputed_too():
+@pytest.mark.parametrize("blocks", [{}, {"activation": "swiglu", "norm": "rms"}], ids=["relu", "modern"])
+def test_loss_and_gradients_are_those_of_eager_and_recomputed_too(blocks):
     """Results agree to 1e-12 in float64 with dropout, because only the order of sums differs.
 
     Recomputation runs the same compiled code, so its results are bit for bit the same.
     """
-    model, compiled = built(), built()
+    model, compiled = built(**blocks), built(**blocks)
     compile_layers(compiled)
     results = loss_and_gradients(compiled)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0

@@ -53,7 +53,9 @@ def small(num_experts=4, dropout=0.0, moe=None, **changes):
 
 
 MOE_LAYERS = [MoEConfig(), *(moe_of(gate) for gate in GATES), moe_of("top2", z_weight=0.1, conditional={})]
-NAMES = ["dense", *GATES, "cmr"]
+MOE_LAYERS.append(moe_of("dropless", shared_experts=2))
+NAMES = ["dense", *GATES, "cmr", "shared experts"]
+MODERN = {"activation": "swiglu", "norm": "rms"}
 
 
 def built(config, shared=False, seed=1):
@@ -147,15 +149,17 @@ def test_loss_is_torchs_cross_entropy_forward_and_backward(smoothing):
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("moe", MOE_LAYERS, ids=NAMES)
-def test_parameter_formula_is_the_built_model(moe, shared):
-    config = small(moe=moe, heads=4, head_dim=8)
+@pytest.mark.parametrize("blocks", [{}, MODERN], ids=["relu", "modern"])
+def test_parameter_formula_is_the_built_model(moe, shared, blocks):
+    config = small(moe=moe, heads=4, head_dim=8, **blocks)
     count = count_parameters(config, source_vocabulary=50, target_vocabulary=50, shared=shared)
     assert count.total == sum(p.numel() for p in built(config, shared).parameters())
     idle = 0
     for decoder, layers in ((False, 2), (True, 4)):
         if moe.num_experts:
             visited = moe.gate_of(decoder=decoder).experts_per_token
-            idle += (moe.num_experts - visited) * 2 * config.dim * moe.expert_dim * config.num_moe_layers(layers)
+            expert = (3 if blocks else 2) * config.dim * moe.expert_dim
+            idle += (moe.num_experts - visited) * expert * config.num_moe_layers(layers)
     assert count.total - count.active == idle
 
 
@@ -179,22 +183,25 @@ def counted_flops(config):
 
 
 @pytest.mark.parametrize("moe", MOE_LAYERS, ids=NAMES)
-def test_flops_formula_counts_what_torch_counts(moe):
+@pytest.mark.parametrize("blocks", [{}, MODERN], ids=["relu", "modern"])
+def test_flops_formula_counts_what_torch_counts(moe, blocks):
     """The formula agrees with torch's own counter at capacity factor 1.
 
     The formula leaves out sums over router outputs, and torch a matrix times a vector. That is below 1 % even here.
     """
     if moe.num_experts and getattr(moe.gate, "capacity_factor", 0) > 1:
         moe = replace(moe, gate=replace(moe.gate, capacity_factor=1.0))
-    config = small(moe=moe)
+    config = small(moe=moe, **blocks)
     flops, _ = counted_flops(config)
     assert flops == pytest.approx(forward_flops(config, 50).of_shape(FULL), rel=0.01)
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 1.7])
-def test_executed_flops_follow_from_the_rows_that_experts_report(factor):
+@pytest.mark.parametrize("activation", ["relu", "swiglu"])
+def test_executed_flops_follow_from_the_rows_that_experts_report(factor, activation):
     """The formula agrees with torch's counter for more rows than choices, and for fewer."""
-    config = small(moe=MoEConfig(num_experts=4, expert_dim=16, gate=Top2Config(capacity_factor=factor)))
+    moe = MoEConfig(num_experts=4, expert_dim=16, gate=Top2Config(capacity_factor=factor))
+    config = small(moe=moe, activation=activation)
     flops, statistics = counted_flops(config)
     rows = sum(int(layer.rows) for layer in statistics)
     without_experts = forward_flops_without_experts(config, 50).of_shape(FULL)

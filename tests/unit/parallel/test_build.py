@@ -48,7 +48,7 @@ def assert_equal(config, mesh, *, shared=False):
     assert list(parts) == list(expected)
     for name, parameter in expected.items():
         assert torch.equal(parts[name], parameter), name
-        assert parts[name].requires_grad
+        assert parts[name].requires_grad == parameter.requires_grad
     assert torch.equal(built.positions, whole.positions)
     assert (built.source_embedding_VM is built.target_embedding_VM) == shared
 

@@ -151,18 +151,21 @@ def test_the_formulas_are_equal_to_the_count_under_every_layout(table, sizes):
 
 
 @pytest.mark.parametrize(
-    ("recompute", "dropout", "conditional", "table"),
+    ("recompute", "dropout", "changes", "table"),
     [
-        ("selective", 0.1, None, "model"),
-        ("selective", 0.0, None, "model"),
-        ("layers", 0.1, None, "experts over model"),
-        ("all", 0.1, None, "model"),
-        ("all", 0.0, None, "experts over model"),
-        ("all", 0.0, ConditionalConfig(), "model"),
+        ("selective", 0.1, {}, "model"),
+        ("selective", 0.0, {}, "model"),
+        ("layers", 0.1, {}, "experts over model"),
+        ("all", 0.1, {}, "model"),
+        ("all", 0.0, {}, "experts over model"),
+        ("all", 0.0, {"conditional": ConditionalConfig()}, "model"),
+        ("all", 0.0, {"shared_experts": 2}, "model"),
+        ("all", 0.1, {"shared_experts": 2}, "experts over model"),
+        ("all", 0.0, {"shared_experts": 2, "conditional": ConditionalConfig()}, "model"),
     ],
 )
-def test_recomputation_sends_again(recompute, dropout, conditional, table):
-    model = replace(SMALL.model, dropout=dropout, moe=replace(SMALL.model.moe, conditional=conditional))
+def test_recomputation_sends_again(recompute, dropout, changes, table):
+    model = replace(SMALL.model, dropout=dropout, moe=replace(SMALL.model.moe, **changes))
     check(replace(SMALL, model=model), setup_of(2, 4, 4, table, recompute))
 
 
@@ -177,7 +180,7 @@ def test_gates_with_a_capacity(gate, dispatch):
 
 @pytest.mark.parametrize("gate", GATES)
 def test_the_parameters_of_every_gate_with_and_without_a_shared_vocabulary(gate):
-    model = replace(SMALL.model, moe=moe_of(gate, num_experts=8, conditional={}))
+    model = replace(SMALL.model, moe=moe_of(gate, num_experts=8, shared_experts=2, conditional={}))
     workload, setup = replace(SMALL, model=model, source_vocabulary=64, shared=True), setup_of(1, 2, 2)
     with process_of(setup) as mesh:
         parameters = {name: tuple(p.shape) for name, p in model_of(workload, mesh).named_parameters()}

@@ -16,6 +16,7 @@ from pipeline.plan.spread import PRESETS
 from tests.make import overrides_of
 
 DEEP, SMALL = "gshard/moe_2048e_36l", "gshard/moe_128e_12l"
+DROPPING = ["train.initialize_from=general", "train.lora={dropout: 0.1, targets: [attention]}"]
 
 
 def printed(*words):
@@ -213,6 +214,11 @@ def test_letters_of_a_layout_can_be_set():
         (["devices=0"], r"devices=0 must be at least 1, or paper$"),
         (["devices=128", "mp=2", "ep=3"], r"ep=3 does not divide devices=128 / mp=2; choose ep=2 or 4$"),
         (["devices=32", "mp=32"], r"model.heads=16 \(N of wq_MND\) .* runtime.mp=32, .*; choose 32"),
+        (["devices=8", "mp=2", "model.biases=true"], r"layout.H=model with model.biases=true: .*set runtime.mp=1"),
+        (
+            ["devices=8", "mp=2", *DROPPING],
+            r"train.lora.dropout=0.1: the layout cuts H, .* or train without runtime.mp",
+        ),
         (["devices=8", "device=h10"], r"device h10 does not exist; did you mean h100"),
         (["device=/nowhere/mine.yaml"], r"/nowhere/mine.yaml does not exist"),
         (["device.prize=2"], r"device.prize does not exist; did you mean device.price"),

@@ -9,11 +9,15 @@ from torch import Tensor
 from bench.plan.case import Case
 from bench.plan.worker import tokens
 from pipeline.jobs.matmul import matmul_library
+from pipeline.model.adapters import add_adapters
+from pipeline.model.components import is_trainable
 from pipeline.model.config import ConditionalConfig
+from pipeline.model.lora import LoraConfig
 from pipeline.model.moe.gates.config import DroplessConfig
 from pipeline.model.transformer import Transformer
 from pipeline.plan.activations import segments
 from pipeline.plan.memory import memory, phases, state_of
+from pipeline.plan.workload import Adapters
 from tests.gates import GATES, moe_of
 from tests.plans import device_of, setup_of, workload_of
 
@@ -29,7 +33,10 @@ def kept_by(workload, recompute):
         shared=workload.shared,
         max_positions=workload.shape.source,
     )
-    for parameter in model.parameters():
+    if adapters := workload.adapters:
+        add_adapters(model, LoraConfig(rank=adapters.rank, targets=list(adapters.targets), dropout=adapters.dropout))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(parameter.requires_grad and is_trainable(name, workload.trainable))
         torch.nn.init.normal_(parameter, 0.0, 0.1)
     model.recompute(recompute)
     batch = tokens(replace(SMALL, vocabulary=workload.target_vocabulary))
@@ -51,11 +58,33 @@ def kept_by(workload, recompute):
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "layers", "all"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_activations_are_those_that_autograd_keeps(recompute, precision, fastest_matmul):
+@pytest.mark.parametrize("blocks", [{}, {"activation": "swiglu"}, {"norm": "rms"}, {"biases": True}], ids=str)
+def test_activations_are_those_that_autograd_keeps(recompute, precision, blocks, fastest_matmul):
     case = replace(SMALL, recompute=recompute, precision=precision)
+    workload = replace(case.workload, model=replace(case.workload.model, **blocks))
     wide = matmul_library() == "onednn"
-    predicted = sum(part.kept for part in segments(case.workload, case.setup, "cpu", float32_attention=wide))
-    assert predicted == pytest.approx(kept_by(case.workload, recompute), rel=0.03)  # small vectors are not counted
+    parts = segments(workload, case.setup, "cpu", float32_attention=wide)
+    predicted = sum(part.kept for part in parts)
+    assert predicted == pytest.approx(kept_by(workload, recompute), rel=0.03)  # small vectors are not counted
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_adapters_keep_what_is_planned(dropout, recompute, precision, fastest_matmul):
+    """They are compared alone, as the difference to a model without them. Frozen weights need less than is planned."""
+    case = replace(SMALL, recompute=recompute, precision=precision)
+    moe = replace(case.workload.model.moe, shared_experts=1)
+    plain = replace(case.workload, model=replace(case.workload.model, activation="swiglu", moe=moe))
+    adapters = Adapters(rank=8, targets=("attention", "feed_forward"), dropout=dropout)
+    adapted = replace(plain, adapters=adapters)
+    wide = matmul_library() == "onednn"
+    planned, without = (
+        sum(part.kept for part in segments(workload, case.setup, "cpu", float32_attention=wide))
+        for workload in (adapted, plain)
+    )
+    assert planned - without == pytest.approx(kept_by(adapted, recompute) - kept_by(plain, recompute), rel=0.03)
+    assert planned > kept_by(replace(adapted, trainable="adapters"), recompute)
 
 
 @pytest.fixture
@@ -74,15 +103,17 @@ OTHER_MOES = {name: moe_of(name, num_experts=8, expert_dim=128) for name in GATE
 OTHER_MOES |= {
     "three experts": replace(OTHER_MOES["dropless"], gate=DroplessConfig(k=3)),
     "einsum": replace(OTHER_MOES["top2"], dispatch="einsum"),
+    "shared experts": replace(OTHER_MOES["top2"], shared_experts=3),
     "conditional": replace(OTHER_MOES["top2"], conditional=ConditionalConfig(budget=0.5)),
 }
 
 
 @pytest.mark.parametrize("name", OTHER_MOES)
-def test_activations_of_other_moe_layers(name):
+@pytest.mark.parametrize("activation", ["relu", "swiglu"])
+def test_activations_of_other_moe_layers(name, activation):
     """Vectors of a gate that are as long as a group are not counted: up to 6 % in a model as narrow as this one."""
     workload = SMALL.workload
-    workload = replace(workload, model=replace(workload.model, moe=OTHER_MOES[name]))
+    workload = replace(workload, model=replace(workload.model, moe=OTHER_MOES[name], activation=activation))
     predicted = sum(part.kept for part in segments(workload, SMALL.setup, "cpu", float32_attention=False))
     assert predicted == pytest.approx(kept_by(workload, "none"), rel=0.06)
 
@@ -93,6 +124,27 @@ def test_zero_cuts_masters_and_moments_over_processes_with_copies():
     assert four.partition == pytest.approx(one.partition / 4, abs=16)
     assert one.optimizer == 3 * one.partition
     assert state_of(workload_of(ema=True), setup_of()).optimizer == 4 * one.partition
+
+
+def test_gradients_and_state_are_of_the_parameters_that_train():
+    """Norms have 2 vectors of M=16: 2 in 3 encoder layers, 3 in 2 decoder layers, 1 of each stack."""
+    whole = state_of(workload_of(), setup_of())
+    norms = state_of(workload_of(trainable=("norms",)), setup_of())
+    assert norms.weights == whole.weights == whole.trained
+    assert norms.trained == norms.partition == 4 * 2 * 14 * 16
+    assert norms.optimizer == 3 * norms.partition
+    frozen = {p.phase: p for p in phases(workload_of(trainable=("norms",)), setup_of(), device_of())}
+    assert frozen["reduction"].gradients == norms.trained
+    assert max(p.gradients for p in frozen.values()) == norms.trained
+    assert frozen["forward"].weights == whole.weights
+
+
+def test_adapters_are_counted_with_the_weights_and_train_alone():
+    """Rank 2 of attention: 2 · (M + N · D) numbers for each of 4 projections of 7 attentions."""
+    whole = state_of(workload_of(), setup_of())
+    adapted = state_of(workload_of(trainable="adapters", adapters=Adapters(rank=2, targets=("attention",))), setup_of())
+    assert adapted.trained == 4 * 7 * 4 * 2 * (16 + 16)
+    assert adapted.weights == whole.weights + adapted.trained
 
 
 def test_masters_of_experts_without_copies_are_not_cut():

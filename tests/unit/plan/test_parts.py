@@ -33,6 +33,7 @@ FLASH = {  # the CPU's operations that torch's counter does not know
         lambda grad, query, key, value, *_, **__: sdpa_backward_flop_count(grad, query, key, value)
     ),
 }
+GATED = workload_of(model=model_of(activation="swiglu", norm="rms"))
 # So many tokens, experts and pieces that the router and the loss work in chunks
 LARGE = workload_of(
     model=model_of(MoEConfig(num_experts=1024, expert_dim=2), encoder_layers=2, dim=4, heads=2, ffn_dim=4),
@@ -96,8 +97,21 @@ def sums_of_gates(workload: Workload, times: int) -> int:
         pytest.param(
             workload_of(model=model_of(moe_of("top2", dispatch="einsum"))), setup_of(recompute="all"), 3, id="einsum"
         ),
+        pytest.param(
+            workload_of(model=model_of(moe_of("top2", shared_experts=2))),
+            setup_of("model", model=2, recompute="all"),
+            3,
+            id="shared experts cut, all again",
+        ),
+        pytest.param(
+            workload_of(model=model_of(moe_of("top2", shared_experts=2), activation="swiglu")),
+            setup_of("model", model=2),
+            2,
+            id="gated shared experts cut",
+        ),
         pytest.param(LARGE, setup_of("model", model=2), 2, id="chunks"),
         pytest.param(LARGE, setup_of("model", model=2, recompute="all"), 3, id="chunks, all again"),
+        pytest.param(GATED, setup_of("model", data=2, expert=2, model=2, recompute="layers"), 2, id="gated, all cut"),
     ],
 )
 def test_flops_are_those_that_torch_counts(workload: Workload, setup: Setup, times: int) -> None:
@@ -112,9 +126,12 @@ def flops_by_part(workload: Workload, setup: Setup) -> Counter[str]:
     return flops
 
 
-@pytest.mark.parametrize("conditional", [None, ConditionalConfig()])
-def test_without_a_capacity_flops_are_useful_but_for_repeated_scores(conditional: ConditionalConfig | None) -> None:
-    moe = MoEConfig(num_experts=8, expert_dim=24, gate=DroplessConfig(), conditional=conditional)
+@pytest.mark.parametrize(("conditional", "shared"), [(None, 0), (ConditionalConfig(), 0), (None, 2)])
+def test_without_a_capacity_flops_are_useful_but_for_repeated_scores(
+    conditional: ConditionalConfig | None, shared: int
+) -> None:
+    gate = DroplessConfig()
+    moe = MoEConfig(num_experts=8, expert_dim=24, shared_experts=shared, gate=gate, conditional=conditional)
     workload = workload_of(model=model_of(moe))
     flops = flops_by_part(workload, setup_of())
     useful = TRAINING * forward_flops(workload.model, workload.target_vocabulary).of_shape(workload.shape)
@@ -143,6 +160,7 @@ def test_more_tokens_layers_or_recomputation_are_more_work() -> None:
         (workload_of(shape=GroupShape(rows=3, source=24, target=20)), setup_of()),
         (workload_of(model=model_of(encoder_layers=4)), setup_of()),
         (workload_of(), setup_of(recompute="selective")),
+        (GATED, setup_of()),
     ):
         assert all(more > less for more, less in zip(total(workload, setup), least, strict=True))
     assert {work.part for work in micro_batch(workload_of(), setup_of())} == set(PARTS) - {"optimizer"}

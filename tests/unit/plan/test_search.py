@@ -11,6 +11,7 @@ from pipeline.plan.memory import Memory, memory
 from pipeline.plan.plan import make_plan, workload_of
 from pipeline.plan.search import misfit, nearest_fit, search
 from pipeline.plan.spread import CUT, DEFAULT, PRESETS, RECOMPUTE, STAGES, Spread, check, default_ep, is_legal, nearest
+from pipeline.plan.workload import Adapters
 
 H100 = load_device("h100")
 
@@ -65,6 +66,21 @@ def test_groups_of_other_sizes_keep_the_tokens_of_a_step(small):
     sizes = {(workload.shape.rows, workload.groups_per_step) for workload in workloads}
     assert sizes == {(8, 512), (16, 256), (64, 64), (128, 32)}
     assert not any(candidate.own_groups for candidate in result.other_sizes)
+
+
+def test_projections_are_not_cut_where_training_refuses_it(small):
+    """Biases and dropped inputs of adapters stay whole. Adapters without dropout may be cut."""
+    dropping = Adapters(rank=8, targets=("attention",), dropout=0.1)
+    biased = replace(small, model=replace(small.model, biases=True))
+    tables = {**PRESETS, "vocabulary": {**PRESETS[DEFAULT], "V": ("model",)}}
+    for workload in (biased, replace(small, adapters=dropping)):
+        result = search(workload, 8, H100, tables)
+        assert {candidate.spread.name for candidate in result.fitting if candidate.spread.mp > 1} == {"vocabulary"}
+        tight = replace(H100, memory=least(workload, spread(32)) - 1)
+        fit = nearest_fit(workload, spread(32), tight)
+        assert (fit.mp, fit.devices > 32) == (1, True)
+    undropped = search(replace(small, adapters=replace(dropping, dropout=0.0)), 8, H100, PRESETS)
+    assert any(candidate.spread.mp > 1 for candidate in undropped.fitting)
 
 
 def least(workload, *spreads):

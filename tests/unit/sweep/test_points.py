@@ -142,11 +142,13 @@ def parameters(config):
     return count_parameters(config.model, **sizes, shared=config.vocab.shared).total
 
 
-@pytest.mark.parametrize("gate", ["top2", "top1", "expert_choice"])
-def test_counterparts_have_the_flops_and_the_parameters(gate):
-    points, left_out = with_counterparts(
-        points_of(f"gate={gate}", "model.moe.num_experts=4,8"), ["active", "parameters"]
-    )
+@pytest.mark.parametrize(
+    "settings",
+    [["gate=top2"], ["gate=top1"], ["gate=expert_choice"], ["model.activation=swiglu", "model.norm=rms"]],
+    ids=" ".join,
+)
+def test_counterparts_have_the_flops_and_the_parameters(settings):
+    points, left_out = with_counterparts(points_of(*settings, "model.moe.num_experts=4,8"), ["active", "parameters"])
     by_id = {point.id: point for point in points}
     assert not left_out
     for point in points[:2]:
@@ -203,10 +205,13 @@ def test_a_dense_model_by_hand_of_other_flops_is_warned_about(caplog):
         in caplog.text
     )
     assert "set model.moe.expert_dim=256, or compare=[active]" in caplog.text
+    warn_of_unequal(points_of("model.moe.num_experts=0,4", "model.moe.shared_experts=1"))
+    assert "4e_4l is not of equal FLOPs: 3 experts of expert_dim=256 cost a token" in caplog.text
 
 
-def test_bilingual_baselines_are_those_of_the_first_point():
-    points = expand(load_sweep(["recipes=smoke", "layers=4,8", "train.seed=1,2"]))
+@pytest.mark.parametrize("axis", ["layers=4,8", "model.activation=relu,swiglu", "model.norm=layer,rms"])
+def test_bilingual_baselines_are_those_of_the_first_point(axis):
+    points = expand(load_sweep(["recipes=smoke", axis, "train.seed=1,2"]))
     assert points[0].config.baselines != points[-1].config.baselines, "a tier takes the rest from its run"
     common = with_common_baselines(points)
     assert all(point.config.baselines == points[0].config.baselines for point in common)

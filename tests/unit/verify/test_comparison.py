@@ -172,6 +172,10 @@ def test_checkpoints_of_the_plan():
 def test_options():
     config = parse(["worlds=[1,2]", "gates=[top2]", "precisions=[float64]", "steps=3"])
     assert config == VerifyConfig(worlds=[1, 2], gates=["top2"], precisions=["float64"], steps=3)
+    config = parse(["activation=swiglu", "norm=rms", "worlds=[1,2]"])
+    for _, job in plan(config, Path("out")):
+        assert {(c.model.activation, c.model.norm) for c in job.cases} <= {("swiglu", "rms")}
+        assert {(t.case.activation, t.case.norm) for t in job.targets} <= {("swiglu", "rms")}
     config = parse(["layouts=[gshard]", "resume=false"])
     assert config == VerifyConfig(layouts=["gshard"], resume=False)
     for argument, message in {
@@ -181,6 +185,7 @@ def test_options():
         "worlds=[3]": "3 processes divide none of groups",
         "layouts=[modell]": "modell does not exist; there are gshard, model, hidden, summed, copied",
         "precisions=[]": "precisions is empty",
+        "activation=gelu": "'gelu' is not one of relu, swiglu",
         "precisions=[fp16]": "'fp16' is not one of",
     }.items():
         with pytest.raises(ValueError, match=message):

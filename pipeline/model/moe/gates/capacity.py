@@ -5,6 +5,8 @@ from fractions import Fraction
 
 from pipeline.model.moe.gates.config import GateConfig
 
+_DIM = -1  # stands for M in shapes, and is the size of no other dimension
+
 
 def exact_factor(factor: float) -> Fraction:
     """Return the decimal that a user wrote, up to nine digits after the point: 1.1 is 11/10, which no float is."""
@@ -23,5 +25,6 @@ def training_capacity(gate: GateConfig, num_tokens: int, num_experts: int) -> in
 
 
 def router_outputs(gate: GateConfig, num_experts: int) -> int:
-    """Count the numbers that a gate's router computes for a token."""
-    return sum(math.prod(sizes[:-1]) for sizes in gate.router_shapes(num_experts, 1).values() if len(sizes) > 1)
+    """Count the numbers that a gate's router computes for a token: one for each row of a weight [..., M]."""
+    shapes = gate.router_shapes(num_experts, _DIM).values()
+    return sum(math.prod(sizes[:-1]) for sizes in shapes if sizes[-1] == _DIM)

@@ -1,4 +1,4 @@
-"""The first part of softmax gates: softmax over the router's logits, and the best experts of each token.
+"""The first part of gates that score experts: scores from the router's logits, and the best experts of each token.
 
 G groups, S tokens of a group, E experts, K choices of a token.
 """
@@ -6,6 +6,7 @@ G groups, S tokens of a group, E experts, K choices of a token.
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.model.precision import at_least_float32, outside_autocast
@@ -16,7 +17,7 @@ class Choices:
     """K numbers for each token instead of E.
 
     expert_GSK: the experts with the largest gates, in falling order.
-    gate_GSK: the gates of these experts, float32.
+    gate_GSK: the gates of these experts, float32. The gates of all experts sum to 1.
     sum_GE: gates summed over the real tokens of a group.
     """
 
@@ -29,17 +30,30 @@ class Choices:
         return self.sum_GE.shape[1]
 
 
-def choose(logits_GSE: Tensor, k: int, valid_GS: Tensor) -> Choices:
-    """Choose the k best experts of each token by softmax. The lower index wins a tie.
+def choose(
+    logits_GSE: Tensor, k: int, valid_GS: Tensor, *, sigmoid: bool = False, bias_E: Tensor | None = None
+) -> Choices:
+    """Choose the k experts of each token with the largest scores. The lower index wins a tie.
 
+    sigmoid: scores are sigmoids of the logits, and gates are scores divided by their sum over all experts. Otherwise
+        both are the softmax.
+    bias_E: added to the scores for the choice alone, so gates do not depend on it (arXiv:2408.15664).
     Raises ValueError as `check_sizes`.
     """
     check_sizes(logits_GSE, k, None)
-    gates_GSE = at_least_float32(logits_GSE).softmax(dim=-1)
-    expert_GSK = top_k(gates_GSE, k)
-    return Choices(
-        expert_GSK=expert_GSK, gate_GSK=gates_GSE.gather(-1, expert_GSK), sum_GE=masked_sum(gates_GSE, valid_GS)
-    )
+    log_scores_GSE = log_scores(at_least_float32(logits_GSE), sigmoid=sigmoid)
+    gates_GSE = log_scores_GSE.softmax(dim=-1)
+    scores_GSE = log_scores_GSE.detach().exp() if sigmoid else gates_GSE
+    expert_GSK = top_k(scores_GSE if bias_E is None else scores_GSE + bias_E, k)
+    gate_GSK = gates_GSE.gather(-1, expert_GSK)
+    if bias_E is not None:  # it can choose experts whose gates have all underflowed
+        gate_GSK = gate_GSK.clamp(min=torch.finfo(gate_GSK.dtype).tiny)
+    return Choices(expert_GSK=expert_GSK, gate_GSK=gate_GSK, sum_GE=masked_sum(gates_GSE, valid_GS))
+
+
+def log_scores(logits_GSE: Tensor, *, sigmoid: bool) -> Tensor:
+    """Return numbers whose softmax is the gates: ln sigmoid(x) for scores by sigmoid, since s / Σ s = softmax(ln s)."""
+    return F.logsigmoid(logits_GSE) if sigmoid else logits_GSE
 
 
 @torch.no_grad()
@@ -58,6 +72,21 @@ def masked_sum(value_GSE: Tensor, valid_GS: Tensor) -> Tensor:
     """Sum over the real tokens of each group, [G, E]. A matmul does it without a copy of its input."""
     with outside_autocast(value_GSE):  # autocast would round a matmul
         return (valid_GS.to(value_GSE.dtype).unsqueeze(1) @ value_GSE).squeeze(1)
+
+
+def balance_loss(choices: Choices, valid_GS: Tensor, counted: int | None = 1) -> Tensor:
+    """Return line 13 of GShard's Algorithm 1 as printed, [G]: (1/E) sum_e (c_e / S) · m_e.
+
+    First choices count even if they exceed capacity. The loss is 1/E² when uniform, 0 for an empty group.
+    counted: number of best choices that count, each as 1 / counted; None is all of them.
+    """
+    sum_GE, expert_GSK = choices.sum_GE, choices.expert_GSK[..., :counted]
+    one_GSK = valid_GS.to(sum_GE.dtype).unsqueeze(-1).expand_as(expert_GSK)
+    load_GE = torch.zeros_like(sum_GE).scatter_add_(1, expert_GSK.flatten(1), one_GSK.flatten(1))
+    num_tokens_G1 = valid_GS.sum(dim=1, keepdim=True).clamp(min=1)
+    num_counted = expert_GSK.shape[-1]
+    choices_G1 = num_tokens_G1 if num_counted == 1 else num_counted * num_tokens_G1  # a factor of 1 is a kernel, too
+    return (load_GE / choices_G1 * (sum_GE / num_tokens_G1)).mean(dim=-1)
 
 
 def check_sizes(logits_GSE: Tensor, k: int, capacity: int | None) -> int:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from pipeline.model.moe.gates import checks
+from pipeline.model.moe.gates.task_config import TaskConfig
+from pipeline.model.moe.gates.top_k_config import TopKConfig
 
 Sizes = Mapping[str, tuple[int, ...]]
 
@@ -292,6 +294,6 @@ class ExpertChoiceConfig:
         return {"wg_EM": (num_experts, dim)}
 
 
-TokenChoice = Top2Config | Top1Config | DroplessConfig | NoisyTopKConfig | HierarchicalConfig
-GateConfig = TokenChoice | BalancedConfig | ExpertChoiceConfig
+TokenChoice = Top2Config | Top1Config | DroplessConfig | TopKConfig | NoisyTopKConfig | HierarchicalConfig
+GateConfig = TokenChoice | BalancedConfig | ExpertChoiceConfig | TaskConfig
 GATES: Mapping[str, type[GateConfig]] = {gate.kind: gate for gate in get_args(GateConfig)}  # by kind

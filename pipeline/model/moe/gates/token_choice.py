@@ -1,4 +1,4 @@
-"""Gates in which every token chooses its experts: GShard's top-2, Switch's top-1, and top-k without a capacity.
+"""Gates in which every token chooses its experts: GShard's top-2, Switch's top-1, and top-k.
 
 G groups, S tokens of a group, E experts, C capacity, K choices of a token, N = K·S choices of a group, X = E·C slots of
 a group, P language pairs. All computations are in float32.
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pipeline.model.moe.gates.choices import Choices, check_capacity, choose
+from pipeline.model.moe.gates.choices import Choices, balance_loss, check_capacity, choose
 from pipeline.model.moe.route import Route, fixed_route, ragged_route
 
 
@@ -202,13 +202,23 @@ def dropless_gating(logits_GSE: Tensor, k: int, *, valid_GS: Tensor) -> Gating:
 
 def dropless_of_choices(choices: Choices, *, valid_GS: Tensor) -> Gating:
     """Compute `dropless_gating` after the softmax."""
+    return top_k_of_choices(choices, None, valid_GS=valid_GS, counted=1)
+
+
+def top_k_of_choices(choices: Choices, capacity: int | None, *, valid_GS: Tensor, counted: int | None = None) -> Gating:
+    """Compute top-k gating of scored choices, with weights normalised over the k choices.
+
+    capacity: slots per expert and group; None drops nothing.
+    counted: number of best choices that count in the balance loss; None is all k of them.
+    """
+    check_capacity(capacity)
     return place(
         choices.expert_GSK,
         shares(choices.gate_GSK),
         valid_GS=valid_GS,
-        capacity=None,
+        capacity=capacity,
         num_experts=choices.num_experts,
-        losses={"balance": balance_loss(choices, valid_GS)},
+        losses={"balance": balance_loss(choices, valid_GS, counted)},
     )
 
 
@@ -276,17 +286,6 @@ def _places(queue_GN: Tensor, num_experts: int) -> Tensor:
     start_GE = torch.searchsorted(sorted_GN, expert_GE)
     place_GN = torch.arange(N, device=queue_GN.device) - start_GE.gather(1, sorted_GN)
     return torch.empty_like(queue_GN).scatter_(1, order_GN, place_GN)
-
-
-def balance_loss(choices: Choices, valid_GS: Tensor) -> Tensor:
-    """Return line 13 of GShard's Algorithm 1 as printed, [G]: (1/E) sum_e (c_e / S) · m_e.
-
-    First choices count even if they exceed capacity. The loss is 1/E² when uniform, 0 for an empty group.
-    """
-    sum_GE, first_GS = choices.sum_GE, choices.expert_GSK[..., 0]
-    load_GE = torch.zeros_like(sum_GE).scatter_add_(1, first_GS, valid_GS.to(sum_GE.dtype))
-    num_tokens_G1 = valid_GS.sum(dim=1, keepdim=True).clamp(min=1)
-    return (load_GE / num_tokens_G1 * (sum_GE / num_tokens_G1)).mean(dim=-1)
 
 
 def mean_over_groups(loss_G: Tensor, valid_GS: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from pipeline.batch.assembly import assemble
 from pipeline.batch.config import GroupShape
+from pipeline.commands.prune import _cost
 from pipeline.decode.experts.pruned import cut
 from pipeline.decode.experts.pruning import Pruning, check_experts, check_gates
 from pipeline.decode.experts.ranking import choose, score
@@ -17,21 +19,21 @@ from pipeline.decode.job import routing
 from pipeline.decode.job.routing import Recorder
 from pipeline.decode.search.search import Request, search
 from pipeline.model.config import MoEConfig
-from pipeline.model.flops import count_parameters
+from pipeline.model.flops import count_parameters, network_parameters
 from pipeline.model.moe import router_chunks, routers
 from pipeline.model.moe.gates.config import BalancedConfig
 from tests.gates import GATES, gates_where, moe_of
 from tests.unit.decode.search.test_beam import SOURCES, config
-from tests.unit.model.test_transformer import built, random_pairs, small
+from tests.unit.model.test_transformer import MODERN, built, random_pairs, small
 
 PRUNABLE = gates_where(lambda gate: not gate.unprunable)
 KEPT = {"encoder.2": [0, 2], "decoder.2": [1, 2, 3], "decoder.4": [0, 3]}
 DATA = random_pairs(12, seed=3)
 
 
-def model_of(gate):
+def model_of(gate, **blocks):
     """Return a float64 model whose routers have random weights, even for gates that start at zero."""
-    model = built(small(moe=moe_of(gate)))
+    model = built(small(moe=moe_of(gate), **blocks))
     source = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for layer in model.moe_layers().values():
@@ -51,6 +53,8 @@ def mask_logits(model, monkeypatch):
     for name, layer in model.moe_layers().items():
         rows = [e for e in range(layer.num_experts) if e not in KEPT[name]]
         banned[layer.router.wg_EM.data_ptr()] = rows
+        if (bias_E := getattr(layer.router, "bias_E", None)) is not None:
+            bias_E[rows] = -torch.inf  # of a sigmoid, which is 0 for a logit of -inf, and no worse than that
     linear = torch.nn.functional.linear
 
     def masked(x_GSM, weight_EM, *rest):
@@ -83,18 +87,31 @@ def test_equals_the_whole_model_with_masked_logits(gate, monkeypatch):
     assert translations(pruned) == expected
 
 
-def test_memory_is_that_of_the_experts_that_are_kept():
-    pruned = model_of("top2")
+@pytest.mark.parametrize(("blocks", "matrices"), [({}, 2), (MODERN, 3)], ids=["relu", "modern"])
+def test_memory_is_that_of_the_experts_that_are_kept(blocks, matrices):
+    pruned = model_of("top2", **blocks)
     parameters = sum(p.numel() for p in pruned.parameters())
     cut(pruned, KEPT)
     removed = sum(4 - len(experts) for experts in KEPT.values())
-    of_expert = 16 * (2 * 16 + 1)
+    assert network_parameters(pruned.config, pruned.config.moe.expert_dim) == matrices * 16 * 16
+    of_expert = network_parameters(pruned.config, pruned.config.moe.expert_dim) + 16
     assert sum(p.numel() for p in pruned.parameters()) == parameters - removed * of_expert
     for layer, kept in zip(pruned.moe_layers().values(), KEPT.values(), strict=True):
         assert layer.num_experts == len(layer.experts.wi_EMH) == len(kept)
         assert layer.experts.wi_EMH.untyped_storage().nbytes() == len(kept) * 16 * 16 * 8
     counted = count_parameters(pruned.config, source_vocabulary=50, target_vocabulary=50, shared=False)
     assert counted.total == parameters
+
+
+@pytest.mark.parametrize("gate", PRUNABLE)
+def test_the_parameters_that_the_command_counts_are_those_of_the_models(gate, tmp_path):
+    (tmp_path / "vocab.json").write_text(json.dumps({"source_size": 50, "target_size": 50, "shared": False}))
+    model = model_of(gate)
+    pruning = Pruning(run="r", model="m", pairs=[], num_experts=4, experts=KEPT, how={}, statistics={})
+    cost = _cost(SimpleNamespace(vocabulary=SimpleNamespace(path=tmp_path)), model.config, pruning)
+    before = sum(p.numel() for p in model.parameters())
+    cut(model, KEPT)
+    assert (cost["parameters_before"], cost["parameters_after"]) == (before, sum(p.numel() for p in model.parameters()))
 
 
 @pytest.mark.parametrize("gate", sorted({*GATES} - {*PRUNABLE}))

@@ -5,7 +5,7 @@ import torch
 
 from pipeline.batch.assembly import assemble
 from pipeline.batch.config import GroupShape
-from pipeline.decode.job.routing import MEASURES, Recorder, choices
+from pipeline.decode.job.routing import MEASURES, Recorder, choices, in_order
 from pipeline.model.moe.gates.expert_choice import Selection
 from tests.gates import GATES, moe_of
 from tests.unit.model.test_transformer import built, random_pairs, small
@@ -28,6 +28,12 @@ def test_choices_are_those_that_the_layer_counts(gate):
         )
         assert (first_weight_PE <= weight_PE).all()
     assert set(recorder.to_json(["de-en", "fr-en"])[name]["fr-en"]) == {"tokens", *MEASURES}
+
+
+def test_pairs_have_the_numbers_that_they_had_in_training():
+    by_name = ["de-en", "en-de", "en-fr", "fr-en"]
+    assert in_order(by_name, built(small(moe=moe_of("task")))) == ["de-en", "fr-en", "en-de", "en-fr"]
+    assert in_order(by_name, built(small())) == by_name
 
 
 def test_experts_that_choose_are_sorted_by_token_by_hand():

@@ -13,7 +13,8 @@ from pipeline.decode.search.incremental import DecoderState
 from pipeline.decode.search.memory import CLOSE_UP
 from pipeline.decode.search.search import Request, search
 from pipeline.vocab.symbols import EOS, PAD
-from tests.unit.model.test_transformer import Pairs, built, random_pairs, small
+from tests.gates import moe_of
+from tests.unit.model.test_transformer import MODERN, Pairs, built, random_pairs, small
 
 SOURCES = [[4, *pair[0]] for pair in random_pairs(12, seed=3).rows]
 SOURCE_BL = torch.tensor([[*source, *[PAD] * (9 - len(source))] for source in SOURCES])
@@ -29,9 +30,9 @@ def sharp(precision="fp64", **changes):
     return model
 
 
-@pytest.fixture(scope="module")
-def model():
-    return sharp()
+@pytest.fixture(scope="module", params=[{}, MODERN], ids=["relu", "modern"])
+def model(request):
+    return sharp(**request.param)
 
 
 @torch.inference_mode()
@@ -54,6 +55,37 @@ def test_memories_give_equal_logits(model):
     walks = [walk(DecoderState(model, SOURCE_BL, beam=BEAM, max_length=40, memory=name)) for name in MEMORIES]
     for flattened, reordered in zip(*walks, strict=True):
         torch.testing.assert_close(flattened, reordered, atol=1e-11, rtol=0)
+
+
+def test_experts_by_task_are_those_of_each_sentences_pair():
+    """Steps of a batch of several pairs, which shrinks, give the logits of a pass over known targets."""
+    model = sharp(moe=moe_of("task", encoder_gate={"kind": "task", "by": "source"}))
+    pairs = torch.tensor([3, 0, 2, 1, 1, 0, 3, 2, 2, 1, 0, 3])
+    state = DecoderState(model, SOURCE_BL, beam=1, max_length=8, pair_n=pairs)
+    inputs = torch.randint(4, 50, (6, len(SOURCES)), generator=torch.Generator().manual_seed(1))
+    inputs[0], kept = EOS, torch.arange(len(SOURCES))
+    data = [Pairs([]) for _ in range(4)]
+    rows = []
+    for source, pair, target in zip(SOURCES, pairs.tolist(), inputs[1:].T.tolist(), strict=True):
+        data[pair].rows.append((source, [*target, EOS]))
+        rows.append([(pair, len(data[pair].rows) - 1)])
+    batch = assemble(rows, GroupShape(rows=len(rows), source=9, target=6), data)
+    with torch.inference_mode():
+        expected_BTM, _ = model.decode(batch, model.encode(batch)[0])
+        for step, tokens in enumerate(inputs):
+            logits = state.step(tokens[kept])
+            expected = expected_BTM[kept, step] @ model.target_embedding_VM.T
+            torch.testing.assert_close(logits, expected, atol=1e-11, rtol=0)
+            if step == 2:
+                kept = torch.tensor([1, 3, 6, 7, 11])
+                state.keep(kept)
+
+
+def test_a_direction_without_experts_is_refused():
+    model = sharp(moe=moe_of("task"))
+    for pair, name in (("", "without a source language"), ("tr:en", "tr:en")):
+        with pytest.raises(ValueError, match=f"the direction {name} has no experts: .* trained on de:en, fr:en, en:de"):
+            search(model, [Request(source=SOURCES[0], pair=pair)], DecodeConfig())
 
 
 def test_slots_that_nobody_sees_are_left_out(model):
@@ -137,7 +169,8 @@ def test_bfloat16_is_near(memory):
     assert difference.max() < 0.5
 
 
-def test_bfloat16_keeps_norms_and_gates():
-    model = sharp("bf16")
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_bfloat16_keeps_norms_and_gates(norm):
+    model = sharp("bf16", norm=norm)
     kept = {name for name, p in model.named_parameters() if p.dtype == torch.float32}
     assert kept == {name for name, _ in model.named_parameters() if "norm" in name or "router" in name}

@@ -21,10 +21,7 @@ def summaries(**deltas: float):
         )
         for pair, delta in deltas.items()
     }
-    return [
-        replace(summary, gains={"bleu": gains[summary.pair]} if gains else {})
-        for summary in summarise(run.record, run.scores, run.gains)
-    ]
+    return [replace(summary, gains={"bleu": gains[summary.pair]} if gains else {}) for summary in summarise(run)]
 
 
 def test_each_pair_has_its_scores_and_whether_their_difference_is_significant() -> None:

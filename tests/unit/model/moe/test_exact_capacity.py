@@ -12,7 +12,8 @@ from bench.moe.size import Size
 from pipeline.model.moe.gates.capacity import capacity_of, training_capacity
 from pipeline.model.moe.gates.config import BalancedConfig, ExpertChoiceConfig, NoisyTopKConfig, Top1Config, Top2Config
 from pipeline.model.moe.gates.expert_choice import expert_choice_gating
-from pipeline.model.moe.routers import build_router, slots
+from pipeline.model.moe.routers import build_router
+from pipeline.model.moe.routing import slots
 from pipeline.model.moe.tokens import Tokens
 
 

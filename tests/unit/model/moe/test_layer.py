@@ -30,6 +30,10 @@ def layer_of(config, *, decoder=False, noisy_weights=True):
     return layer
 
 
+def trained(module):
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+
 def tokens_of(valid_GS, pair_GS=None, num_pairs=1):
     sentence_GS = torch.zeros_like(valid_GS, dtype=torch.long)
     pair_GS = sentence_GS if pair_GS is None else pair_GS
@@ -53,7 +57,7 @@ def test_gather_equals_the_einsums_of_algorithm_2(gate):
         y, statistics = layer(inputs, tokens_of(valid))
         goal = torch.randn(y.shape, generator=torch.Generator().manual_seed(9), dtype=y.dtype)
         loss = (y * goal).sum() + statistics.loss
-        gradients = torch.autograd.grad(loss, [inputs, *layer.parameters()], allow_unused=True)
+        gradients = torch.autograd.grad(loss, [inputs, *trained(layer)], allow_unused=True)
         results.append((y, gradients))
     torch.testing.assert_close(results[1][0], results[0][0], atol=1e-12, rtol=1e-12)
     for gradient, reference in zip(results[1][1], results[0][1], strict=True):
@@ -100,7 +104,7 @@ def test_a_group_is_routed_alike_alone_and_beside_others(gate):
         torch.testing.assert_close(together[group : group + 1], alone, atol=1e-6, rtol=1e-5)  # float32 matmuls
 
 
-@pytest.mark.parametrize("gate", [gate for gate in GATES if gate != "expert_choice"])
+@pytest.mark.parametrize("gate", [gate for gate in GATES if gate not in ("expert_choice", "sigmoid")])
 def test_auxiliary_losses_reach_every_parameter_of_the_router(gate):
     layer = layer_of(moe_of(gate), decoder=True, noisy_weights=False)
     x, valid = some_tokens(2, 30)
@@ -215,6 +219,29 @@ def test_conditional_routing_by_hand():
     torch.testing.assert_close(statistics.loss, 0.5 * sum(means))
 
 
+@pytest.mark.parametrize("dispatch", ["gather", "einsum"])
+def test_shared_experts_by_hand(dispatch):
+    """Each shared expert is a network of its own size that serves every token. Their outputs are added without weights.
+
+    The gate's decisions and losses are those without shared experts. The gate of CMR weighs both kinds together.
+    """
+    x, valid = some_tokens(2, 10, padding=0.0)
+    plain, statistics_without = layer_of(moe_of("topk", dispatch=dispatch))(x, tokens_of(valid))
+    layer = layer_of(moe_of("topk", dispatch=dispatch, shared_experts=3))
+    y, statistics = layer(x, tokens_of(valid))
+    shared = layer.shared_experts
+    experts = zip(shared.wi_MH.split(16, dim=1), shared.wo_HM.split(16, dim=0), strict=True)
+    outputs = [(x @ wi).relu() @ wo for wi, wo in experts]
+    assert len(outputs) == 3
+    torch.testing.assert_close(y, plain + sum(outputs), atol=1e-6, rtol=1e-5)
+    assert torch.equal(statistics.usage_PE, statistics_without.usage_PE)
+    assert torch.equal(statistics.loss, statistics_without.loss)
+    mixed = layer_of(moe_of("topk", dispatch=dispatch, shared_experts=3, conditional={}))  # the gate is 1 / 2 at first
+    dense = mixed.conditional.shared
+    expected = (y + (x @ dense.wi_MH).relu() @ dense.wo_HM) / 2
+    torch.testing.assert_close(mixed(x, tokens_of(valid))[0], expected, atol=1e-6, rtol=1e-5)
+
+
 def test_conditional_gate_drop_leaves_tokens_to_the_shared_network():
     layer = layer_of(moe_of("dropless", conditional={"drop": 1.0}))
     x, valid = some_tokens(1, 10, padding=0.0)
@@ -222,7 +249,7 @@ def test_conditional_gate_drop_leaves_tokens_to_the_shared_network():
     torch.testing.assert_close(y, layer.conditional.shared(x))
 
 
-@pytest.mark.parametrize("gate", ["top2", "top1", "dropless", "prioritized"])
+@pytest.mark.parametrize("gate", ["top2", "top1", "dropless", "prioritized", "topk", "sigmoid"])
 def test_a_router_in_chunks_is_the_router_at_once(gate, monkeypatch):
     """Losses, statistics and gradients agree in float64. Chunks do not divide the group here."""
     x, valid = some_tokens(2, 25)
@@ -233,8 +260,8 @@ def test_a_router_in_chunks_is_the_router_at_once(gate, monkeypatch):
         inputs = x.double().requires_grad_()
         torch.manual_seed(1)
         y, statistics = layer(inputs, tokens_of(valid))
-        early = torch.autograd.grad(statistics.loss, list(layer.router.parameters()), retain_graph=True)
-        gradients = torch.autograd.grad(y.square().sum() + statistics.loss, [inputs, *layer.parameters()])
+        early = torch.autograd.grad(statistics.loss, trained(layer.router), retain_graph=True)
+        gradients = torch.autograd.grad(y.square().sum() + statistics.loss, [inputs, *trained(layer)])
         names = ("loss", "entropy", "sampled", "not_finite", "usage_PE")
         results.append([y, *(getattr(statistics, name) for name in names), *early, *gradients])
     for whole, chunked in zip(*results, strict=True):
@@ -252,7 +279,7 @@ def test_a_router_in_chunks_keeps_no_logits(monkeypatch):
     assert max(saved) < 512 * 64
 
 
-@pytest.mark.parametrize("gate", ["top2", "top1"])
+@pytest.mark.parametrize("gate", ["top2", "top1", "topk", "sigmoid"])
 def test_the_balance_loss_is_one_where_gates_are_uniform(gate):
     """Line 13 of GShard's Algorithm 1 times E² is 1: the shares of all experts sum to 1 for any choice."""
     layer = layer_of(moe_of(gate), noisy_weights=False)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pipeline.model.config import Activation
 from pipeline.model.moe import ragged_experts as module
 from pipeline.model.moe.experts import Experts
 
@@ -17,23 +18,24 @@ COUNTS = {"ragged": [5, 0, 1, 6], "last empty": [3, 9, 0, 0], "one expert": [0, 
 # of the largest number: another order of sums, and the roundings of 10 and 8 bits of mantissa
 TOLERANCE = {torch.float64: 1e-14, torch.float32: 1e-6, torch.float16: 2**-8, torch.bfloat16: 2**-6}
 
-Path = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Path = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
-def padded(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_E: Tensor) -> Tensor:
-    weights = wi_EMH.to(rows_XM.dtype), wo_EHM.to(rows_XM.dtype)
-    return module.feed_forward_padded(rows_XM, *weights, counts_E, max(1, int(counts_E.max())))
+def padded(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_E: Tensor, wu_EMH: Tensor | None) -> Tensor:
+    wi_EMH, wo_EHM = wi_EMH.to(rows_XM.dtype), wo_EHM.to(rows_XM.dtype)
+    wu_EMH = None if wu_EMH is None else wu_EMH.to(rows_XM.dtype)
+    return module.feed_forward_padded(rows_XM, wi_EMH, wo_EHM, counts_E, max(1, int(counts_E.max())), wu_EMH)
 
 
-def one_by_one(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_E: Tensor) -> Tensor:
+def one_by_one(rows_XM: Tensor, wi_EMH: Tensor, wo_EHM: Tensor, counts_E: Tensor, wu_EMH: Tensor | None) -> Tensor:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "KERNEL_START", -1)  # no padding is worth it
-        return module.feed_forward_ragged(rows_XM, wi_EMH, wo_EHM, counts_E)
+        return module.feed_forward_ragged(rows_XM, wi_EMH, wo_EHM, counts_E, wu_EMH)
 
 
-def build(num_experts: int, dtype: torch.dtype) -> Experts:
+def build(num_experts: int, dtype: torch.dtype, activation: Activation = "relu") -> Experts:
     generator = torch.Generator().manual_seed(1)
-    experts = Experts(num_experts, M, H).to(dtype)
+    experts = Experts(num_experts, M, H, activation).to(dtype)
     for parameter in experts.parameters():
         torch.nn.init.normal_(parameter, std=0.5, generator=generator)
     return experts
@@ -46,12 +48,15 @@ def draw(num_rows: int, dtype: torch.dtype) -> Tensor:
 
 def gradients(experts: Experts, rows_XM: Tensor, y_XM: Tensor) -> list[Tensor]:
     weight_XM = torch.linspace(-1, 1, y_XM.numel(), dtype=y_XM.dtype).view_as(y_XM)
-    return list(torch.autograd.grad((y_XM * weight_XM).sum(), [rows_XM, experts.wi_EMH, experts.wo_EHM]))
+    return list(torch.autograd.grad((y_XM * weight_XM).sum(), [rows_XM, *experts.parameters()]))
 
 
-def assert_agrees(path: Path, counts: list[int], rows: torch.dtype, weights: torch.dtype) -> None:
-    experts, rows_XM, counts_E = build(len(counts), weights), draw(sum(counts), rows), torch.tensor(counts)
-    y_XM, expected_XM = path(rows_XM, experts.wi_EMH, experts.wo_EHM, counts_E), experts.compute(rows_XM, counts_E)
+def assert_agrees(
+    path: Path, counts: list[int], rows: torch.dtype, weights: torch.dtype, activation: Activation
+) -> None:
+    experts, rows_XM, counts_E = build(len(counts), weights, activation), draw(sum(counts), rows), torch.tensor(counts)
+    y_XM = path(rows_XM, experts.wi_EMH, experts.wo_EHM, counts_E, experts.wu_EMH)
+    expected_XM = experts.compute(rows_XM, counts_E)
     results = [y_XM, *gradients(experts, rows_XM, y_XM)]
     expected_results = [expected_XM, *gradients(experts, rows_XM, expected_XM)]
     for result, expected in zip(results, expected_results, strict=True):
@@ -62,14 +67,16 @@ def assert_agrees(path: Path, counts: list[int], rows: torch.dtype, weights: tor
 @pytest.mark.parametrize("counts", COUNTS.values(), ids=COUNTS)
 @pytest.mark.parametrize("path", [padded, one_by_one, module.feed_forward_ragged], ids=lambda path: path.__name__)
 @pytest.mark.parametrize("rows", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_any_dtype_agrees(path: Path, counts: list[int], rows: torch.dtype) -> None:
-    assert_agrees(path, counts, rows, torch.promote_types(rows, torch.float32))
+@pytest.mark.parametrize("activation", ["relu", "swiglu"])
+def test_any_dtype_agrees(path: Path, counts: list[int], rows: torch.dtype, activation: Activation) -> None:
+    assert_agrees(path, counts, rows, torch.promote_types(rows, torch.float32), activation)
 
 
 @pytest.mark.parametrize("counts", COUNTS.values(), ids=COUNTS)
 @pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16], ids=str)
-def test_grouped_product_agrees(counts: list[int], weights: torch.dtype) -> None:
-    assert_agrees(module.feed_forward_grouped, counts, torch.bfloat16, weights)
+@pytest.mark.parametrize("activation", ["relu", "swiglu"])
+def test_grouped_product_agrees(counts: list[int], weights: torch.dtype, activation: Activation) -> None:
+    assert_agrees(module.feed_forward_grouped, counts, torch.bfloat16, weights, activation)
 
 
 def test_grouped_product_takes_the_gradient_of_a_sum() -> None:

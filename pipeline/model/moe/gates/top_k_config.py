@@ -1,0 +1,63 @@
+"""Configuration of the general top-k gate. Free of torch, so that it loads fast."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pipeline.model.moe.gates import checks
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopKConfig:
+    """Top-k with or without a capacity, for many small experts (fine-grained experts: DeepSeekMoE, arXiv:2401.06066).
+
+    Weights are normalised over the k choices, before capacity.
+    k: experts that each token chooses.
+    score: `softmax` over the experts, or `sigmoid` of each expert's logit (DeepSeek-V3, arXiv:2412.19437).
+    capacity_factor: slots of an expert in a group in training, in fair shares of k choices a token; 0 is no capacity.
+    balance_weight: weight of the balance loss, in which all k choices count. It is 1 when experts are used alike.
+    bias_rate: balances without a loss (arXiv:2408.15664; 0.001 there). Each expert has a bias, which is added to its
+        score when experts are chosen, and not to its weight. After each step it rises by this rate if fewer of the
+        step's choices than a fair share were of the expert, and falls by it if more were. 0 is no bias.
+    """
+
+    kind: Literal["topk"] = "topk"
+    k: int = 2
+    score: Literal["softmax", "sigmoid"] = "softmax"
+    capacity_factor: float = 1.25
+    balance_weight: float = 0.01
+    bias_rate: float = 0.0
+
+    queues: ClassVar[bool] = True
+    experts_choose: ClassVar[bool] = False
+    encoder_only: ClassVar[str] = ""
+    decoder_caution: ClassVar[str] = ""
+    unprunable: ClassVar[str] = ""
+
+    @property
+    def experts_per_token(self) -> float:
+        return self.k
+
+    @property
+    def training_factor(self) -> float:
+        return self.capacity_factor
+
+    @property
+    def unexportable(self) -> str:
+        if self.score == "sigmoid":
+            return "its scores are sigmoids"
+        if self.bias_rate:
+            return "a bias changes its choices"
+        return "" if self.k == 2 else f"it gives every token k={self.k} experts"
+
+    def check(self, num_experts: int, path: str) -> None:
+        checks.choices(num_experts, self.k, path)
+        checks.not_negative(self, path, "capacity_factor", "balance_weight", "bias_rate")
+        if (self.balance_weight or self.bias_rate) and self.k == num_experts:
+            raise ValueError(
+                f"{path}.k={self.k}: every token has all {num_experts} experts, so none can be used more than another; "
+                f"choose a smaller k, or {path}.balance_weight=0 {path}.bias_rate=0"
+            )
+
+    def router_shapes(self, num_experts: int, dim: int) -> Mapping[str, tuple[int, ...]]:
+        return {"wg_EM": (num_experts, dim), **({"bias_E": (num_experts,)} if self.bias_rate else {})}

@@ -1,0 +1,110 @@
+"""A SentencePiece model while its pieces change, and the rows of the old embedding that each piece starts from."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentencepiece
+from numpy.typing import NDArray
+from sentencepiece import sentencepiece_model_pb2
+
+_TYPES = sentencepiece_model_pb2.ModelProto.SentencePiece
+_TRAINER = sentencepiece_model_pb2.TrainerSpec
+NORMAL, CONTROL = _TYPES.NORMAL, _TYPES.CONTROL
+RULES = ("identity", "nfkc", "nfkc_cf", "nmt_nfkc", "nmt_nfkc_cf")  # normalisations that SentencePiece has by name
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A SentencePiece model, and where the embedding of each of its pieces comes from.
+
+    proto: the model as a protocol buffer.
+    rows: for each piece the ids of the old model whose embeddings have the new one as their mean.
+    """
+
+    proto: Any
+    rows: list[list[int]]
+
+    @classmethod
+    def read(cls, path: Path) -> "Pieces":
+        """Read a model, whose pieces come from themselves. Raises ValueError if it is not a unigram model."""
+        proto = sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes())
+        if proto.trainer_spec.model_type != _TRAINER.UNIGRAM or proto.normalizer_spec.name not in RULES:
+            kind = _TRAINER.ModelType.Name(proto.trainer_spec.model_type).lower()
+            raise ValueError(
+                f"{path} is a {kind} model with the normalisation {proto.normalizer_spec.name!r}; pieces can be added "
+                f"to unigram models with one of {', '.join(RULES)}"
+            )
+        return cls(proto, [[index] for index in range(len(proto.pieces))])
+
+    @property
+    def names(self) -> list[str]:
+        return [piece.piece for piece in self.proto.pieces]
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Log-probabilities of the pieces that stand for text."""
+        return {piece.piece: piece.score for piece in self.proto.pieces if piece.type == NORMAL}
+
+    @property
+    def characters(self) -> set[str]:
+        """All characters of the pieces that stand for text."""
+        return set("".join(self.scores))
+
+    def processor(self) -> Any:
+        """Return the model as a SentencePieceProcessor."""
+        return sentencepiece.SentencePieceProcessor(model_proto=self.proto.SerializeToString())
+
+    def speller(self) -> Any:
+        """Return the model as a processor that takes a text as it is: it normalises nothing and adds no space."""
+        proto = _copy(self.proto)
+        proto.normalizer_spec.CopyFrom(sentencepiece_model_pb2.NormalizerSpec(name="identity"))
+        proto.normalizer_spec.add_dummy_prefix = False
+        proto.normalizer_spec.remove_extra_whitespaces = False
+        return sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+
+    def with_pieces(self, scores: Mapping[str, float]) -> "Pieces":
+        """Return the model with more pieces at its end. Each starts from the pieces that spell it so far."""
+        spelled = self.speller().encode(list(scores))
+        rows = [[row for index in ids for row in self.rows[index]] for ids in spelled]
+        return self._with(scores, rows, NORMAL)
+
+    def with_symbols(self, symbols: Mapping[str, int]) -> "Pieces":
+        """Return the model with more control symbols at its end. symbols: the id whose row each one starts from."""
+        return self._with(dict.fromkeys(symbols, 0.0), [list(self.rows[index]) for index in symbols.values()], CONTROL)
+
+    def _with(self, scores: Mapping[str, float], rows: Sequence[list[int]], kind: int) -> "Pieces":
+        proto = _copy(self.proto)
+        for name, score in scores.items():
+            proto.pieces.add(piece=name, score=score, type=kind)
+        proto.trainer_spec.vocab_size = len(proto.pieces)
+        return Pieces(proto, [*self.rows, *rows])
+
+    def without(self, names: Collection[str]) -> "Pieces":
+        """Return the model without some pieces. The others keep their order and scores."""
+        kept = [index for index, piece in enumerate(self.proto.pieces) if piece.piece not in names]
+        proto, pieces = _copy(self.proto), [self.proto.pieces[index] for index in kept]
+        del proto.pieces[:]
+        proto.pieces.extend(pieces)
+        proto.trainer_spec.vocab_size = len(proto.pieces)
+        return Pieces(proto, [self.rows[index] for index in kept])
+
+    def unused(self, counts: NDArray[np.int64]) -> set[str]:
+        """Return the pieces of text that were never counted, but for one of the lowest score.
+
+        The lowest score decides what SentencePiece takes for an unknown character, so it stays.
+
+        counts: how often each piece occurs.
+        """
+        scores = self.scores
+        lowest = min(scores, key=lambda name: scores[name])
+        pairs = zip(self.proto.pieces, counts.tolist(), strict=True)
+        return {piece.piece for piece, count in pairs if piece.type == NORMAL and not count} - {lowest}
+
+
+def _copy(proto: Any) -> Any:
+    copy = sentencepiece_model_pb2.ModelProto()
+    copy.CopyFrom(proto)
+    return copy

@@ -1,0 +1,71 @@
+"""An imported checkpoint is fine-tuned on a corpus, and the result translates and is exported as it came."""
+
+import json
+
+import pytest
+from safetensors import safe_open
+
+from pipeline.config import ROOT
+from tests.system.place import run
+from tests.tiny_checkpoints import CONFIGS, train_tokenizer, write_checkpoint
+
+ROWS = {"train": 300, "dev": 10, "test": 4}
+TINY = [
+    *("vocab.from_run=base", "train.initialize_from=base", "model.biases=true", "model.moe.num_experts=0"),
+    *("model.dim=32", "model.ffn_dim=48", "model.heads=4", "model.encoder_layers=3", "model.decoder_layers=3"),
+    *("train.max_steps=2", "baselines.tiers=[]", "decode.beam=1", "decode.max_length_ratio=0.1", "score.resamples=100"),
+    "batch.shapes=[{rows: 4, source: 512, target: 512}]",
+]
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    def pipeline(*words):
+        place = [f"runtime.artifacts={tmp_path}/artifacts", f"runtime.runs={tmp_path}/runs"]
+        process = run([str(ROOT / ".venv/bin/python"), "-m", "pipeline", *words, *place], timeout=900)
+        assert process.returncode == 0, process.stderr
+        return process
+
+    return pipeline
+
+
+def write_corpus(directory):
+    directory.mkdir()
+    for split, number in ROWS.items():
+        lines = (ROOT / "data" / "sample" / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
+        rows = [line.split("\t")[:2] for line in lines[1:]]
+        text = "".join(f"{german}\t{english}\n" for english, german in rows[:number])
+        (directory / f"{split}.de-en.tsv").write_text(text, encoding="utf-8")
+    return directory
+
+
+@pytest.mark.long
+def test_an_import_is_fine_tuned_translates_and_is_exported(pipeline, tmp_path):
+    write_checkpoint(tmp_path / "checkpoint", CONFIGS["dense"], train_tokenizer(tmp_path / "spm"))
+    pipeline("import", f"FROM={tmp_path}/checkpoint", "NAME=base", "LANG_PAIRS=de-en")
+    corpus = write_corpus(tmp_path / "corpus")
+    pipeline("train", "RECIPE=smoke", "NAME=special", "LANG_PAIRS=de-en", f"CORPUS={corpus}", *TINY)
+    records = {
+        name: json.loads((tmp_path / "runs" / name / "run.json").read_text(encoding="utf-8"))
+        for name in ("base", "special")
+    }
+    base, special = (record["systems"]["moe"][0]["artifacts"] for record in records.values())
+    assert special["vocabulary"] == base["vocabulary"]
+    assert special["initialized_from"] == base["model"]
+    (tmp_path / "in.de").write_text("Das Fenster.\n", encoding="utf-8")
+    pipeline("translate", "NAME=special", "PAIR=de-en", f"input={tmp_path}/in.de", f"output={tmp_path}/out.en")
+    assert len((tmp_path / "out.en").read_text(encoding="utf-8").splitlines()) == 1
+    pipeline(
+        "evaluate", "NAME=base", f"CORPUS={corpus}", "decode.beam=1", "decode.max_length_ratio=0.1", "resamples=100"
+    )
+    assert list((tmp_path / "runs" / "base" / "tests").glob("*/scores.csv"))
+    pipeline("export", "NAME=special", f"OUT={tmp_path}/export")
+    assert (tmp_path / "export" / "sentencepiece.bpe.model").is_file()
+    with (
+        safe_open(str(tmp_path / "export" / "model.safetensors"), framework="pt") as trained,
+        safe_open(str(tmp_path / "checkpoint" / "model.safetensors"), framework="pt") as imported,
+    ):
+        assert {*trained.keys()} == {*imported.keys()}
+        bias = "model.encoder.layers.0.fc1.bias"
+        change = (trained.get_tensor(bias) - imported.get_tensor(bias)).abs().max()
+        assert 0 < change < 0.1, "two steps move the weights of the import a little"
