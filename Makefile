@@ -14,7 +14,7 @@ RECIPE ?= demo
 # Overrides (key=value) and options of any command, as one types them in a shell.
 ARGS   ?=
 
-# Setting of `make test`: which tenth of the long tests runs too, such as 3/10.
+# Setting of `make test`: which twentieth of the long tests runs too, such as 3/20.
 LONG   ?=
 
 # Setting of `make bench`.
@@ -51,7 +51,7 @@ READY     := .venv/.ready
 READY_DEV := .venv/.ready-dev
 READY_DOCS := .venv/.ready-docs
 
-# Options of pip, as a package index with torch for CPUs alone: PIP_ARGS="--extra-index-url <PyTorch's CPU index>".
+# Options of pip, as a package index with torch for CPUs alone (README.md).
 PIP_ARGS ?=
 INSTALL = DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 
@@ -118,7 +118,7 @@ format: $(READY_DEV) ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: $(READY_DEV) ## unit, golden, parallel and system tests; LONG=3/10 adds that tenth of the long ones (docs/testing.md)
+test: $(READY_DEV) ## unit, golden, parallel and system tests; LONG=3/20 adds that twentieth of the long ones (docs/testing.md)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder \
 		$(if $(LONG),-m "not quiet" --long-part $(LONG),-m "not long and not quiet") \
 		tests/system tests/parallel tests/cuda tests/golden tests/hostile tests/unit

@@ -8,13 +8,17 @@ older minor version.
 import argparse
 import csv
 import re
+import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bench.output import RESULTS, ROOT, project_version
 
-DOCUMENTS = ("README.md", "docs/speed.md", "docs/layouts.md", "docs/scaling.md", "docs/serve.md")
+DOCUMENTS = (
+    *("README.md", "docs/speed.md", "docs/layouts.md", "docs/scaling.md", "docs/serve.md"),
+    "docs/scoring.md",
+)
 BLOCK = re.compile(r"(<!-- bench: (?P<name>[a-z ]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 Line = dict[str, str]
@@ -137,6 +141,27 @@ def decoding() -> str:
     return markdown(("model and system", "tokens/s", "ours / it", "identical", "peak MB", "row"), lines)
 
 
+def peers() -> str:
+    """Return how many times as fast as each peer ours is, in the comparison that is best for the peer."""
+    best: dict[tuple[str, ...], tuple[Path, Line]] = {}
+    for benchmark, task, columns in (
+        ("train", "training", ("model", "dtype", "variant")),
+        ("data", "", ("section", "variant")),
+        ("decode", "decoding", ("model", "precision", "system")),
+    ):
+        for path, row in measurements(benchmark):
+            key = (path.stem, task, *(row[column] for column in columns))
+            if row.get("section", "peers") not in ("peers", "cleaning", "encoding") or key[-1].startswith("ours"):
+                continue
+            if row["measured"] and (key not in best or float(row["measured"]) < float(best[key][1]["measured"])):
+                best[key] = (path, row)
+    lines = [
+        (", ".join(filter(None, names)), number(row["measured"], 2), source(path, row))
+        for (_, *names), (path, row) in best.items()
+    ]
+    return markdown(("what, beside whom", "ours / it", "row"), lines)
+
+
 def mixture_layer() -> str:
     """Return the table of the MoE layer against a dense layer and its peers."""
     lines = []
@@ -191,16 +216,33 @@ def planned() -> str:
     return markdown(("model", "peak MB", "", "s a step", "", "verdict", "row"), lines)
 
 
+def identification() -> str:
+    """Return the rates of the language that is called wrong most often, and the medians, on each kind of text."""
+    path, rates = RESULTS / "identification.csv", ("judged", "wrong", "english_found", "others_found")
+    lines = []
+    for split, title in (("test", "software"), ("news", "news")):
+        rows = [row for row in read(path) if (row["section"], row["split"]) == ("language", split)]
+        worst = max(rows, key=lambda row: float(row["wrong"]))
+        shares = (percent(worst[name]) for name in rates)
+        lines.append((f"{title}, {worst['language']}", number(worst["sentences"]), *shares, source(path, worst)))
+        medians = (statistics.median(float(row[name]) for row in rows if row[name]) for name in rates)
+        lines.append((f"{title}, median of {len(rows)}", "", *(percent(f"{median}") for median in medians), ""))
+    header = ("text", "sentences", "judged", "called wrong", "English found", "others found", "row")
+    return markdown(header, lines)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "training": training,
     "training targets": training_targets,
     "peers in training": peers_in_training,
+    "peers": peers,
     "decoding": decoding,
     "mixture layer": mixture_layer,
     "data": data_stages,
     "layouts": layouts,
     "planned": planned,
     "serving": serving,
+    "identification": identification,
 }
 
 

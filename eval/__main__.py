@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from eval.records.scores import METRICS
+from eval.records.scores import SACREBLEU_METRICS
 from eval.score.comet import NAME as COMET
 from eval.terminal import log_to_terminal, printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `score`, `report`, `summary` or `data`. Return 0, or 2 after one line on stderr for bad input."""
+    """Run `score`, `comet`, `report`, `summary` or `data`. Return 0, or 2 after one line on stderr for bad input."""
     options = _parser().parse_args(arguments)
     log_to_terminal()
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it logs every score that it computes
@@ -23,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _report(options)
         elif options.command == "summary":
             _summary(options)
+        elif options.command == "comet":
+            _comet(options.model)
         else:
             _data(options.run_dir)
     except (ValueError, OSError) as error:
@@ -35,6 +37,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m eval", description="Score translations, report runs.")
     commands = parser.add_subparsers(dest="command", required=True)
     _add_score(commands.add_parser("score", help="score files of translations against reference files"))
+    comet = commands.add_parser("comet", help="print COMET's score of every line of stdin, for score.commands")
+    comet.add_argument("model", type=Path, help="checkpoints/model.ckpt of a COMET or CometKiwi model")
     _add_report(
         commands.add_parser("report", help="write report.html, its figures and sweep.csv of one run or several")
     )
@@ -58,7 +62,12 @@ def _add_score(score: argparse.ArgumentParser) -> None:
     add("--ref", type=Path, nargs="+", required=True, help="one or more references, as many lines each")
     add("--src", type=Path, help="sources, which comet needs")
     add("--tgt", required=True, help="code of the target language, e.g. ja or zh-Hans")
-    add("--metric", nargs="+", default=["bleu", "chrf++"], help=f"{', '.join((*METRICS, COMET))} (bleu chrf++)")
+    add(
+        "--metric",
+        nargs="+",
+        default=["bleu", "chrf++"],
+        help=f"{', '.join((*SACREBLEU_METRICS, COMET))} (bleu chrf++)",
+    )
     add("--sentence", action="store_true", help="score every line by itself")
     add("--confidence", action="store_true", help="95 %% intervals by bootstrap")
     tests = score.add_mutually_exclusive_group()
@@ -93,6 +102,18 @@ def _score(options: argparse.Namespace) -> None:
     from eval.score.command import score
 
     sys.stdout.write(score(options))
+
+
+def _comet(model: Path) -> None:
+    """Print a score for each line of source, translation and reference, with tabs between them."""
+    from eval.score.comet import Comet
+
+    rows = [line.rstrip("\n").split("\t") for line in sys.stdin]
+    if wrong := [number for number, row in enumerate(rows, start=1) if len(row) != 3]:
+        raise ValueError(f"line {wrong[0]} of stdin has no source, translation and reference with tabs between them")
+    sources, translations, references = ([row[side] for row in rows] for side in range(3))
+    for score in Comet(model).scores(sources, translations, references):
+        print(score)
 
 
 def _report(options: argparse.Namespace) -> None:

@@ -1,4 +1,7 @@
-"""Language pairs and codes for reports: the two codes of a pair, its label, and the writing direction of a language."""
+"""Language pairs and codes for reports: the two codes of a pair, its label, and the writing direction of a language.
+
+The end of a sentence is known here too.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,6 +16,10 @@ _RTL_LANGUAGES |= frozenset({"azb", "bal", "bej", "bqi", "brh", "glk", "haz", "h
 _RTL_LANGUAGES |= frozenset(
     {"lad", "luz", "mzn", "ota", "pes", "rhg", "sdh", "skr", "trw", "uig", "urd", "heb", "div", "kas", "snd", "ydd"}
 )
+_FULL_STOPS = (
+    ".\u3002\uff0e\uff61\u0964\u06d4\u0589\u1362"  # of Latin, Han, Devanagari, Arabic, Armenian and Ethiopic script
+)
+TURKIC = ("tr", "tur", "az", "aze", "azj", "crh")  # languages where the capital of i is İ
 _PRIMARY_SUBTAG = re.compile(r"[a-z]{2,3}")
 
 
@@ -53,3 +60,11 @@ def pair_labels(pairs: Sequence[str], languages: Mapping[str, tuple[str, str]] |
     if len({source for source, _ in sides.values()}) == 1:
         return {pair: target for pair, (_, target) in sides.items()}
     return {pair: pair for pair in pairs}
+
+
+def without_full_stop(text: str) -> str:
+    """Return a text without the full stop at its end. A text that ends otherwise, or in an ellipsis, is unchanged."""
+    stripped = text.rstrip()
+    if stripped[-1:] in _FULL_STOPS and stripped[-2:-1] not in _FULL_STOPS:
+        return stripped[:-1].rstrip()
+    return text

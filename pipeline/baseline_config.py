@@ -69,8 +69,9 @@ class Candidate:
 class BaselineSearch:
     """A search that trains every candidate on some pairs, which span the resources.
 
-    The lowest validation loss wins a pair; it is in nats per character, so that vocabularies compare. Every other pair
-    takes the winner of the searched pair nearest in resource.
+    The lowest validation loss wins a pair; it is in nats per character, so that vocabularies compare. If all candidates
+    are validated by one other metric (`train.validate_metric`), the highest score wins. Every other pair takes the
+    winner of the searched pair nearest in resource.
 
     pairs: number of pairs that are searched.
     candidates: the settings that are compared.
@@ -210,7 +211,8 @@ def _complete_tier(tree: dict[str, Any], tier: Any, place: str) -> dict[str, Any
     # These are settings of the main model alone.
     for key, value in ALONE.items():
         merged["train"][key] = tier.get("train", {}).get(key, value)
-    merged["batch"]["mixture"] = tier.get("batch", {}).get("mixture", {})
+    for key in ("mixture", "augment"):
+        merged["batch"][key] = tier.get("batch", {}).get(key, {})
     for key in OF_A_RUN:
         if tier.get("vocab", {}).get(key):
             raise ValueError(f"{place}.vocab.{key}: a bilingual model has a vocabulary of its own; leave it out")

@@ -12,33 +12,35 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from eval.records.scores import METRICS
+from eval.score.by_command import check_command
 from pipeline.baseline_config import BUDGETS, BaselinesConfig, budget_cautions, complete
-from pipeline.batch.config import BatchConfig
+from pipeline.batch.config import SUBWORD_SETTINGS, BatchConfig
 from pipeline.composition_errors import check_single_choices, explain
 from pipeline.corpus.config import CorpusConfig, corpus_defaults
 from pipeline.corpus.languages import LangPair, check_pair_form
-from pipeline.decode.config import DecodeConfig
+from pipeline.decode.config import DECODE_UNSET, DecodeConfig
 from pipeline.earlier_runs import with_vocabulary_of_run
 from pipeline.group_choices import chosen_values, without_stale
-from pipeline.jobs.default_precision import default_precision, fp32_caution
+from pipeline.jobs.default_precision import check_int8, default_precision, fp32_caution
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.model.components import ALL
 from pipeline.model.config import UNSET as MODEL_UNSET
 from pipeline.model.config import ModelConfig
 from pipeline.parallel.layout import layout_of
-from pipeline.parallel.legality import cautions, check_sizes
+from pipeline.parallel.legality import cautions, check_sizes, check_translating
 from pipeline.recipe_errors import Composer
 from pipeline.schema import build
+from pipeline.score_config import OWN, CommandsConfig, ScoreConfig
 from pipeline.spelling import suggestion
 from pipeline.train.components import check_components
-from pipeline.train.config import TrainConfig
+from pipeline.train.config import VALIDATE_UNSET, TrainConfig
 from pipeline.vocab.config import OF_A_RUN, VocabConfig
 
 logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parent.parent
 OPEN = (
+    "batch.augment",
     "batch.mixture.groups",
     "batch.mixture.sources",
     "train.learning_rate_factors",
@@ -48,37 +50,18 @@ PLACE = ("runtime", "layout")  # parts that decide where a run executes; of them
 # Settings that are left out of records where they have no effect, so that the keys of stages are those of old versions.
 UNSET: dict[str, Any] = {
     **{field.name: field.default for field in fields(VocabConfig) if field.name in OF_A_RUN},
-    **MODEL_UNSET,
+    **(MODEL_UNSET | DECODE_UNSET | VALIDATE_UNSET),
     "trainable": ALL,
     "learning_rate_factors": {},
     "lora": None,
+    "learned": None,
+    "test_sets": [OWN],
+    **{field.name: field.default for field in fields(CommandsConfig)},
+    "commands": {},
+    "augment": {},
+    **{field.name: field.default for field in fields(BatchConfig) if field.name in SUBWORD_SETTINGS},
 }
 _ANY_CORPUS = "rules"  # the corpus configuration without files
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreConfig:
-    """The scoring of test sets.
-
-    metrics: names in eval.records.scores.METRICS; `bleu` is needed, because the report is about it.
-    resamples: samples of the bootstrap for intervals and significance.
-    """
-
-    metrics: list[str]
-    resamples: int
-
-    def __post_init__(self) -> None:
-        for metric in self.metrics:
-            if metric not in METRICS:
-                raise ValueError(f"score.metrics: {metric!r} does not exist{suggestion(metric, METRICS)}")
-            if METRICS[metric].sentence_piece:
-                from eval.score.metrics import scorer_for  # late, because it loads sacreBLEU
-
-                scorer_for(metric, "en")  # raises before training where its model is missing
-        if len(set(self.metrics)) < len(self.metrics) or "bleu" not in self.metrics:
-            raise ValueError(f"score.metrics={self.metrics} must name bleu, which the report shows, and nothing twice")
-        if self.resamples < 100:
-            raise ValueError(f"score.resamples={self.resamples}: an interval needs at least 100; 1000 is usual")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +113,8 @@ class RunConfig:
             raise ValueError(f"NAME={self.name!r} must be a plain directory name")
         layout = layout_of(self.layout, self.runtime)
         check_sizes(layout, model=self.model, batch=self.batch, vocab=self.vocab)
+        if self.train.translates:
+            check_translating(layout, setting=f"train.validate_metric={self.train.validate_metric}", model=self.model)
         check_components(self.train, self.model, layout, extended=bool(self.vocab.extend))
         ep, num_experts = self.runtime.ep, self.model.moe.num_experts
         if self.runtime.decode_experts == "sharded" and num_experts % ep:  # the layout of training does not matter
@@ -139,6 +124,11 @@ class RunConfig:
             )
         for tier in self.baselines.variants():
             check_components(tier.train, tier.model)
+        for command in {
+            train.validate_command for train in (self.train, *(t.train for t in self.baselines.variants()))
+        }:
+            if command:
+                check_command("train.validate_command", command)
         self.model.moe.check_evaluation_capacity(self.decode.capacity_factor)
         rule = self.decode.averaged_rule
         for train in (self.train, *(tier.train for tier in self.baselines.variants())):
@@ -185,6 +175,8 @@ def load_config(overrides: Sequence[str], root: Path = ROOT) -> RunConfig:
     budgets = _budget_cautions(tree, overrides, root)
     precisions = {"train": config.train.precision, "decode": config.decode.precision}
     fp32 = fp32_caution(config.runtime.device, **precisions)
+    if config.decode.precision == "int8":
+        check_int8(config.runtime.device)
     for caution in filter(None, (*config.model.moe.cautions(), *replicated, *budgets, fp32)):
         logger.warning("warning: %s", caution)
     return config

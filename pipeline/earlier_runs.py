@@ -9,6 +9,7 @@ from pipeline.spelling import suggestion
 
 RECORD = "run.json"
 IMPORTED = "imported_from"  # key of the record of a run that `make import` made
+MEMBERS = "ensemble"  # key of a record: the models of `decode.ensemble` that translated its test sets, by name
 FROM_RUN = "vocab.from_run"
 CHANGES = ("extend", "extend_size", "trim")  # settings of the vocabulary that change the one of the run
 SAMPLE = ("sample_lines", "sample_chars", "temperature", "character_coverage", "seed")  # settings of new pieces

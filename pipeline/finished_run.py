@@ -2,8 +2,8 @@
 
 import json
 import logging
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,25 @@ from pipeline.batch.config import BatchConfig
 from pipeline.config import ROOT
 from pipeline.corpus.languages import LangPair, parse_pair
 from pipeline.dag.artifact import Artifact
+from pipeline.dag.reuse import check_member_vocabulary, check_members, check_models, trained_config
 from pipeline.dag.store import Store
-from pipeline.decode.config import DecodeConfig
+from pipeline.dag.system import Initial
+from pipeline.decode.config import DecodeConfig, with_neutral
 from pipeline.decode.experts.pruning import Pruning
-from pipeline.decode.job.workers import TranslatorSpec
+from pipeline.decode.job.calls import TranslatorSpec
+from pipeline.decode.job.replica import runtime_of_replica
 from pipeline.decode.text.line import Long
-from pipeline.earlier_runs import RECORD, record_path
-from pipeline.jobs.default_precision import fp32_caution
+from pipeline.earlier_runs import MEMBERS, RECORD, record_path
+from pipeline.jobs.default_precision import check_int8, fp32_caution
+from pipeline.jobs.runtime import RuntimeConfig
+from pipeline.model.config import ModelConfig
 from pipeline.schema import build
 from pipeline.spelling import suggestion
 
 logger = logging.getLogger(__name__)
 
 PRUNED = "pruned"  # directory of a run's prunings
+ENSEMBLE = "decode.ensemble"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +40,8 @@ class FinishedRun:
     max_source_tokens: the longest source that it was trained on, tag and `</s>` counted.
     directory: the directory of its results.
     experts: path of the pruning by which it translates, or empty.
+    ensemble: models that translate together with its own.
+    recorded_members: models of `decode.ensemble` that translated its test sets, `<stage>/<key>` by name.
     """
 
     name: str
@@ -45,6 +53,8 @@ class FinishedRun:
     max_source_tokens: int
     directory: Path = Path()
     experts: str = ""
+    ensemble: tuple[Artifact, ...] = ()
+    recorded_members: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def open(cls, run: str, *, runs: Path, store: Store, setting: str = "NAME") -> "FinishedRun":
@@ -74,6 +84,18 @@ class FinishedRun:
             vocabulary=vocabulary,
             decode=build(DecodeConfig, _decode_settings(record), f"{path}: config.decode"),
             max_source_tokens=build(BatchConfig, record["config"]["batch"], f"{path}: config.batch").max_source,
+            recorded_members=record.get(MEMBERS, {}),
+        )
+
+    @property
+    def title(self) -> str:
+        """The run as messages name it."""
+        return f"run {self.name} with its {ENSEMBLE}" if self.ensemble else f"run {self.name}"
+
+    def initial(self) -> Initial:
+        """Return what a new run needs of this one, to start from it or to translate with it."""
+        return Initial(
+            run=self.name, pairs=self.pairs, vocabulary=self.vocabulary, model=self.model, decode=self.decode
         )
 
     def inputs(self, store: Store) -> dict[str, Artifact]:
@@ -115,6 +137,54 @@ class FinishedRun:
         pairs = tuple(pair for pair in self.pairs if pair.name in pruning.pairs)
         return replace(self, pairs=pairs, experts=str(path))
 
+    def with_ensemble(self, decode: DecodeConfig, runtime: RuntimeConfig, *, runs: Path, store: Store) -> "FinishedRun":
+        """Return the run with the models of `decode.ensemble`, and with the pairs that all of them translate.
+
+        A source may be as long as in the training of each. Logs a warning about pairs that are left out, and about a
+        run whose name had another model when this run translated its test sets.
+        Raises ValueError if a run cannot be used, has another vocabulary or no pair in common, or if the ensemble is
+        to be cut over processes or has a pruning.
+        """
+        if not decode.ensemble:
+            return self
+        if self.experts:
+            raise ValueError(
+                f"experts={Path(self.experts).stem}: a pruned model translates alone; set {ENSEMBLE}=[], or leave "
+                "experts out"
+            )
+        try:
+            members = find_ensemble(decode, runtime, self.name, runs=runs, store=store, model=self.model)
+            common = tuple(pair for pair in self.pairs if all(pair in member.pairs for member in members))
+            initials = [member.initial() for member in members]
+            check_members(initials, self.name, common or self.pairs, trained_config(self.model), decode)
+            for initial in initials:
+                check_member_vocabulary(initial, self.name, self.vocabulary)
+        except ValueError as error:
+            if decode.ensemble != self.decode.ensemble:
+                raise
+            raise ValueError(
+                f"run {self.name} translated its test sets together with other runs: {error}; to translate by its own "
+                f"model alone, set {ENSEMBLE}=[]"
+            ) from error
+        for name, member in zip(decode.ensemble, members, strict=True):
+            model = f"{member.model.stage}/{member.model.key}"
+            if self.recorded_members.get(name, model) != model:
+                logger.warning(
+                    "warning: %s=%s: run %s translated its test sets with another model of that name, %s; now it is %s",
+                    *(ENSEMBLE, name, self.name, self.recorded_members[name], model),
+                )
+            if lacking := [pair.name for pair in self.pairs if pair not in member.pairs]:
+                logger.warning(
+                    "warning: %s=%s: it was not trained on %s, which run %s does not translate with it",
+                    *(ENSEMBLE, name, ", ".join(lacking), self.name),
+                )
+        return replace(
+            self,
+            pairs=common,
+            ensemble=tuple(member.model for member in members),
+            max_source_tokens=min(run.max_source_tokens for run in (self, *members)),
+        )
+
     def decode_with(self, settings: Mapping[str, Any], device: str) -> DecodeConfig:
         """Return the settings by which the run translated its test sets, with those given that are not None.
 
@@ -122,8 +192,10 @@ class FinishedRun:
 
         device: runtime.device of the command that translates.
         """
-        changes = {key: value for key, value in settings.items() if value is not None}
+        changes = with_neutral({key: value for key, value in settings.items() if value is not None})
         decode = build(DecodeConfig, {**asdict(self.decode), **changes}, "decode")
+        if decode.precision == "int8":
+            check_int8(device)
         if caution := fp32_caution(device, decode=decode.precision):
             logger.warning("warning: %s", caution)
         return decode
@@ -137,22 +209,89 @@ class FinishedRun:
             max_source_tokens=self.max_source_tokens,
             long=long,
             experts=self.experts,
+            ensemble=tuple(str(model.path / "checkpoints") for model in self.ensemble),
         )
+
+    def check_cut(self, runtime: RuntimeConfig, decode: DecodeConfig) -> None:
+        """Raise ValueError if `runtime.ep` processes are to share the experts of the run, and cannot.
+
+        decode: settings of the command that translates.
+        """
+        ep = runtime.ep
+        if runtime_of_replica(runtime).ep == 1:
+            return
+        if decode.ensemble:
+            raise ValueError(
+                f"runtime.ep={ep}: the models of {ENSEMBLE} are whole in every process; set it to 1, or {ENSEMBLE}=[]"
+            )
+        if self.experts:
+            raise ValueError(
+                f"runtime.ep={ep}: a pruned model is not cut further; set it to 1, or leave out experts="
+                f"{Path(self.experts).stem}"
+            )
+        model = build(ModelConfig, self.record()["config"]["model"], "model")
+        if not model.moe_layers():
+            raise ValueError(f"runtime.ep={ep}: run {self.name} has no experts that processes could share; set it to 1")
+        E = model.moe.num_experts
+        if E % ep:
+            raise ValueError(
+                f"runtime.ep={ep} does not divide the {E} experts of run {self.name}, which so many processes would "
+                f"share; choose one of {[n for n in range(2, E + 1) if E % n == 0]}, and a multiple of it for "
+                "runtime.processes"
+            )
 
     def pair(self, text: str) -> LangPair:
         """Return the direction that a user means. Raises ValueError if the run was not trained on it."""
-        trained = ", ".join(pair.name for pair in self.pairs)
-        codes = {code for pair in self.pairs for code in (pair.src, pair.tgt)}
-        try:
-            pair = parse_pair(text, codes)
-        except ValueError as error:
-            raise ValueError(f"run {self.name}, which translates {trained}: {error}") from error
+        pair = self.named_pair(text)
         if pair not in self.pairs:
             raise ValueError(
-                f"run {self.name} does not translate {pair}, but {trained}; train one that does "
-                f'(make train LANG_PAIRS="{pair}"), or choose another direction'
+                f"{self.title} does not translate {pair}, but {', '.join(map(str, self.pairs))}; train one that "
+                f'does (make train LANG_PAIRS="{pair}"), or choose another direction'
             )
         return pair
+
+    def named_pair(self, text: str, codes: Collection[str] = ()) -> LangPair:
+        """Return the direction that a user means, in the languages of the run's directions and those of `codes`.
+
+        Raises ValueError for another language.
+        """
+        codes = {code for pair in self.pairs for code in (pair.src, pair.tgt)} | {*codes}
+        try:
+            return parse_pair(text, codes)
+        except ValueError as error:
+            trained = ", ".join(pair.name for pair in self.pairs)
+            raise ValueError(f"{self.title}, which translates {trained}: {error}") from error
+
+
+def find_ensemble(
+    decode: DecodeConfig,
+    runtime: RuntimeConfig,
+    name: str,
+    *,
+    runs: Path,
+    store: Store,
+    model: Artifact | None = None,
+) -> Sequence[FinishedRun]:
+    """Return the runs of `decode.ensemble`.
+
+    name, model: of the run that they translate with; None if it is not trained yet.
+    Raises ValueError if a run cannot be used or cannot decode with these settings, if a model would count twice, or if
+    experts are to be cut.
+    """
+    if not decode.ensemble:
+        return ()
+    if name in decode.ensemble:
+        raise ValueError(f"{ENSEMBLE}={list(decode.ensemble)} names the run itself, which takes part anyway")
+    if runtime.decode_experts == "sharded":
+        raise ValueError(
+            f"runtime.decode_experts=sharded: the models of {ENSEMBLE} are whole in every process; set it to replicated"
+        )
+    members = [FinishedRun.open(member, runs=runs, store=store, setting=ENSEMBLE) for member in decode.ensemble]
+    for member_name, member in zip(decode.ensemble, members, strict=True):
+        if member.directory.resolve() == (runs / name).resolve():
+            raise ValueError(f"{ENSEMBLE}={list(decode.ensemble)}: {member_name} is the run itself; leave it out")
+    check_models(decode, [member.model for member in members], name, model)
+    return members
 
 
 def _decode_settings(record: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def chosen_values(overrides: Sequence[str], configs: Path, read: Callable[[Path]
     configs: the directory of the groups. A choice that does not exist is left to Hydra, which gives the error.
     """
     values: Values = {}
-    for file in _files(overrides, configs):
+    for file in _files(overrides, configs, read):
         content = {key: value for key, value in read(file).items() if key != "defaults" and value != ""}
         header = re.match(r"#\s*@package\s+(\S+)", file.read_text(encoding="utf-8"))
         for part in reversed((header[1] if header else file.parent.name).split(".")):
@@ -48,9 +48,13 @@ def without_stale(tree: Values, chosen: Mapping[str, Any], overrides: Sequence[s
     return walk(tree, chosen, "")
 
 
-def _files(overrides: Sequence[str], configs: Path) -> list[Path]:
-    """Return the files that overrides choose; of several overrides of one group the last counts."""
-    files: dict[str, list[Path]] = {}
+def _files(overrides: Sequence[str], configs: Path, read: Callable[[Path], Values]) -> list[Path]:
+    """Return the files that overrides choose, in the order of groups in which Hydra merges them.
+
+    Of several overrides of one group the last counts.
+    """
+    defaults = read(configs / "config.yaml")["defaults"]
+    files: dict[str, list[Path]] = {group: [] for entry in defaults if isinstance(entry, dict) for group in entry}
     for override in overrides:
         group, _, value = override.lstrip("+").partition("=")
         names = re.findall(r"[^\[\],\s'\"]+", value)  # one name, or a list of them

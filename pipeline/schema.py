@@ -41,12 +41,13 @@ def _convert(hint: Any, value: Any, path: str, *, optional: bool = False) -> Any
                 raise ValueError(f"{path}={value!r} must be a mapping; write {path}.kind={value}")
             raise ValueError(f"{path}={value!r} must be a mapping, as {{{parts}}}{', or null' if optional else ''}")
         return build(hint, value, path)
-    if get_origin(hint) is list:
-        if not isinstance(value, list):
-            items = ",".join(value.replace(",", " ").split()) if isinstance(value, str) else value
-            example = "" if value in (None, "") else f", as [{items}]"
+    if get_origin(hint) in (list, tuple):
+        if not isinstance(value, list | tuple):
+            names = ",".join(value.replace(",", " ").split()) if isinstance(value, str) else value
+            example = "" if value in (None, "") else f", as [{names}]"
             raise ValueError(f"{path}={value!r} must be a list{example}")
-        return [_convert(get_args(hint)[0], item, f"{path}[{index}]") for index, item in enumerate(value)]
+        items = [_convert(get_args(hint)[0], item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return items if get_origin(hint) is list else tuple(items)
     if get_origin(hint) is dict:
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             raise ValueError(

@@ -1,8 +1,11 @@
 """Small real artifacts that several suites train on."""
 
 import os
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -59,6 +62,20 @@ class Prepared:
     bitexts: list[str]
     encoded: list[str]
     vocabulary: str
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Yield a Chromium. It ends with its module, because its event loop would forbid asyncio.run to the next ones."""
+    executable = shutil.which("chromium") or shutil.which("chromium-browser")
+    if executable is None:
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=executable)
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="session")

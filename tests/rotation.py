@@ -1,4 +1,4 @@
-"""Ten parts of the long tests, one of which each CI run takes (docs/testing.md).
+"""Twenty parts of the long tests, one of which each CI run takes (docs/testing.md).
 
 Every process of pytest must come to the same parts, so they follow from seconds.json beside this file and from the
 test's own name, not from what else is collected.
@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from zlib import crc32
 
-PARTS = 10
+PARTS = 20
 DEFAULT_SECONDS = 20.0  # of a test that nobody has measured yet: the median of those that are
 MEASURED = Path(__file__).with_name("long_seconds.json")
 
@@ -40,7 +40,7 @@ def part_of(test: str, parts: int = PARTS) -> int:
 
 
 def parse_part(text: str) -> tuple[int, int]:
-    """Part and number of parts of `3/10`. Raises ValueError if there is no such part."""
+    """Part and number of parts of `3/20`. Raises ValueError if there is no such part."""
     match = re.fullmatch(r"(\d+)/(\d+)", text)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise ValueError(f"--long-part={text} is no part; choose 1/{PARTS} to {PARTS}/{PARTS}")

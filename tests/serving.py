@@ -14,7 +14,7 @@ from starlette.routing import Mount
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.artifact import Artifact
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.job.workers import GivenUp
+from pipeline.decode.job.replica import GivenUp
 from pipeline.decode.text.line import Alternative, Translated
 from pipeline.finished_run import FinishedRun
 from pipeline.serve.app import Service, create_app
@@ -86,8 +86,13 @@ def _defaults():
 
 
 @contextmanager
-def served(*, limits=None, workers=1, below=""):
-    """Run a server. limits: changes to those of configs/serve.yaml. below: a path, as behind a reverse proxy."""
+def served(*, limits=None, workers=1, below="", decode=DECODE):
+    """Run a server.
+
+    limits: changes to those of configs/serve.yaml.
+    below: a path, as behind a reverse proxy.
+    decode: settings for requests that give no others.
+    """
     config = _defaults()
     limits = replace(config.limits, **(limits or {}))
     artifact = Artifact(stage="train", key="", path=Path(), content="")
@@ -97,13 +102,13 @@ def served(*, limits=None, workers=1, below=""):
         pairs=PAIRS,
         model=artifact,
         vocabulary=artifact,
-        decode=DECODE,
+        decode=decode,
         directory=Path(),
         max_source_tokens=64,
     )
     pool = Capitals(workers)
     batcher = Batcher(pool, config.batching, workers=workers, waiting=limits.waiting)
-    service = Service(run=run, decode=DECODE, limits=limits, batcher=batcher, loaded=True)
+    service = Service(run=run, decode=decode, limits=limits, batcher=batcher, loaded=True)
     app = create_app(service)
     app = Starlette(routes=[Mount(below, app)]) if below else app
     with listen("127.0.0.1", 0) as listener:

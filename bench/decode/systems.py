@@ -95,6 +95,8 @@ def systems(model: str, device: str) -> list[System]:
         for precision in ("fp32", "bf16")
         for memory in ("flattened", "reordered")
     ]
+    if not on_gpu:
+        contenders.append(System(name=OURS, precision="int8", memory="flattened", ways=own_ways))
     contenders += [System(name=TRANSFORMERS, precision=precision, ways=peer_ways) for precision in ("fp32", "bf16")]
     if model == "dense" and not on_gpu:  # CTranslate2 has no MoE of this kind, and is built for CPUs in .venv-bench
         contenders += [System(name=CTRANSLATE2, precision=precision, ways=PEER_WAYS) for precision in ("fp32", "int8")]

@@ -18,6 +18,8 @@ from pipeline.config import ROOT, RunConfig, load_config
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.cleaning import clean, prepare_corpus
+from pipeline.dag.learned_checks import check_learned
+from pipeline.dag.learned_cleaning import without_worst
 from pipeline.dag.store import Store
 from pipeline.dag.system import System
 from pipeline.dag.training import prepare
@@ -58,7 +60,9 @@ def encoded_sample(
     """Run or reuse our stages up to `encode` for a configuration. Returns the sample, and the cleaned rows by pair."""
     store = Store(ROOT / config.runtime.artifacts)
     corpus = prepare_corpus(config.corpus, config.pairs, store, config.runtime.data)
-    cleaned = {pair: clean(config.corpus, store, corpus, pair, config.runtime.data) for pair in corpus.pairs}
+    scores = check_learned(config.corpus.learned, store, corpus)
+    by_rules = {pair: clean(config.corpus, store, corpus, pair, config.runtime.data) for pair in corpus.pairs}
+    cleaned = without_worst(config, store, by_rules, scores)
     system = System(
         label="bench",
         pairs=corpus.pairs,

@@ -36,7 +36,7 @@ def trained_router(contest: Contest, sample: Sample, job: TrainJob) -> Path:
         validate_every=contest.router_steps,
         precision="bf16",  # the quicker one here; the weights stay float32
     )
-    content = [asdict(contest.model), asdict(batch), asdict(training), sample.encoded, sample.vocabulary]
+    content = [asdict(contest.model), batch.to_key(), asdict(training), sample.encoded, sample.vocabulary]
     key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
     out = ARTIFACTS / f"router-{key}"
     checkpoints = out / CHECKPOINTS

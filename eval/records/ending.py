@@ -13,7 +13,7 @@ USUAL_PATIENCE = 4  # of the bilingual models; it judges a run that has no patie
 def still_improving(ledger: Json) -> bool:
     """Return True if the budget ended a training that its patience would have let go on.
 
-    Patience is the number of validations in a row without a lower loss after which a run counts as converged. So a
+    Patience is the number of validations in a row without a better one after which a run counts as converged. So a
     model is still improving if fewer validations followed its best one. The budget must have ended it. A ledger of
     version 0.2.5 or older does not record the patience, and gives False.
     """

@@ -9,7 +9,8 @@ from eval.records.run_record import Json, RunRecord, load_run
 from eval.text_table import aligned
 
 _HELD_OUT = ("dev", "test")
-# For each rule: a sentence for the report, and the settings below corpus.rules that decide what the rule removes.
+# For each rule: a sentence for the report, and the settings that decide what the rule removes: below corpus.rules, or
+# below corpus if they begin with learned.
 RULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "empty_side": ("One side has no text.", ()),
     "too_long": ("One side has more characters than allowed.", ("max_chars",)),
@@ -29,6 +30,14 @@ RULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "duplicate": ("Both sides together repeat an earlier row.", ("duplicates",)),
     "near_duplicate": ("The row is almost the same as an earlier one.", ("near_duplicates.threshold",)),
+    "dual_cross_entropy": (
+        "Two small models, one a direction, find the sides too unlikely as translations.",
+        ("learned.remove", "learned.remove_of"),
+    ),
+    "low_score": (
+        "The row has one of the lowest of the scores that were given for it.",
+        ("learned.remove", "learned.remove_of", "learned.min_score"),
+    ),
 }
 
 
@@ -127,11 +136,12 @@ def settings_of(rule: str, config: Json) -> list[str]:
     """Return the settings of a rule as the command line takes them, with their values in this run."""
     lines = []
     for key in RULES[rule][1] if rule in RULES else ():
-        value: object = config.get("corpus", {}).get("rules", {})
-        for part in key.split("."):
+        path = key if key.startswith("learned.") else f"rules.{key}"
+        value: object = config.get("corpus", {})
+        for part in path.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
-        if value is not None:
-            lines.append(f"corpus.rules.{key}={str(value).lower() if isinstance(value, bool) else value}")
+        if value not in (None, {}):
+            lines.append(f"corpus.{path}={str(value).lower() if isinstance(value, bool) else value}")
     return lines
 
 

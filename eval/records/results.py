@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
+from eval.records.faults import FaultRow, load_faults
 from eval.records.run_record import Json, RunRecord, load_run
 from eval.records.scores import Change, ScoreRow, SignificanceRow, load_forgetting, load_scores, load_significance
 
@@ -19,6 +20,7 @@ class RunResults:
     label: a name that no other run of the comparison has.
     gains: comparisons of SYSTEM with BASELINE, empty without baselines.
     forgetting: comparisons of SYSTEM with INITIAL, empty where the training began from random weights.
+    faults: counts of faulty translations, empty for runs of versions that did not count them.
     """
 
     label: str
@@ -27,6 +29,7 @@ class RunResults:
     scores: tuple[ScoreRow, ...]
     gains: tuple[SignificanceRow, ...]
     forgetting: tuple[Change, ...] = ()
+    faults: tuple[FaultRow, ...] = ()
 
     @property
     def is_moe(self) -> bool:
@@ -77,6 +80,7 @@ def load_results(directories: Iterable[tuple[str, Path]]) -> list[RunResults]:
             scores=tuple(load_scores(directory / "scores.csv")),
             gains=tuple(load_significance(directory / "significance.csv")),
             forgetting=tuple(load_forgetting(directory)),
+            faults=tuple(load_faults(directory)),
         )
         if any(run.label == earlier.label for earlier in runs):
             raise ValueError(f"two runs are called {run.label!r}; name one of them otherwise, as other={directory}")
@@ -112,8 +116,9 @@ def _seed(run: RunResults) -> object:
 def _without_seed(run: RunResults) -> Json:
     config = run.record.config
     train = {key: value for key, value in config.get("train", {}).items() if key != SEED}
-    ignored = ("name", "recipe", "report", "runtime", "layout", "train")
-    return {**{key: value for key, value in config.items() if key not in ignored}, "train": train}
+    score = {key: value for key, value in config.get("score", {}).items() if key != "test_sets"}  # further ones
+    ignored = ("name", "recipe", "report", "runtime", "layout", "train", "score")
+    return {**{key: value for key, value in config.items() if key not in ignored}, "train": train, "score": score}
 
 
 def _common_label(labels: Sequence[str]) -> str:

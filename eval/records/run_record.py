@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from eval.language import split_pair
 
 Json = dict[str, Any]
+
+TEST_SETS = "test_sets"  # directory of the further test sets that a run scores itself, by score.test_sets
+EVALUATED = "tests"  # directory of those that `make evaluate` scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +31,8 @@ class RunRecord:
     config: Json
     environment: Json
     systems: Mapping[str, Sequence[Json]]  # cost ledgers, one a model
+    translated: Mapping[str, Sequence[str]]  # pairs by system, where a system does not translate all of them
+    untrained: Sequence[str]  # pairs of a further test set that the multilingual model was not trained on
     corpus: Json
     funnel: Json  # by pair and split: read, changed, removed by rule, kept
     sources: Mapping[str, Sequence[Json]]  # by pair: name, tag, licence, citation, read, kept
@@ -44,6 +49,15 @@ class RunRecord:
         return bool(self.config.get("report", {}).get("show", True))
 
     @property
+    def ensemble(self) -> tuple[str, ...]:
+        """Names of the runs whose models translated together with the multilingual one."""
+        return tuple(map(str, (self.config.get("decode") or {}).get("ensemble", ())))
+
+    def systems_of(self, pair: str) -> tuple[str, ...]:
+        """Return the systems that translated a pair."""
+        return tuple(system for system in self.systems if pair in self.translated.get(system, self.pairs))
+
+    @property
     def pairs_by_resource(self) -> tuple[str, ...]:
         """The pairs in decreasing order of training data, then by name."""
         return tuple(sorted(self.pairs, key=lambda pair: (-self.train_pairs[pair], pair)))
@@ -51,12 +65,21 @@ class RunRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Translation:
-    """One test sentence. score: the model's length-normalised log-probability, None if it was not kept."""
+    """One test sentence.
+
+    score: the model's length-normalised log-probability, None if it was not kept.
+    at_limit: the limit of length ended the translation; None if the version that translated did not record it.
+    kind, plain_line: of a challenge set, the kind of the line (`eval.records.challenge`), and the number of the
+        unchanged line, from 1.
+    """
 
     source: str
     hypothesis: str
     reference: str
     score: float | None
+    at_limit: bool | None = None
+    kind: str = ""
+    plain_line: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +88,9 @@ class LossPoint:
 
     pairs: cross-entropy by pair; only validation records have it.
     seconds: training time so far, without validation and checkpoints; None if not recorded.
+    metric: name in METRICS of the metric of translations by which a validation was judged; empty for the loss.
+    score: by that metric, the mean over pairs; from 0 to 100 for those of sacreBLEU.
+    scores: the same by pair.
     """
 
     step: int
@@ -72,6 +98,9 @@ class LossPoint:
     cross_entropy: float
     pairs: Mapping[str, float]
     seconds: float | None = None
+    metric: str = ""
+    score: float | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)
 
 
 def load_run(run_dir: Path, name: str = "run.json") -> RunRecord:
@@ -95,13 +124,14 @@ def load_run(run_dir: Path, name: str = "run.json") -> RunRecord:
     }
     optional: Json = {key: str(data.get(key) or "") for key in ("recipe", "commit", "created")}
     objects = ("config", "environment", "systems", "corpus", "funnel", "sources", "examples", "not_judged", "encoded")
-    optional |= {key: data.get(key) or {} for key in (*objects, "baseline_search")}
+    optional |= {key: data.get(key) or {} for key in (*objects, "baseline_search", "translated")}
     return RunRecord(
         name=str(data["name"]),
         pairs=pairs,
         train_pairs={pair: int(data["train_pairs"][pair]) for pair in pairs},
         languages=languages,
         baseline_boundaries=[int(rows) for rows in data.get("baseline_boundaries") or ()],
+        untrained=tuple(map(str, data.get("untrained") or ())),
         sample_sentences=data.get("sample_sentences") is True,
         **optional,
     )
@@ -126,6 +156,9 @@ def read_translations(path: Path) -> list[Translation]:
                 hypothesis=line["hypothesis"],
                 reference=line["reference"],
                 score=None if score is None else float(score),
+                at_limit=None if line.get("at_limit") is None else bool(line["at_limit"]),
+                kind=str(line.get("kind", "")),
+                plain_line=None if line.get("plain_line") is None else int(line["plain_line"]),
             )
         )
     return translations
@@ -150,6 +183,9 @@ def load_losses(run_dir: Path, event: str) -> list[LossPoint]:
             cross_entropy=float(line["cross_entropy"]),
             pairs={str(pair): float(value) for pair, value in (line.get("pairs") or {}).items()},
             seconds=None if line.get("seconds") is None else float(line["seconds"]),
+            metric=str(line.get("metric") or ""),
+            score=None if line.get("score") is None else float(line["score"]),
+            scores={str(pair): float(value) for pair, value in (line.get("scores") or {}).items()},
         )
         points[point.step] = point
     return [points[step] for step in sorted(points)]

@@ -7,28 +7,39 @@ import csv
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 SYSTEM = "moe"
 BASELINE = "bilingual"
+PIVOT = "pivot"  # the multilingual model in two steps, through a third language
 INITIAL = "initial"  # the model whose weights the training started from
+TITLES = {SYSTEM: "multilingual", BASELINE: "bilingual", PIVOT: "in two steps"}  # of systems, for readers
+ONE_STEP = "in one step"  # the multilingual model, where it was trained on no direction of a test set
 FORGETTING = "forgetting.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric of sacreBLEU. `scorer_for` in eval/score/metrics.py builds the object that computes it.
+    """A metric of sacreBLEU, or one that a command of the user's computes (eval/score/by_command.py).
+
+    `scorer_for` in eval/score/metrics.py builds the object that computes a metric of sacreBLEU.
 
     title: its name in reports.
     falling: a lower score is better.
     by_word: it compares words, which are cut at spaces where a language has no tokenizer.
     sentence_piece: the name of sacreBLEU's SentencePiece model that cuts text for it, or empty.
+    by_command: its score is the mean over sentences of the numbers that a command prints, times `scale`.
     """
 
     title: str
     falling: bool = False
     by_word: bool = False
     sentence_piece: str = ""
+    by_command: bool = False
+    scale: float = 1.0
 
 
 METRICS = {
@@ -39,7 +50,11 @@ METRICS = {
     "spbleu": Metric(title="spBLEU", sentence_piece="flores200"),
     "spbleu101": Metric(title="spBLEU-101", sentence_piece="flores101"),
     "bleu_tok": Metric(title="tokenized BLEU", by_word=True),
+    "comet": Metric(title="COMET", by_command=True, scale=100.0),
+    "cometkiwi": Metric(title="CometKiwi", by_command=True, scale=100.0),
+    "metricx": Metric(title="MetricX", by_command=True, falling=True),
 }
+SACREBLEU_METRICS = tuple(name for name, metric in METRICS.items() if not metric.by_command)  # BLEU is the first
 
 
 def verdict(metric: str, ci_low: float, ci_high: float) -> int:
@@ -116,7 +131,7 @@ class Change:
         return self.delta_high
 
 
-Row = TypeVar("Row", ScoreRow, SignificanceRow, Change)
+Row = TypeVar("Row", bound="DataclassInstance")
 
 
 def save_scores(path: Path, rows: Sequence[ScoreRow]) -> None:
@@ -134,17 +149,17 @@ def save_significance(path: Path, rows: Sequence[SignificanceRow]) -> None:
 
 def load_scores(path: Path) -> list[ScoreRow]:
     """Read scores.csv. Raises ValueError with the file, line and field of a value that cannot be read."""
-    return _load_rows(path, ScoreRow)
+    return load_rows(path, ScoreRow)
 
 
 def load_significance(path: Path) -> list[SignificanceRow]:
     """Read significance.csv. Raises ValueError with the file, line and field of a value that cannot be read."""
-    return _load_rows(path, SignificanceRow)
+    return load_rows(path, SignificanceRow)
 
 
 def load_forgetting(directory: Path) -> list[Change]:
     """Read forgetting.csv of a run; no rows without the file. Raises ValueError as `load_scores`."""
-    return _load_rows(directory / FORGETTING, Change) if (directory / FORGETTING).is_file() else []
+    return load_rows(directory / FORGETTING, Change) if (directory / FORGETTING).is_file() else []
 
 
 def field_names(row_type: Any) -> list[str]:
@@ -155,7 +170,7 @@ def field_names(row_type: Any) -> list[str]:
 def row_cells(row: Any, names: Sequence[str]) -> list[str]:
     """Return the cells of a dataclass row for some of its fields and properties.
 
-    Floats have four decimals, and p-values six. Texts of a tuple are separated by spaces.
+    Floats have four decimals, and p-values six. Texts of a tuple are separated by spaces. None is an empty cell.
     """
     floats = {field.name for field in fields(row) if field.type is float}
     cells = []
@@ -164,7 +179,7 @@ def row_cells(row: Any, names: Sequence[str]) -> list[str]:
         if name in floats:
             cells.append(f"{value:.{6 if name.startswith('p_') else 4}f}")
         else:
-            cells.append(" ".join(value) if isinstance(value, tuple) else str(value))
+            cells.append(" ".join(value) if isinstance(value, tuple) else "" if value is None else str(value))
     return cells
 
 
@@ -176,7 +191,8 @@ def write_csv(path: Path, columns: Sequence[str], cells: Sequence[Sequence[str]]
         writer.writerows(cells)
 
 
-def _load_rows(path: Path, row_type: type[Row]) -> list[Row]:
+def load_rows(path: Path, row_type: type[Row]) -> list[Row]:
+    """Read a CSV of dataclass rows. Raises ValueError with the file, line and field of a value that cannot be read."""
     columns = field_names(row_type)
     if not path.is_file():
         raise ValueError(f"{path} does not exist; run the stage score (eval.score.run.write_scores) first")
@@ -196,8 +212,14 @@ def _load_rows(path: Path, row_type: type[Row]) -> list[Row]:
 
 
 def _parse(field: Field[Any], cell: str, place: str) -> Any:
+    if field.type == int | None:
+        return None if cell == "" else _parse_as(int, field, cell, place)
+    return _parse_as(field.type, field, cell, place)
+
+
+def _parse_as(cell_type: Any, field: Field[Any], cell: str, place: str) -> Any:
     try:
-        return field.type(cell)  # type: ignore[operator]
+        return cell_type(cell)
     except ValueError as error:
-        kind = "whole number" if field.type is int else "number"
+        kind = "whole number" if cell_type is int else "number"
         raise ValueError(f"{place} {field.name}={cell!r} is not a {kind}; score the run again") from error

@@ -4,11 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eval.number_format import MISSING, integer, quantity, signed
+from eval.number_format import MISSING, integer, quantity
 from eval.records.results import RunResults
 from eval.records.run_record import Json
 from eval.records.scores import SYSTEM
-from eval.report.sections.cost import CostRow, FlopsGroup
 
 _SAME_TOKENS = 1.02  # the largest ratio of equal budgets: the last step may exceed a budget by a batch
 
@@ -78,38 +77,6 @@ def settings(configs: Mapping[str, Json]) -> Settings:
         differing=[(name, values) for name, values in cells.items() if len(set(values)) > 1],
         common={name: values[0] for name, values in cells.items() if len(set(values)) == 1},
     )
-
-
-def headline_of(groups: Sequence[FlopsGroup], num_pairs: int) -> str:
-    """Return the headline of several systems: the best of them, and each against the dense system of equal FLOPs."""
-    rows = [rows[0] for group in groups for rows in group.systems]
-    highest = max(row.numbers["bleu"] or 0.0 for row in rows)
-    best = [row for row in rows if f"{row.numbers['bleu'] or 0.0:.1f}" == f"{highest:.1f}"]
-    gain = max(best, key=lambda row: row.numbers["bleu"] or 0.0).numbers["delta_bleu"]
-    pairs = f"{num_pairs} language pairs" if num_pairs > 1 else "one language pair"
-    names = " and ".join(row.id for row in best) + (" have" if len(best) > 1 else " has")
-    text = f"{names} the highest mean BLEU of {len(rows)} systems over {pairs}, {highest:.1f}"
-    if gain is None:
-        text += ", without bilingual baselines to compare with."
-    else:
-        text += f", {_against(gain)} the bilingual baselines."
-    compared = [
-        f"{rows[0].id} {signed(_over(rows[0], group.dense))}"
-        for group in groups
-        if group.dense
-        for rows in group.systems
-        if rows[0].experts
-    ]
-    return text + (f" Against the dense model of equal FLOPs: {', '.join(compared)}." if compared else "")
-
-
-def _over(row: CostRow, dense: CostRow) -> float:
-    return (row.numbers["bleu"] or 0.0) - (dense.numbers["bleu"] or 0.0)
-
-
-def _against(difference: float) -> str:
-    amount = f"{abs(difference):.1f}"
-    return "level with" if amount == "0.0" else f"{amount} {'above' if difference > 0 else 'below'}"
 
 
 def _flatten(value: Any, prefix: str = "") -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from eval.records.ending import MARK, MEANING
 from eval.records.results import RunResults, load_results
 from eval.records.run_record import Json
 from eval.records.scores import BASELINE, SYSTEM, Change, SignificanceRow
-from eval.report.summary import PairSummary, summarise
+from eval.report.summary import PairSummary, ensemble_sentence, summarise
 
 SUMMARY, COMMAND = "summary.md", "command.json"
 MARKERS = ("<!-- demo table: runs/demo/summary.md -->\n", "<!-- end of demo table -->\n")
@@ -37,6 +37,7 @@ def render_summary(run: RunResults, command: Json) -> str:
     """Return the table and the lines below it as Markdown. command: the contents of command.json, empty without it."""
     summaries = summarise(run)
     note = [f"{MARK} {MEANING}.", ""] if any(summary.unfinished for summary in summaries) else []
+    note += [f"Ensemble:{sentence}", ""] if (sentence := ensemble_sentence(run.record)) else []
     began = bool(run.forgetting)
     head, rows = table_head("MoE" if run.is_moe else "dense", began), [table_row(s, began) for s in summaries]
     return "\n".join([*head, *rows, "", *note, provenance(run, command), ""])

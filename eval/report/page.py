@@ -14,12 +14,18 @@ from eval.records.ending import unfinished_systems
 from eval.records.results import RunResults, System, group_seeds
 from eval.records.run_record import Json, LossPoint, load_losses
 from eval.records.scores import BASELINE, SYSTEM
-from eval.report.comparison import differences, headline_of, settings
+from eval.report.browser import write_browser
+from eval.report.comparison import Difference, differences, settings
+from eval.report.findings import headline_of, left_open, mean_intervals, without_verdict
+from eval.report.plots.faults import plot_faults
 from eval.report.plots.loss import LossSeries, plot_loss, plot_losses
 from eval.report.plots.loss_levels import lowest_loss, round_levels
+from eval.report.plots.sample_scores import is_scored, plot_sample_scores
 from eval.report.plots.scores import correlations, plot_bleu_by_resource, plot_trendline
 from eval.report.plots.style import inline_svg, save_figure
 from eval.report.plots.trendline import FEWEST_TO_FIT
+from eval.report.sections.augmentation import augmented_rows
+from eval.report.sections.challenge import challenge_section
 from eval.report.sections.cost import (
     FlopsGroup,
     bilingual_rows,
@@ -30,12 +36,14 @@ from eval.report.sections.cost import (
     score_column,
 )
 from eval.report.sections.data import data_section
+from eval.report.sections.faults import fault_points, faults_section
+from eval.report.sections.further_tests import further_tests_section
 from eval.report.sections.ledger import MODEL_COLUMNS, flops_unit, model_rows, total_rows
 from eval.report.sections.routing import routing_section
 from eval.report.sections.score_points import Points, points_of
 from eval.report.sections.scores import scores_section
 from eval.report.sections.sentences import sentences_section
-from eval.report.summary import headline, summarise, unfinished_sentence
+from eval.report.summary import ensemble_sentence, headline, summarise, unfinished_sentence
 from eval.report.templating import environment
 from eval.score.macro import ALL, THIRDS, resource_classes
 
@@ -65,12 +73,12 @@ def write_report(out: Path, runs: Sequence[RunResults], losses: Sequence[float] 
     bilingual = bilingual_rows(runs)
     context = {
         "title": runs[0].record.name if len(runs) == 1 else out.resolve().name,
-        "headline": _headline(runs, groups),
         "record": runs[0].record,
         "runs": runs,
         "systems": systems,
         "several": len(runs) > 1,
         "seeded": any(len(system.runs) > 1 for system in systems),
+        "all_seeded": all(len(system.runs) > 1 for system in systems),
         "gained": any(rows[0].numbers["delta_bleu"] is not None for group in groups for rows in group.systems),
         "differences": differences(runs),
         "groups": groups,
@@ -83,35 +91,54 @@ def write_report(out: Path, runs: Sequence[RunResults], losses: Sequence[float] 
         **_ledgers(runs),
         **_provenance(runs),
         "sentences": sentences_section(runs),
+        "further": further_tests_section(runs),
+        "augmented": augmented_rows(runs),
+        "challenge": challenge_section(runs),
         "hidden": [run.label for run in runs if not run.record.show],
         "n": number_format,
     }
     out.mkdir(parents=True, exist_ok=True)
     save_sweep(out / "sweep.csv", groups, bilingual, levels)
     context["scores"] = scores_section(out, systems)
+    context |= _findings(runs, groups, context["scores"], context["differences"])
     points = points_of(context["scores"]["tables"], context["scores"]["reference"], runs)
     boundaries = sorted({rows for run in runs for rows in run.record.baseline_boundaries})
     context["boundaries"] = boundaries
     context["fitted"] = any(len(gains) >= FEWEST_TO_FIT for gains in (*points.gains.values(), *points.against.values()))
-    context["figures"] = _save_figures(out, _draw_scores(points, boundaries) | _draw_losses(systems, train, validation))
+    context["faults"] = faults_section(systems)
+    figures = _draw_scores(points, boundaries) | _draw_losses(systems, train, validation)
+    if context["faults"] and (fault_shares := fault_points(context["faults"]["compared"], runs)):
+        figures["faults_by_resource"] = (plot_faults(fault_shares), "Share of faulty translations by training pairs.")
+    context["figures"] = _save_figures(out, figures)
     context["correlations"] = correlations(points.all_scores)
     context["routing"] = routing_section(out, runs)
     context["data"] = data_section(out, runs[0].record)
+    write_browser(out, runs, str(context["title"]))
     page = environment().get_template("report.html.j2").render(context)
     partial = out / "report.html.partial"
     partial.write_text(page, encoding="utf-8")
     return partial.replace(out / "report.html")  # a sweep may end this process, and must not leave half a page
 
 
-def _headline(runs: Sequence[RunResults], groups: Sequence[FlopsGroup]) -> str:
+def _findings(
+    runs: Sequence[RunResults], groups: Sequence[FlopsGroup], scores: Json, unequal: Sequence[Difference]
+) -> Json:
+    """Return the sentences at the top of the page: the headline, and what it leaves open (empty for one run)."""
     if len(runs) == 1:
-        return headline(summarise(runs[0]))
+        return {"headline": headline(summarise(runs[0])) + ensemble_sentence(runs[0].record), "left_open": ""}
     if len({frozenset(run.record.pairs) for run in runs}) > 1:
-        return f"{len(runs)} runs of different language pairs, whose mean scores do not compare."
+        text = f"{len(runs)} runs of different language pairs, whose mean scores do not compare."
+        return {"headline": text, "left_open": ""}
     cut_off = {(run.label, p): unfinished_systems(run.record.systems, p) for run in runs for p in run.record.pairs}
     baselines = [any(BASELINE in cut_off[run.label, pair] for run in runs) for pair in runs[0].record.pairs]
     models = [run.label for run in runs if any(SYSTEM in cut_off[run.label, pair] for pair in run.record.pairs)]
-    return headline_of(groups, len(runs[0].record.pairs)) + unfinished_sentence(baselines, models)
+    intervals = mean_intervals(scores["tables"], scores["reference"] or "")
+    text = headline_of(groups, len(runs[0].record.pairs), intervals) + unfinished_sentence(baselines, models)
+    for run in (run for run in runs if run.record.ensemble):
+        text += (
+            f" {run.label} translates together with the models of {', '.join(run.record.ensemble)}, at the cost of all."
+        )
+    return {"headline": text, "left_open": left_open(groups, intervals, unequal, without_verdict(scores["tables"]))}
 
 
 def _resources(runs: Sequence[RunResults]) -> list[tuple[str, int]]:
@@ -195,13 +222,17 @@ def _draw_losses(systems: Sequence[System], train: Losses, validation: Losses) -
         for run in system.runs
     ]
     description = "Training and validation cross-entropy of {} against {}"
+    record = systems[0].runs[0].record
+    labels = pair_labels(record.pairs, record.languages)
     if len(series) == 1:
-        record = systems[0].runs[0].record
-        by_tokens = plot_loss(series[0].train, series[0].validation, pair_labels(record.pairs, record.languages))
+        by_tokens = plot_loss(series[0].train, series[0].validation, labels)
     else:
         by_tokens = plot_losses(series, "tokens")
     names = ", ".join(system.label for system in systems)
     figures = {"loss": (by_tokens, description.format(names, "target tokens seen"))}
     if any(point.seconds for run in series for point in (*run.train, *run.validation)):
         figures["loss_time"] = (plot_losses(series, "time"), description.format(names, "training time"))
+    if is_scored(series):
+        description = f"Scores of translations of development sentences by {names} against target tokens seen"
+        figures["validation_score"] = (plot_sample_scores(series, labels), description)
     return figures

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from eval.number_format import signed
 from eval.records.ending import MEANING, unfinished_systems
 from eval.records.results import RunResults
+from eval.records.run_record import RunRecord
 from eval.records.scores import BASELINE, METRICS, SYSTEM, Change, ScoreRow, SignificanceRow
 from eval.score.macro import complete_mean
 from eval.score.verdict import no_verdict
@@ -89,6 +90,14 @@ def headline(summaries: Sequence[PairSummary]) -> str:
     baselines = "on average {} the bilingual baselines" if count > 1 else "{} the bilingual baseline"
     further = f"{_unfinished(summaries)}{_forgetting(summaries)}"
     return f"{subject}, {baselines.format(direction)}: {_verdicts(summaries)}.{further}"
+
+
+def ensemble_sentence(record: RunRecord) -> str:
+    """Return a sentence, after a space, on the other models that took part in the translations; empty without them."""
+    if not record.ensemble:
+        return ""
+    compared = ", while each bilingual model translates alone" if BASELINE in record.systems else ""
+    return f" It translates together with the models of {', '.join(record.ensemble)}{compared}."
 
 
 def unfinished_sentence(baselines: Sequence[bool], models: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ class Comet:
         for path in (checkpoint, settings):
             if not path.is_file():
                 raise ValueError(
-                    f"--comet-model: {path} does not exist; give the checkpoints/model.ckpt of a COMET model"
+                    f"{path} does not exist; the model of COMET is a checkpoints/model.ckpt with hparams.yaml above it"
                 )
         try:
             from comet import load_from_checkpoint  # type: ignore[import-not-found]
@@ -35,7 +35,7 @@ class Comet:
             self._model = load_from_checkpoint(str(checkpoint), local_files_only=True)
         except Exception as error:  # torch, Lightning and transformers raise many kinds
             raise ValueError(
-                f"--comet-model: {checkpoint} does not load ({type(error).__name__}: {error}); it needs, in the "
+                f"the model of COMET {checkpoint} does not load ({type(error).__name__}: {error}); it needs, in the "
                 f"cache of Hugging Face, configuration and tokenizer of the encoder that {settings} names"
             ) from error
         with checkpoint.open("rb") as file:

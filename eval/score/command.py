@@ -3,7 +3,7 @@
 import logging
 from argparse import Namespace
 
-from eval.records.scores import METRICS
+from eval.records.scores import SACREBLEU_METRICS
 from eval.score import comet
 from eval.score.comet import Comet
 from eval.score.file_scores import check_seed, score_corpora, score_sentences
@@ -44,8 +44,8 @@ def score(options: Namespace) -> str:
 
 def _check_metrics(options: Namespace) -> None:
     for metric in options.metric:
-        if metric not in (*METRICS, comet.NAME):
-            raise ValueError(f"metric={metric!r} is unknown; choose from {', '.join((*METRICS, comet.NAME))}")
+        if metric not in (*SACREBLEU_METRICS, comet.NAME):
+            raise ValueError(f"metric={metric!r} is unknown; choose from {', '.join((*SACREBLEU_METRICS, comet.NAME))}")
         if options.metric.count(metric) > 1:
             raise ValueError(f"--metric names {metric} twice; give every metric once")
     if comet.NAME not in options.metric:

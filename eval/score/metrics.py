@@ -11,7 +11,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from eval.records.scores import METRICS
+from eval.records.scores import METRICS, SACREBLEU_METRICS
 
 Scorer = SacreBleuMetric
 
@@ -73,7 +73,7 @@ def scorer_for(
     if metric == "ter":
         by_character = tokenizer_for(tgt) in ("zh", "ja-mecab")
         return TER(normalized=by_character, asian_support=by_character, references=references)
-    raise ValueError(f"metric={metric!r} is unknown; choose from {', '.join(METRICS)}")
+    raise ValueError(f"metric={metric!r} is unknown; choose from {', '.join(SACREBLEU_METRICS)}")
 
 
 def check_parallel(hypotheses: Sequence[str], references: Sequence[str]) -> None:

@@ -1,4 +1,7 @@
-"""Scores of systems on the same bootstrap resamples of a pair's test set. A system's score is the mean of its seeds."""
+"""Scores of systems on the same bootstrap resamples of a pair's test set.
+
+The score of a system is the mean over its seeds.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +12,7 @@ from numpy.typing import NDArray
 from eval.records.results import RunResults, System
 from eval.records.run_record import load_translations
 from eval.records.scores import BASELINE, SYSTEM
+from eval.score.seeds import seed_shares
 from eval.score.shared_sentences import SharedSentences
 from eval.score.significance import NUM_RESAMPLES, SEED, Comparison, Resampled, compare, percentile_interval, resample
 
@@ -99,8 +103,12 @@ def pair_systems(
         for label, item in group.items():
             scores[label] = PairedScores(
                 test_set=test_set,
-                system=_mean_over_seeds([result_of[lines] for lines in item.system]),
-                baseline=_mean_over_seeds([result_of[lines] for lines in item.baseline]) if item.baseline else None,
+                system=_mean_over_seeds([result_of[lines] for lines in item.system], label),
+                baseline=(
+                    _mean_over_seeds([result_of[lines] for lines in item.baseline], f"{label} {BASELINE} {pair}")
+                    if item.baseline
+                    else None
+                ),
             )
     return scores
 
@@ -143,12 +151,16 @@ def _draws(run: RunResults, pair: str) -> tuple[int, int]:
     return int(parts.get("bs", NUM_RESAMPLES)), int(parts.get("seed", SEED))
 
 
-def _mean_over_seeds(seeds: Sequence[Resampled]) -> Resampled:
-    """Return the mean score in every resample. Its interval reflects the choice of sentences, not of seeds."""
+def _mean_over_seeds(seeds: Sequence[Resampled], draw: str) -> Resampled:
+    """Return the mean over the seeds. Its resamples draw seeds as well as sentences.
+
+    draw: names the draw of seeds. One multilingual model translates all pairs, so all pairs of a system have one draw;
+        the bilingual models of each pair have their own.
+    """
     first = seeds[0]
     if len(seeds) == 1:
         return first
-    resampled = np.mean([seed.resampled for seed in seeds], axis=0)
+    resampled = _weighted([seed.resampled for seed in seeds], draw)
     low, high = percentile_interval(resampled)
     joint = [seed.joint for seed in seeds if seed.joint is not None]
     return Resampled(
@@ -159,5 +171,12 @@ def _mean_over_seeds(seeds: Sequence[Resampled]) -> Resampled:
         n=first.n,
         seed=first.seed,
         resampled=resampled,
-        joint=np.mean(joint, axis=0) if joint else None,
+        joint=_weighted(joint, draw) if joint else None,
     )
+
+
+def _weighted(scores: Sequence[NDArray[np.float64]], draw: str) -> NDArray[np.float64]:
+    """Return the mean of the drawn seeds in every resample. scores: those of each seed, [n_resamples]."""
+    columns = np.stack(scores, axis=1)
+    mean: NDArray[np.float64] = (seed_shares(len(scores), len(columns), draw) * columns).sum(axis=1)
+    return mean

@@ -5,8 +5,9 @@ extracts the statistics again for every comparison. This module extracts them on
 sacreBLEU from the same seed, so scores, half-widths and p-values are equal to sacreBLEU's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +59,10 @@ def percentile_interval(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def resampled_sums(stats: NDArray[np.float64], n_resamples: int, seed: int) -> NDArray[np.float64]:
-    """Return the column sums of the statistics in each resample, [n_resamples, columns], as exact whole numbers."""
+    """Return the column sums of the statistics in each resample, [n_resamples, columns].
+
+    Sums of whole numbers are exact.
+    """
     n = len(stats)
     indices = np.random.default_rng(seed).choice(n, size=(n_resamples, n), replace=True)
     chunk = max(1, _MAX_COUNTS // n)
@@ -97,22 +101,48 @@ def resample(
     signature.update("bs", n_resamples)
     signature.update("seed", seed)
     statistics = [sentence_statistics(scorer, hypotheses) for hypotheses in systems]
+    score_of = partial(score_from_sums, scorer)
+    return _resample(statistics, score_of, str(signature), n_resamples=n_resamples, seed=seed, sentences=sentences)
+
+
+def resample_means(
+    scores: Sequence[Sequence[float]], signature: str, *, n_resamples: int = NUM_RESAMPLES, seed: int = SEED
+) -> list[Resampled]:
+    """Return the mean scores of systems on one test set and on its bootstrap resamples, those of `resample`.
+
+    scores: of every sentence, by system.
+    signature: how they were computed.
+    """
+    statistics = [np.stack((np.array(of_system), np.ones(len(of_system))), axis=1) for of_system in scores]
+    signature = f"{signature}|bs:{n_resamples}|seed:{seed}"
+    return _resample(statistics, lambda sums: float(sums[0] / sums[1]), signature, n_resamples=n_resamples, seed=seed)
+
+
+def _resample(
+    statistics: Sequence[NDArray[np.float64]],
+    score_of: Callable[[NDArray[np.float64]], float],
+    signature: str,
+    *,
+    n_resamples: int,
+    seed: int,
+    sentences: Sequence[int] = (),
+) -> list[Resampled]:
+    """Score systems by the sums of their statistics over the sentences. statistics: rows of sentences, by system."""
     columns = np.hstack(statistics)
     sums = resampled_sums(columns, n_resamples, seed)  # one draw of the indices for all systems
     joint = joint_sums(columns, sentences, NUM_RESAMPLES, SEED) if sentences else np.empty((0, columns.shape[1]))
     results = []
     for place, stats in enumerate(statistics):
         resampled, jointly = (
-            np.array([score_from_sums(scorer, row) for row in np.hsplit(rows, len(statistics))[place]])
-            for rows in (sums, joint)
+            np.array([score_of(row) for row in np.hsplit(rows, len(statistics))[place]]) for rows in (sums, joint)
         )
         low, high = percentile_interval(resampled)
         results.append(
             Resampled(
-                score=score_from_sums(scorer, stats.sum(axis=0)),
+                score=score_of(stats.sum(axis=0)),
                 ci_low=low,
                 ci_high=high,
-                signature=str(signature),
+                signature=signature,
                 n=len(stats),
                 seed=seed,
                 resampled=resampled,

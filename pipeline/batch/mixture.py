@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.batch.augmentation import Augmentation
 from pipeline.batch.config import BatchConfig
 from pipeline.batch.lengths import PairLengths, sentence_lengths, units_of
 from pipeline.batch.packing import Ints, Step, pack_steps
@@ -52,10 +53,20 @@ class Position:
 
 
 class Mixture:
-    """An endless iterable of steps. `position` is that of the next step. `restore()` sets it from its `state()`."""
+    """An endless iterable of steps. `position` is that of the next step. `restore()` sets it from its `state()`.
 
-    def __init__(self, config: BatchConfig, lengths: Sequence[PairLengths], *, seed: int) -> None:
-        self.config, self.lengths, self.seed = config, lengths, seed
+    augmentation: changes rows when they are drawn.
+    """
+
+    def __init__(
+        self,
+        config: BatchConfig,
+        lengths: Sequence[PairLengths],
+        *,
+        seed: int,
+        augmentation: Augmentation | None = None,
+    ) -> None:
+        self.config, self.lengths, self.seed, self.augmentation = config, lengths, seed, augmentation
         self.units = units_of(lengths)
         self.phases = phases(config.mixture, [pair.name for pair in lengths], self.units)
         self._mean_targets = np.array(
@@ -130,13 +141,19 @@ class Mixture:
         counts = rng.multinomial(self._window_sentences(phase, end - position.step), phase.probabilities)
         sentences = np.concatenate((position.leftover, self._draw(position.cursors, counts)))
         sentences = sentences[rng.permutation(len(sentences))]
+        lengths, changed = sentence_lengths(sentences, self.lengths), None
+        if self.augmentation is not None:
+            sentences, lengths, changed = self.augmentation.change(sentences, lengths, position.window)
         steps, leftover = pack_steps(
             sentences,
-            sentence_lengths(sentences, self.lengths),
+            lengths,
             shapes=self.config.shapes,
             groups_per_step=self.config.groups_per_step,
             rng=rng,
         )
+        if changed is not None:
+            steps = [replace(step, changed=changed) for step in steps]
+            leftover = changed.plain_names(leftover)
         steps = steps[: end - position.step]
         step = position.step + len(steps)
         return steps, Position(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.batch.changed import ChangedRows
 from pipeline.batch.config import GroupShape
 from pipeline.batch.patterns import BITS, row_patterns
 
@@ -49,6 +50,7 @@ class Step:
     sentences: names of sentences, [n, 2], row after row.
     lengths: tokens of source and target of each sentence, [n, 2].
     ends: end of each row in these arrays.
+    changed: the sentences with negative indices; None where augmentation is off.
     """
 
     shape: GroupShape
@@ -56,6 +58,7 @@ class Step:
     sentences: Ints
     lengths: Ints
     ends: Ints
+    changed: ChangedRows | None = None
 
     def group(self, index: int) -> Group:
         """Return the rows of a group, fewer than its shape has if the step is short of rows."""

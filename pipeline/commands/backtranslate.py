@@ -72,10 +72,11 @@ def load_backtranslation(overrides: Sequence[str]) -> BacktranslationConfig:
 def back_translate(config: BacktranslationConfig) -> Path:
     """Translate the text and lay out the corpus in the directory `out`, which is returned."""
     check_launcher(config.runtime)
-    store = Store(ROOT / config.runtime.artifacts)
-    run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store)
-    pairs = _pairs(config.pairs, run)
+    store, runs = Store(ROOT / config.runtime.artifacts), ROOT / config.runtime.runs
+    run = FinishedRun.open(config.run, runs=runs, store=store)
     decode = run.decode_with(config.decode, config.runtime.device)
+    run = run.with_ensemble(decode, config.runtime, runs=runs, store=store)
+    pairs = _pairs(config.pairs, run)
     out = ROOT / config.out
     text, sha256 = lines_of(pairs[0], config.text)
     check_writable(out.parent, "out")

@@ -78,10 +78,11 @@ def load_distillation(overrides: Sequence[str]) -> DistillationConfig:
 def distill(config: DistillationConfig) -> Path:
     """Translate the text and lay out the corpus in the directory `out`, which is returned."""
     check_launcher(config.runtime)
-    store = Store(ROOT / config.runtime.artifacts)
-    run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store)
-    pairs = _pairs(config, run)
+    store, runs = Store(ROOT / config.runtime.artifacts), ROOT / config.runtime.runs
+    run = FinishedRun.open(config.run, runs=runs, store=store)
     decode = run.decode_with(config.decode, config.runtime.device)
+    run = run.with_ensemble(decode, config.runtime, runs=runs, store=store)
+    pairs = _pairs(config, run)
     encoded = run.inputs(store)
     cleaned = {pair: store.inputs(encoded[pair.name])["bitext"] for pair in pairs}
     texts = {pair: _text(config, pair, cleaned[pair]) for pair in pairs}

@@ -1,34 +1,31 @@
 """`make evaluate`: further test sets, translated and scored by a finished run and by its bilingual models."""
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eval.records.scores import BASELINE, METRICS, SYSTEM
-from pipeline.config import ROOT, ScoreConfig, compose_tree, corpus_directory
+from eval.number_format import MISSING
+from eval.records.challenge import CHALLENGE_FILE, load_challenge
+from eval.records.run_record import EVALUATED
+from eval.records.scores import METRICS
+from pipeline.config import ROOT, compose_tree, corpus_directory
 from pipeline.corpus.config import CorpusConfig
-from pipeline.corpus.languages import LangPair
-from pipeline.dag.artifact import Artifact
+from pipeline.dag.challenge import challenge_rows
 from pipeline.dag.cleaning import ALL
-from pipeline.dag.corpus import Table, has_pair
-from pipeline.dag.stages import translate
 from pipeline.dag.store import Store
-from pipeline.dag.test_sets import test_set, test_tables
-from pipeline.decode.config import DecodeConfig
-from pipeline.earlier_runs import RECORD
-from pipeline.files import check_writable, write_atomically
+from pipeline.dag.test_rows import challenge_name, rows_of_corpus
+from pipeline.dag.test_sets import translate_tests, write_test_scores
+from pipeline.files import check_writable
 from pipeline.finished_run import FinishedRun
 from pipeline.jobs.hosts import check_launcher
 from pipeline.jobs.runtime import RuntimeConfig
+from pipeline.routes import find_ways, no_way, tags
 from pipeline.schema import build
+from pipeline.score_config import CommandsConfig, ScoreConfig, check_commands
 
 logger = logging.getLogger(__name__)
-
-TESTS = "tests"  # directory of a run's further test sets
-NAMES = {SYSTEM: "multilingual", BASELINE: "bilingual"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +39,19 @@ class EvaluationConfig:
     corpus: CorpusConfig
     decode: dict[str, Any]
     runtime: RuntimeConfig
+    commands: CommandsConfig = field(default_factory=CommandsConfig)
+    challenge: bool = False
 
     def __post_init__(self) -> None:
         if not self.pairs:
             raise ValueError("pairs is empty; give the directions to test, such as pairs=[de-en], or pairs=[all]")
-        ScoreConfig(metrics=self.metrics or ["bleu"], resamples=self.resamples)
+        if self.challenge and self.metrics:
+            raise ValueError(
+                f"metrics=[{','.join(self.metrics)}] has no effect with challenge=true, whose lines are scored by "
+                "chrF++ alone; leave metrics out"
+            )
+        check_commands(self.metrics, self.commands, "")
+        ScoreConfig(metrics=self.metrics or ["bleu"], resamples=self.resamples, commands=self.commands)
 
 
 def load_evaluation(overrides: Sequence[str]) -> EvaluationConfig:
@@ -59,107 +64,119 @@ def load_evaluation(overrides: Sequence[str]) -> EvaluationConfig:
 
 
 def evaluate(config: EvaluationConfig) -> list[Path]:
-    """Write translations and scores of every test set to `runs/<name>/tests/<test set>`, and print the scores."""
+    """Write translations and scores of every test set to `runs/<name>/tests/<test set>`, and print the scores.
+
+    A direction that the run was not trained on is translated in one step and in two, as two systems.
+    """
     check_launcher(config.runtime)
-    store = Store(ROOT / config.runtime.artifacts)
-    run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store)
-    chosen = run.pairs if config.pairs == [ALL] else tuple(dict.fromkeys(run.pair(text) for text in config.pairs))
+    store, runs = Store(ROOT / config.runtime.artifacts), ROOT / config.runtime.runs
+    run = FinishedRun.open(config.run, runs=runs, store=store)
     decode = run.decode_with(config.decode, config.runtime.device)
-    check_writable(run.directory / TESTS, "runtime.runs")
-    tables = test_tables(config.corpus, [pair.name for pair in chosen], store)
-    test_sets = {name: pairs for name, of_name in sorted(tables.items()) if (pairs := _pairs(of_name, chosen))}
-    if not test_sets:
-        codes = sorted({code for of_name in tables.values() for table, _ in of_name for code in table.codes})
-        raise ValueError(
-            f"{config.corpus.manifest or config.corpus.path} has no test set of {', '.join(map(str, chosen))}; its "
-            f"test sets have {', '.join(codes) or 'no language'}; give another corpus (CORPUS), or other pairs "
-            "(LANG_PAIRS)"
-        )
-    return [_evaluate(config, store, run, decode, name, pairs) for name, pairs in test_sets.items()]
-
-
-def _pairs(tables: Sequence[Table], pairs: Sequence[LangPair]) -> dict[LangPair, list[Table]]:
-    """Return the tables of each pair that has some."""
-    by_pair = {pair: [table for table in tables if has_pair(table[0], pair)] for pair in pairs}
-    return {pair: of_pair for pair, of_pair in by_pair.items() if of_pair}
-
-
-def _evaluate(
-    config: EvaluationConfig,
-    store: Store,
-    run: FinishedRun,
-    decode: DecodeConfig,
-    name: str,
-    tables: Mapping[LangPair, list[Table]],
-) -> Path:
-    """Translate and score one test set; return its directory."""
-    from eval.score.run import write_scores
-
-    rows = {pair: store.get(test_set(of_pair, pair)) for pair, of_pair in tables.items()}
-    record = run.record()
-    directory = run.directory / TESTS / name
-    for system, models in record["systems"].items():
-        for ledger in models:
-            pairs = [pair for pair in rows if ledger["pair"] in (None, pair.name)]
-            if pairs:
-                translations = _translations(
-                    config, store, run, decode, system, ledger, {pair: rows[pair] for pair in pairs}
-                )
-                for pair in pairs:
-                    file = f"{pair.name}.jsonl"
-                    path = directory / "translations" / system / file
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    write_atomically(path, (translations.path / file).read_text(encoding="utf-8"))
-    names = [pair.name for pair in rows]
-    kept = ("name", "recipe", "commit", "created", "config", "environment", "systems", "languages", "train_pairs")
-    write_atomically(
-        directory / RECORD,
-        json.dumps(
-            {**{key: record[key] for key in kept}, "pairs": names, "test_set": name}, ensure_ascii=False, indent=1
-        ),
+    run = run.with_ensemble(decode, config.runtime, runs=runs, store=store)
+    all_pairs = config.pairs == [ALL]
+    chosen = run.pairs if all_pairs else tuple(dict.fromkeys(run.named_pair(text, tags(run)) for text in config.pairs))
+    ways = {pair: find_ways(run, pair) for pair in chosen if pair not in run.pairs}
+    for pair, of_pair in ways.items():
+        if of_pair.direct_fault and not of_pair.pivots:
+            raise ValueError(no_way(run, pair, of_pair))
+    check_writable(run.directory / EVALUATED, "runtime.runs")
+    test_sets = rows_of_corpus(
+        config.corpus,
+        chosen,
+        store,
+        corpus=config.corpus.manifest or config.corpus.path,
+        advice="give another corpus (CORPUS), or other pairs (LANG_PAIRS)",
+        skip_missing=all_pairs,
     )
-    metrics = config.metrics or record["config"]["score"]["metrics"]
-    write_scores(directory, metrics=metrics, n_resamples=config.resamples)
-    print(f"{name}\n{_table(directory, metrics)}\n")
-    logger.info("scores of %s: %s", name, directory / "scores.csv")
-    return directory
+    if config.challenge:
+        test_sets = {challenge_name(name): challenge_rows(rows, store) for name, rows in test_sets.items()}
+    record = run.record()
+    directories: list[Path] = []
+    metrics = config.metrics or recorded_metrics(record)
+    for name, rows in test_sets.items():
+        translations = translate_tests(
+            store,
+            record,
+            rows,
+            decode=decode,
+            runtime=config.runtime,
+            pivots={pair: ways[pair].pivots[0] for pair in rows if pair in ways and ways[pair].pivots},
+            not_direct=[pair for pair in ways if ways[pair].direct_fault],
+            ensemble=run.ensemble,
+        )
+        directory = run.directory / EVALUATED / name
+        write_test_scores(
+            directory,
+            name,
+            record,
+            translations,
+            metrics=metrics,
+            resamples=config.resamples,
+            decode=decode,
+            ensemble=run.ensemble,
+            commands=asdict(config.commands),
+            challenge=rows if config.challenge else None,
+        )
+        table = _challenge_table(directory) if config.challenge else _table(directory, metrics)
+        print(f"{name}\n{table}\n")
+        logger.info("scores of %s: %s", name, directory / (CHALLENGE_FILE if config.challenge else "scores.csv"))
+        directories.append(directory)
+    return directories
 
 
-def _translations(
-    config: EvaluationConfig,
-    store: Store,
-    run: FinishedRun,
-    decode: DecodeConfig,
-    system: str,
-    ledger: Mapping[str, Any],
-    rows: Mapping[LangPair, Artifact],
-) -> Artifact:
-    """Translate by one model of the run, on one process if it is a bilingual one."""
-    model, vocabulary = (store.find(*ledger["artifacts"][name].split("/")) for name in ("model", "vocabulary"))
-    runtime, label = config.runtime, run.name
-    if system == BASELINE:
-        runtime = replace(runtime, processes=1, ep=1, mp=1, decode_experts="replicated")
-        label = f"{NAMES[BASELINE]} {ledger['pair']}"
-    return store.get(translate(rows, vocabulary, model, decode=decode, runtime=runtime, label=label))
+def recorded_metrics(record: Mapping[str, Any]) -> list[str]:
+    """Return the metrics of a run, without those by command, because a record from somebody else must run nothing.
+
+    Raises ValueError for a metric that this version does not know.
+    """
+    metrics = record["config"]["score"]["metrics"]
+    for metric in metrics:
+        if metric not in METRICS:
+            raise ValueError(f"the run was scored by {metric!r}, which this version does not know; give metrics=[bleu]")
+    if left_out := [metric for metric in metrics if METRICS[metric].by_command]:
+        logger.info(
+            "the run was also scored by %s; for that give metrics=[%s] and commands.%s=… again",
+            ", ".join(left_out),
+            ",".join(metrics),
+            left_out[0],
+        )
+    return [metric for metric in metrics if metric not in left_out]
 
 
 def _table(directory: Path, metrics: Sequence[str]) -> str:
     """Return the scores as a table for a terminal, with the mean over pairs below."""
+    from eval.records.run_record import load_run
     from eval.records.scores import load_scores
+    from eval.report.sections.further_tests import system_title
     from eval.text_table import aligned
 
-    scores = load_scores(directory / "scores.csv")
+    record, scores = load_run(directory), load_scores(directory / "scores.csv")
     systems = list(dict.fromkeys(row.system for row in scores))
     columns = [(metric, system) for metric in metrics for system in systems]
-    header = ["pair", "lines", *(f"{METRICS[metric].title} {NAMES.get(system, system)}" for metric, system in columns)]
+    header = ["pair", "lines", *(f"{METRICS[metric].title} {system_title(record, name)}" for metric, name in columns)]
     lines = [header]
+    num_pairs = len({row.pair for row in scores})
     for pair in dict.fromkeys(row.pair for row in scores):
         by_column = {(row.metric, row.system): row for row in scores if row.pair == pair}
         cells = [
-            f"{row.score:.2f} [{row.ci_low:.1f}, {row.ci_high:.1f}]" for row in map(by_column.__getitem__, columns)
+            f"{row.score:.2f} [{row.ci_low:.1f}, {row.ci_high:.1f}]" if row is not None else MISSING
+            for row in (by_column.get(column) for column in columns)
         ]
         lines.append([pair, f"{next(iter(by_column.values())).n_test:,}", *cells])
-    if len(lines) > 2:
+    if num_pairs > 1:
         values = [[row.score for row in scores if (row.metric, row.system) == column] for column in columns]
-        lines.append(["mean", "", *(f"{sum(of_column) / len(of_column):.2f}" for of_column in values)])
+        means = (
+            f"{sum(of_column) / num_pairs:.2f}" if len(of_column) == num_pairs else MISSING for of_column in values
+        )
+        lines.append(["mean", "", *means])
     return aligned(lines, left=None)
+
+
+def _challenge_table(directory: Path) -> str:
+    """Return the losses of a challenge set as a table for a terminal."""
+    from eval.records.run_record import load_run
+    from eval.report.sections.further_tests import system_title
+    from eval.score.challenge import text_table
+
+    record, rows = load_run(directory), load_challenge(directory)
+    return text_table(rows, {system: system_title(record, system) for system in record.systems})

@@ -159,7 +159,7 @@ def _type(hint: Any) -> str:
         return " or ".join([*dict.fromkeys(members), *null])
     if get_origin(hint) is Literal:
         return " or ".join(f"`{value}`" for value in arguments)
-    if get_origin(hint) is list:
+    if get_origin(hint) in (list, tuple):
         return f"list of {_type(arguments[0])}"
     if get_origin(hint) is dict or (isinstance(hint, type) and is_dataclass(hint)):
         return "mapping"

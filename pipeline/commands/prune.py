@@ -81,6 +81,7 @@ def prune(config: PruningConfig) -> Path:
     check_launcher(config.runtime)
     store = Store(ROOT / config.runtime.artifacts)
     run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store)
+    run.decode_with({}, config.runtime.device)  # raises ValueError where its precision does not suit the device
     pairs = list(dict.fromkeys(run.pair(text) for text in config.pairs))
     model = build(ModelConfig, run.record()["config"]["model"], "model")
     check_gates(model.moe)

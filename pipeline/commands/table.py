@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.commands.words import FINISHED, NEW_CORPUS, PLAN, RUN, SWEEP, SWITCH, WATCHED, fill
 
 _RUN_EXAMPLE = 'RECIPE=demo LANG_PAIRS="de-en tr-en" (or all) NAME=mine RUNTIME=gpu LAYOUT=model CORPUS=path/to/dir'
-_CORPUS_EXAMPLE = "NAME=finished LANG_PAIRS=en-de TEXT=mono.en LICENCE=CC0-1.0 OUT=data/mine"
+_CORPUS_EXAMPLE = "NAME=finished LANG_PAIRS=en-de TEXT=mono.en LICENCE=CC0-1.0 OUT=corpora/mine"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +185,7 @@ COMMANDS = (
         load="pipeline.export.config:load_export",
         run="pipeline.export.command:export_run",
         settings={"NAME": "run={text}", "PAIR": "pairs=[{list}]", "OUT": "out={text}", "FORMAT": "format={value}"},
-        example="NAME=finished OUT=data/artifacts/mine FORMAT=huggingface (or ctranslate2)",
+        example="NAME=finished OUT=exports/mine FORMAT=huggingface (or ctranslate2)",
     ),
     Command(
         name="import",

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.config import ROOT, compose_tree
-from pipeline.corpus.languages import LangPair
 from pipeline.dag.store import Store
 from pipeline.decode.job.stream import Stream
 from pipeline.decode.job.workers import TranslatorPool
@@ -20,6 +19,7 @@ from pipeline.decode.text.line import EMPTY, PREFIX_TOO_LONG, SPLIT, TOO_LONG, T
 from pipeline.finished_run import FinishedRun
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.output import ReaderGone
+from pipeline.routes import Route, find_route
 from pipeline.schema import build
 from pipeline.vocab.vocabulary import Vocabulary
 
@@ -43,6 +43,8 @@ class TranslateConfig:
 
     run: str
     pair: str
+    direct: bool
+    pivot: str
     experts: str
     input: str
     output: str
@@ -79,12 +81,16 @@ def translate(config: TranslateConfig) -> None:
     Raises ValueError with the number of a line that cannot be read, once the lines before it are translated.
     Raises ReaderGone when nobody reads the output, and TaskFailed when a process ended.
     """
-    store = Store(ROOT / config.runtime.artifacts)
-    run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store).pruned(config.experts)
-    pair = run.pair(config.pair) if config.pair else None
-    spec = run.spec(run.decode_with(config.decode, config.runtime.device), long=config.long)
+    store, runs = Store(ROOT / config.runtime.artifacts), ROOT / config.runtime.runs
+    run = FinishedRun.open(config.run, runs=runs, store=store).pruned(config.experts)
+    decode = run.decode_with(config.decode, config.runtime.device)
+    run.check_cut(config.runtime, decode)
+    run = run.with_ensemble(decode, config.runtime, runs=runs, store=store)
     counts: Counter[str] = Counter()
-    parser = _Parser(config, run, pair, counts)
+    parser = _Parser(config, run, counts)
+    if config.pair:
+        parser.route(config.pair)  # its faults show before the model is loaded
+    spec = run.spec(decode, long=config.long)
     render = _json if config.format == "json" else _text
     with _opened(config) as (source, target), TranslatorPool(spec, config.runtime) as pool:
 
@@ -110,18 +116,22 @@ def translate(config: TranslateConfig) -> None:
 
 
 class _Parser:
-    """A reader of lines from bytes. Its methods raise ValueError with the number of the line from 1."""
+    """A reader of lines from bytes. `text` and `json` raise ValueError with the number of the line from 1."""
 
-    def __init__(
-        self, config: TranslateConfig, run: FinishedRun, pair: LangPair | None, counts: "Counter[str]"
-    ) -> None:
+    def __init__(self, config: TranslateConfig, run: FinishedRun, counts: "Counter[str]") -> None:
         self._where, self._errors = config.input or "standard input", config.errors
-        self._run, self._pair, self._counts = run, pair, counts
+        self._config, self._run, self._counts = config, run, counts
+        self._routes: dict[str, Route] = {}  # by the pair as it was written
+
+    def route(self, pair: str) -> Route:
+        """Return the way to translate a pair. Raises ValueError if the run cannot translate it."""
+        if pair not in self._routes:
+            config = self._config
+            self._routes[pair] = find_route(self._run, pair, direct=config.direct, pivot=config.pivot)
+        return self._routes[pair]
 
     def text(self, number: int, content: bytes) -> Line:
-        assert self._pair is not None
-        pair = self._pair
-        return Line(text=self._decoded(number, content), source=pair.src, target=pair.tgt, number=number)
+        return _line(self.route(self._config.pair), self._decoded(number, content), number)
 
     def json(self, number: int, content: bytes) -> Line:
         where = f"{self._where}, line {number + 1}"
@@ -133,20 +143,17 @@ class _Parser:
         if not isinstance(values, dict):
             raise ValueError(f'{where} is no JSON object; write {{"text": "…"}}')
         request = build(_Request, values, where)
-        if request.pair is None and self._pair is None:
+        if request.pair is None and not self._config.pair:
             raise ValueError(f'{where} has no "pair", and no PAIR= is given for all; give one of them')
-        pair = self._pair
-        if request.pair is not None:
-            try:
-                pair = self._run.pair(request.pair)
-            except ValueError as error:
-                raise ValueError(f"{where}: {error}") from error
+        try:
+            route = self.route(self._config.pair if request.pair is None else request.pair)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
         try:
             f"{request.text}{request.prefix}".encode()
         except UnicodeEncodeError as error:
             raise ValueError(f"{where} has half a surrogate pair, which is no character; escape both halves") from error
-        assert pair is not None
-        return Line(text=request.text, source=pair.src, target=pair.tgt, prefix=request.prefix, number=number)
+        return _line(route, request.text, number, request.prefix)
 
     def _decoded(self, number: int, content: bytes) -> str:
         content = content.removesuffix(b"\r")
@@ -171,12 +178,19 @@ class _Request:
     pair: str | None = None
 
 
+def _line(route: Route, text: str, number: int, prefix: str = "") -> Line:
+    pair = route.pair
+    return Line(text=text, source=pair.src, target=pair.tgt, pivot=route.pivot, prefix=prefix, number=number)
+
+
 def _text(line: Translated) -> str:
     return line.text
 
 
 def _json(line: Translated) -> str:
     values = {"text": line.text, "score": line.score, **asdict(line)}
+    if not line.pivot:
+        del values["pivot"]
     return json.dumps(values, ensure_ascii=False)
 
 

@@ -15,8 +15,8 @@ from pipeline.config import ROOT
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import MANIFEST, UNNAMED, read_manifest
 from pipeline.dag.artifact import Artifact
-from pipeline.dag.stages import translated_lines
 from pipeline.dag.store import Store
+from pipeline.dag.translated_lines import translated_lines
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.job.jobs import TranslateJob
 from pipeline.decode.job.shards import make_shards
@@ -98,6 +98,7 @@ def translated(
             decode=decode,
             max_source_tokens=run.max_source_tokens,
             run=fill,
+            ensemble=run.ensemble,
         )
     )
 
@@ -143,12 +144,13 @@ def translate_lines(
         decode=decode or run.decode,
         runtime=runtime,
         experts=run.experts,
+        ensemble=[str(member.path / "checkpoints") for member in run.ensemble],
     )
     run_job(job)
     for shard in shards:
         records = shard.records()
         for row, line in enumerate(shard.texts(), start=shard.start):
-            values = {key: value for key, value in records[row].items() if key != "row"}
+            values = {key: value for key, value in records[row].items() if key in ("text", "score", "skipped")}
             yield Translation(source=line, **values)
 
 
@@ -258,4 +260,9 @@ def check_ours(out: Path, heading: str) -> None:
 def made_by(run: FinishedRun, decode: DecodeConfig) -> str:
     """Return the run, model and search that wrote the translations, for a citation."""
     how = f"{decode.search} {decode.hypotheses}"
+    if decode.choose == "mbr":
+        how += f", minimum Bayes risk by {decode.utility}"
+    if run.ensemble:
+        models = ", ".join(f"{member.stage}/{member.key}" for member in run.ensemble)
+        how += f", {decode.combine} ensemble with {models}"
     return f"run {run.name} (commit {run.commit}, model {run.model.stage}/{run.model.key}, {how})"

@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pipeline.corpus.learned_config import DualCleaning, ScoreFiles
+
 
 @dataclass(kw_only=True, frozen=True)
 class LanguageRule:
@@ -146,7 +148,8 @@ class CorpusConfig:
     add: directories of further corpora, for more training rows; their dev and test sets are held out.
     split: sizes of dev and test sets that are split off.
     rules: rules that remove training rows.
-    keep_removed: whether to write the rows that the rules remove.
+    learned: scores by which the worst rows are removed after the rules, or null.
+    keep_removed: whether to write the rows that the rules and the scores remove.
     """
 
     path: str
@@ -154,6 +157,7 @@ class CorpusConfig:
     add: list[str] = field(default_factory=list)
     split: SplitConfig = field(default_factory=SplitConfig)
     rules: Rules = field(default_factory=Rules)
+    learned: DualCleaning | ScoreFiles | None = None
     keep_removed: bool = False
 
     def __post_init__(self) -> None:

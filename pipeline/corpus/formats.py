@@ -26,6 +26,7 @@ class Needs:
     languages: whether `pair` or `columns` must say the languages.
     columns: whether `columns` may be given.
     numbered: whether the fields of `columns` are numbers from 0, not names.
+    where: whether `where` may choose rows.
     """
 
     num_paths: int = 1
@@ -33,6 +34,7 @@ class Needs:
     languages: bool = True
     columns: bool = True
     numbered: bool = False
+    where: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,8 @@ FORMATS = {
     "jsonl": Format(reader="readers.jsonl.read_jsonl", needs=Needs(), suffix=True),
     "parquet": Format(reader="readers.parquet.read_parquet", needs=Needs(), suffix=True),
     "huggingface": Format(
-        reader="sources.hub_tables.open_dataset", needs=Needs(num_paths=0, dataset="Helsinki-NLP/opus-100")
+        reader="sources.hub_tables.open_dataset",
+        needs=Needs(num_paths=0, dataset="Helsinki-NLP/opus-100", where=True),
     ),
     "mtdata": Format(
         reader="sources.mtdata_index.open_mtdata", needs=Needs(num_paths=0, dataset="Statmt-news_commentary-16-deu-eng")
@@ -85,6 +88,8 @@ def check_entry(entry: "FileEntry") -> None:
     check_format(entry.format)
     needs = FORMATS[entry.format].needs
     where = f"files: {entry.label}: format {entry.format}"
+    if entry.where and not needs.where:
+        raise ValueError(f"{where} reads all rows; remove where, or choose rows of a data set, format: huggingface")
     if needs.dataset:
         if not entry.dataset or entry.paths or entry.archive:
             raise ValueError(f"{where} takes a dataset and no path; name one, as {needs.dataset}")

@@ -45,6 +45,10 @@ _MODIFIERS = {
 }
 
 
+class MissingPairError(ValueError):
+    """An error for a corpus that lacks a language pair; its other pairs may be read."""
+
+
 @dataclass(frozen=True, order=True)
 class LangPair:
     """A translation direction from `src` to `tgt`, both BCP-47 codes."""

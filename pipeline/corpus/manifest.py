@@ -22,6 +22,7 @@ NOTICE = "NOTICE"
 _log = logging.getLogger(__name__)
 _ENTRY_TEXTS = ("tag", "licence", "citation", "archive", "dataset", "config", "part", "revision")
 UNNAMED = re.compile(r"[^A-Za-z0-9._-]+")  # characters that a name of a source must not have
+_DOTS = re.compile(r"\.+")  # a name becomes that of a directory, which `..` would leave
 _TAG = re.compile(r"[a-z0-9]+")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://")
 _SCHEMES = ("https", "http", "file")
@@ -47,6 +48,7 @@ class FileEntry:
     dataset: name of a hub's data set, or an mtdata id.
     config, part, revision: configuration, split and revision of a hub's data set.
     streaming: whether a hub's files are deleted once they are read.
+    where: value, as text, that a field of a hub's data set must have; other rows are not read.
     """
 
     split: str
@@ -66,6 +68,7 @@ class FileEntry:
     part: str = ""
     revision: str = ""
     streaming: bool = False
+    where: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         where = f"files: {self.label}"
@@ -76,7 +79,7 @@ class FileEntry:
             _check_path(where, path)
         if self.sha256 and len(self.sha256) != len(self.paths):
             raise ValueError(f"{where}: {len(self.sha256)} sha256 for {len(self.paths)} files; give a list of one each")
-        if self.source and UNNAMED.search(self.source):
+        if self.source and (UNNAMED.search(self.source) or _DOTS.fullmatch(self.source)):
             raise ValueError(f"{where}: name {self.source!r} is no word; use letters, digits, dots, - and _")
         if self.tag and not _TAG.fullmatch(self.tag):
             raise ValueError(f"{where}: tag {self.tag!r} is no marker; use lower-case letters and digits, as in bt")
@@ -159,7 +162,7 @@ def _manifest_from(content: Any) -> Manifest:
     if isinstance(files, list):
         files = [_without_nulls(file) if isinstance(file, dict) else file for file in files]
     fields = build(ManifestFields, _without_nulls({**content, "files": files}))
-    if not fields.name or UNNAMED.search(fields.name):
+    if not fields.name or UNNAMED.search(fields.name) or _DOTS.fullmatch(fields.name):
         raise ValueError(f"name {fields.name!r} is no name; use letters, digits, dots, - and _, and title for the rest")
     if not fields.files:
         raise ValueError("files is empty; list the files of every split")
@@ -194,6 +197,7 @@ def _entry_from(item: FileFields, renames: Mapping[str, str]) -> FileEntry:
         rows=item.rows,
         source=item.name,
         streaming=item.streaming,
+        where={field_name: _value(value, field_name) for field_name, value in item.where.items()},
         **{key: getattr(item, key) for key in _ENTRY_TEXTS},
     )
     check_entry(entry)
@@ -259,6 +263,13 @@ def _pair(text: str, renames: Mapping[str, str]) -> LangPair:
         listed = " or ".join(sorted(f"{pair.src}:{pair.tgt}" for pair in readings))
         raise ValueError(f"files: pair {text!r} may be {listed}; write the one you mean")
     return readings.pop()
+
+
+def _value(value: Any, field_name: str) -> str:
+    """Return the text of a value in `where`: true and false are those of JSON."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else _text(value, f"files.where.{field_name}")
 
 
 def _text(value: Any, key: str) -> str:

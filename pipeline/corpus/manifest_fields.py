@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class FileFields:
-    """An item of `files` in manifest.yaml. columns: a mapping or a list, which `pipeline.corpus.manifest` reads."""
+    """An item of `files` in manifest.yaml. columns, where: `pipeline.corpus.manifest` reads them."""
 
     split: str
     format: str
@@ -15,6 +15,7 @@ class FileFields:
     target: str = ""
     pair: str = ""
     columns: Any = None
+    where: dict[str, Any] = field(default_factory=dict)
     name: str = ""
     sha256: str | list[str] = field(default_factory=list)
     rows: int | None = None

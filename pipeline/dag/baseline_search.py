@@ -16,6 +16,7 @@ COLUMNS = (
     *("pair", "train_pairs", "candidate", "parameters", "best_step", "validation_loss", "nats_per_character"),
     *("chosen", "seconds"),
 )
+SCORE_COLUMNS = ("validation_metric", "validation_score")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +32,14 @@ class Trial:
     characters_per_token: float
 
     @property
+    def score(self) -> tuple[str, float] | None:
+        """The metric of `train.validate_metric` and the best checkpoint's score by it; None if that is the loss."""
+        ledger = read_ledger(self.model)
+        return (ledger["validation_metric"], ledger["validation_score"]) if "validation_score" in ledger else None
+
+    @property
     def nats_per_character(self) -> float:
-        """The lowest validation loss by characters, not by tokens, so that vocabularies compare."""
+        """The validation loss of the best checkpoint by characters, not by tokens, so that vocabularies compare."""
         return float(read_ledger(self.model)["validation_loss"]) / self.characters_per_token
 
 
@@ -48,10 +55,18 @@ class SearchResult:
     searched: Mapping[LangPair, LangPair]
 
     def winner(self, pair: LangPair) -> str:
-        """Return the candidate that a pair takes: the one with the lowest loss, and of equal ones the first."""
-        return min(
-            (t for t in self.trials if t.pair == self.searched[pair]), key=lambda trial: trial.nats_per_character
-        ).candidate
+        """Return the candidate that a pair takes: the one with the lowest loss, and of equal ones the first.
+
+        If all have a score by the same metric, the one with the highest score, and of equal ones the lowest loss.
+        """
+        trials = [trial for trial in self.trials if trial.pair == self.searched[pair]]
+        metrics = {trial.score[0] if trial.score else None for trial in trials}
+        scored = metrics != {None} and len(metrics) == 1
+        best = min(
+            trials,
+            key=lambda trial: (-trial.score[1] if scored and trial.score else 0.0, trial.nats_per_character),
+        )
+        return best.candidate
 
     def to_json(self) -> dict[str, Any]:
         """Return, for run.json, the candidate of each pair and the pair that it was carried over from, if any."""
@@ -64,10 +79,16 @@ class SearchResult:
         }
 
     def save(self, path: Path, rows: Rows) -> None:
-        """Write search.csv: a line for each trial."""
+        """Write search.csv: a line for each trial, with its score if validations translate."""
         from eval.records.scores import write_csv
 
-        write_csv(path, COLUMNS, [self._cells(trial, rows[trial.pair]) for trial in self.trials])
+        lines = [self._cells(trial, rows[trial.pair]) for trial in self.trials]
+        if not any(trial.score for trial in self.trials):
+            write_csv(path, COLUMNS, lines)
+            return
+        scores = [[*trial.score[:1], f"{trial.score[1]:.4f}"] if trial.score else ["", ""] for trial in self.trials]
+        lines = [[*cells, *score] for cells, score in zip(lines, scores, strict=True)]
+        write_csv(path, (*COLUMNS, *SCORE_COLUMNS), lines)
 
     def _cells(self, trial: Trial, rows: int) -> list[str]:
         ledger = read_ledger(trial.model)

@@ -78,24 +78,37 @@ class Source:
 
 
 def open_sources(config: CorpusConfig, pairs: Sequence[str], store: Store) -> list[Source]:
-    """Return the corpus and those that are added. Raises ValueError where two of them call a source by one name."""
-    sources: list[Source] = []
+    """Return the corpus and those that are added, for some pairs. Raises ValueError as `read_manifests`."""
+    return [Source(store, for_pairs(manifest, pairs), files) for manifest, files in read_manifests(config)]
+
+
+def read_manifests(config: CorpusConfig) -> list[tuple[Manifest, Path]]:
+    """Return the manifest and the directory of the corpus and of those that are added.
+
+    Raises ValueError where two of them call a source by one name.
+    """
+    corpora: list[tuple[Manifest, Path]] = []
     for number, directory in enumerate((config.path, *config.add)):
         path = ROOT / Path(directory).expanduser()
         manifest_path = ROOT / config.manifest if config.manifest and not number else None
         manifest = read_manifest(path, manifest_path, setting="corpus.add" if number else "corpus.path")
-        if has_templates(manifest):
-            if list(pairs) == [ALL]:
-                raise ValueError(f"corpus {manifest.name} has an entry for each pair: name pairs, as LANG_PAIRS=de-en")
-            manifest = expand(manifest, named_pairs(pairs))
-        for earlier in sources:
-            if common := sorted(earlier.manifest.sources & manifest.sources):
+        for earlier, files in corpora:
+            if common := sorted(earlier.sources & manifest.sources):
                 raise ValueError(
-                    f"corpus.add: {path} calls a source {common[0]}, as {earlier.files} does; give it "
+                    f"corpus.add: {path} calls a source {common[0]}, as {files} does; give it "
                     "another name in its manifest.yaml, or leave one of them out"
                 )
-        sources.append(Source(store, manifest, path))
-    return sources
+        corpora.append((manifest, path))
+    return corpora
+
+
+def for_pairs(manifest: Manifest, pairs: Sequence[str]) -> Manifest:
+    """Return a manifest with an entry for each pair in place of each entry with placeholders."""
+    if not has_templates(manifest):
+        return manifest
+    if list(pairs) == [ALL]:
+        raise ValueError(f"corpus {manifest.name} has an entry for each pair: name pairs, as LANG_PAIRS=de-en")
+    return expand(manifest, named_pairs(pairs))
 
 
 def _pairs(pairs: Sequence[str], sources: Sequence[Source]) -> tuple[LangPair, ...]:

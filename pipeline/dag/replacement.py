@@ -23,6 +23,7 @@ _WITHOUT_EFFECT = {
     "corpus": ("keep_removed",),
     "gate": FILLED_IN,
     "encoder_gate": FILLED_IN,
+    "score": ("test_sets",),
 }
 _SHOWN, _LONGEST = 3, 60  # differences in a message, and characters of each value
 

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from eval.records.run_record import TEST_SETS
 from pipeline.config import RunConfig
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.artifact import MANIFEST, Artifact
@@ -42,8 +44,9 @@ def write_scores(
     search: SearchResult | None,
     out: Path,
 ) -> None:
-    """Write run.json, the translations, scores.csv, significance.csv and macro.csv, and search.csv after a search.
+    """Write run.json, the translations, and the tables of scores and faults of `eval.score.run.write_scores`.
 
+    search: its trials are written to search.csv.
     before: translations by the model that the main one started from; with them, forgetting.csv is written too.
     """
     from eval.records.scores import INITIAL
@@ -65,18 +68,31 @@ def write_scores(
         target = out / "translations" / INITIAL / f"{pair.name}.jsonl"
         target.parent.mkdir(exist_ok=True)
         target.write_bytes((translations.path / target.name).read_bytes())
-    write_scores(out, metrics=config.score.metrics, n_resamples=config.score.resamples)
+    score = config.score
+    write_scores(out, metrics=score.metrics, commands=asdict(score.commands), n_resamples=score.resamples)
 
 
-def write_report(name: str, scores: Artifact, model: Artifact, routing: Artifact | None, out: Path) -> None:
-    """Write report.html of the run `name`, beside copies of all files that it shows."""
+def write_report(
+    name: str,
+    scores: Artifact,
+    model: Artifact,
+    routing: Artifact | None,
+    tests: Mapping[str, Artifact],
+    out: Path,
+) -> None:
+    """Write report.html of the run `name`, beside copies of all files that it shows.
+
+    tests: scores of further test sets, by name.
+    """
     from eval.records.results import load_results
     from eval.report.page import write_report
 
-    for source in sorted(path for path in scores.path.rglob("*") if path.is_file() and path.name != MANIFEST):
-        target = out / source.relative_to(scores.path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(source.read_bytes())
+    copies = {out: scores, **{out / TEST_SETS / test_set: artifact for test_set, artifact in tests.items()}}
+    for directory, artifact in copies.items():
+        for source in sorted(path for path in artifact.path.rglob("*") if path.is_file() and path.name != MANIFEST):
+            target = directory / source.relative_to(artifact.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
     (out / "metrics.jsonl").write_bytes((model.path / "log" / "metrics.jsonl").read_bytes())
     if routing is not None:
         (out / ROUTING).write_bytes((routing.path / ROUTING).read_bytes())

@@ -8,6 +8,12 @@ from typing import Any
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.corpus import Corpus, train_rows
+from pipeline.dag.system import Initial
+from pipeline.decode.checkpoints import choose
+from pipeline.decode.config import DecodeConfig
+from pipeline.decode.mean_weights import check_mean
+from pipeline.model.config import ModelConfig
+from pipeline.schema import build
 from pipeline.spelling import suggestion
 from pipeline.train import retention
 from pipeline.vocab.config import VocabConfig
@@ -118,6 +124,70 @@ def check_vocabulary_of(checkpoint: Path, vocabulary: Artifact) -> None:
         raise ValueError(
             f"train.initialize_from: {checkpoint} was trained with another vocabulary; use that one, by "
             "vocab.from_run and the name of the run that has this model"
+        )
+
+
+def trained_config(model: Artifact) -> ModelConfig:
+    """Return the configuration of a trained model."""
+    return build(ModelConfig, retention.state(retention.resolve(model.path))["model"])
+
+
+def check_models(decode: DecodeConfig, models: Sequence[Artifact], run: str, own: Artifact | None) -> None:
+    """Raise ValueError if a model of `decode.ensemble` would count twice, or cannot translate with these settings.
+
+    models: those of the runs that `decode.ensemble` names, in its order.
+    run, own: the run that they translate with, and its model; None if it is not trained yet.
+    """
+    names = {} if own is None else {own.content: run}
+    for name, model in zip(decode.ensemble, models, strict=True):
+        if model.content in names:
+            raise ValueError(
+                f"decode.ensemble={list(decode.ensemble)}: {name} has the same model as {names[model.content]}, which "
+                f"would count twice; leave {name} out"
+            )
+        names[model.content] = name
+        try:
+            choose(model.path / "checkpoints", decode)
+            trained_config(model).moe.check_evaluation_capacity(decode.capacity_factor)
+        except ValueError as error:
+            raise ValueError(f"decode.ensemble={name}: with that model, {error}") from error
+
+
+def check_members(
+    members: Sequence[Initial], run: str, pairs: Sequence[LangPair], model: ModelConfig, decode: DecodeConfig
+) -> None:
+    """Raise ValueError if a run of `decode.ensemble` lacks pairs, or if its weights are to be averaged and cannot be.
+
+    run, pairs, model: of the run that they translate with.
+    """
+    for member in members:
+        if missing := [pair.name for pair in pairs if pair not in member.pairs]:
+            raise ValueError(
+                f"decode.ensemble={member.run}: it was not trained on {', '.join(missing)}; name runs of all pairs of "
+                f"{run}"
+            )
+        if decode.combine == "weights":
+            check_mean(model, trained_config(member.model), run, member.run)
+
+
+def check_other_model(member: Initial, model: Artifact) -> None:
+    """Raise ValueError if a run of `decode.ensemble` has the very model that it is to translate with."""
+    if member.model.content == model.content:
+        raise ValueError(
+            f"decode.ensemble={member.run}: equal settings made its model the same as this run's, which would count "
+            "twice; leave it out, or change a setting of the training, such as train.seed"
+        )
+
+
+def check_member_vocabulary(member: Initial, run: str, vocabulary: Artifact) -> None:
+    """Raise ValueError if a run of `decode.ensemble` has another vocabulary than the run that it translates with."""
+    from pipeline.vocab.vocabulary import vocabulary_sha256
+
+    if vocabulary_sha256(member.vocabulary.path) != vocabulary_sha256(vocabulary.path):
+        raise ValueError(
+            f"decode.ensemble={member.run}: its vocabulary is {member.vocabulary.path}, and that of {run} is "
+            f"{vocabulary.path}; models translate together only with equal vocabularies: train one of the runs with "
+            "vocab.from_run and the name of the other"
         )
 
 

@@ -11,15 +11,22 @@ from pipeline.corpus.languages import LangPair
 from pipeline.dag import stages
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.baselines import Baselines, baselines, estimates, prepare_baselines
+from pipeline.dag.challenge import own_challenge
 from pipeline.dag.cleaning import clean, prepare_corpus
 from pipeline.dag.corpus import Corpus, train_rows
-from pipeline.dag.reuse import check_tags, warn_of_bytes
+from pipeline.dag.learned_checks import check_learned
+from pipeline.dag.learned_cleaning import without_worst
+from pipeline.dag.reuse import check_member_vocabulary, check_members, check_tags, warn_of_bytes
 from pipeline.dag.run_directory import lay_out, publish_run
 from pipeline.dag.store import Listener, Store
 from pipeline.dag.system import Origin, Trained, multilingual
+from pipeline.dag.test_rows import further_rows
+from pipeline.dag.test_sets import score_tests
 from pipeline.dag.training import make_vocabulary, prepare, train_and_translate, translate_before
 from pipeline.files import check_writable, write_atomically
-from pipeline.jobs.hosts import check_launcher
+from pipeline.jobs.hosts import check_launcher, processes_per_host
+from pipeline.parallel.layout import layout_of
+from pipeline.parallel.legality import node_cautions
 from pipeline.tasks import end_workers, side_by_side
 
 logger = logging.getLogger(__name__)
@@ -35,22 +42,31 @@ def train_run(config: RunConfig, listener: Listener | None = None, origin: Origi
     """
     began = time.monotonic()
     check_launcher(config.runtime)
-    store, corpus, cleaned = _cleaned(config, listener, origin)
+    node = processes_per_host(config.runtime)
+    for caution in node_cautions(layout_of(config.layout, config.runtime), model=config.model, node=node):
+        logger.warning("warning: %s", caution)
+    store, corpus = _prepared(config, listener, origin)
+    test_sets = further_rows(config, corpus.pairs, store)  # their faults show before the hours of cleaning
+    cleaned = _cleaned(config, store, corpus, origin)
     config = config.with_tasks(corpus.pairs)
     rows = train_rows(cleaned)
     moe = multilingual(config, corpus.pairs, origin)
-    _, encoded = prepare(store, cleaned, moe)
+    vocabulary, encoded = prepare(store, cleaned, moe)
+    for member in origin.ensemble:
+        check_member_vocabulary(member, config.name, vocabulary)
     prepare_baselines(config, store, cleaned, rows)
     if listener is not None:
         listener.expect(**estimates(config, store, cleaned, rows))
     end_workers()  # training needs their memory
-    trained = train_and_translate(config, store, cleaned, moe)
+    trained = train_and_translate(config, store, cleaned, moe, origin.ensemble)
     before = translate_before(config, store, cleaned, origin.initial)
     routing = record_routing(config, store, trained)
     compared = baselines(config, store, cleaned, rows)
     systems = {"moe": [trained], **({"bilingual": compared.trained} if compared.trained else {})}
     scores = store.get(stages.score(config, corpus, cleaned, encoded, systems, before, compared.search))
-    report = store.get(stages.report(config.name, scores, trained.model, routing))
+    test_sets |= own_challenge(config, cleaned, store)
+    tests = score_tests(config, store, scores, test_sets, [member.model for member in origin.ensemble])
+    report = store.get(stages.report(config.name, scores, trained.model, routing, tests))
     directory = ROOT / config.runtime.runs / config.name
     publish_run(report, directory, finish=lambda run: _summarise(store, run, time.monotonic() - began))
     _say_if_idle(store)
@@ -62,13 +78,20 @@ def data_run(config: RunConfig, listener: Listener | None = None, origin: Origin
 
     origin: as in `train_run`.
     """
-    store, corpus, cleaned = _cleaned(config, listener, origin)
+    store, corpus = _prepared(config, listener, origin)
+    cleaned = _cleaned(config, store, corpus, origin)
     config = config.with_tasks(corpus.pairs)
     _, encoded = prepare(store, cleaned, multilingual(config, corpus.pairs, origin))
     page = store.get(stages.data_page(config, corpus, cleaned, encoded))
     directory = lay_out(page, ROOT / config.runtime.runs / config.name)
     _say_if_idle(store)
     logger.info("data: %s", shown(directory / "data.html"))
+    if config.corpus.learned is not None:
+        from pipeline.corpus.cleaning.worst import SCORES
+
+        for pair, artifact in cleaned.items():
+            if (artifact.path / SCORES).exists():
+                logger.info("scores of %s: %s", pair.name, shown(artifact.path / SCORES))
     if config.corpus.keep_removed:
         from pipeline.corpus.cleaning.clean import REMOVED
 
@@ -82,7 +105,8 @@ def baselines_run(config: RunConfig, listener: Listener | None = None) -> tuple[
     if not config.baselines.tiers:
         raise ValueError("baselines.tiers is empty, so there is nothing to train; choose baselines=tiered")
     check_launcher(config.runtime)
-    store, _, cleaned = _cleaned(config, listener, NO_ORIGIN)
+    store, corpus = _prepared(config, listener, NO_ORIGIN)
+    cleaned = _cleaned(config, store, corpus, NO_ORIGIN)
     rows = train_rows(cleaned)
     prepare_baselines(config, store, cleaned, rows)
     if listener is not None:
@@ -102,29 +126,35 @@ def record_routing(config: RunConfig, store: Store, trained: Trained) -> Artifac
     return store.get(stage)
 
 
-def _cleaned(
-    config: RunConfig, listener: Listener | None, origin: Origin
-) -> tuple[Store, Corpus, dict[LangPair, Artifact]]:
-    """Run the stages up to `clean` for all pairs. Raises ValueError where the vocabulary of `origin` lacks a tag."""
-    store, data = Store(ROOT / config.runtime.artifacts, listener), config.runtime.data
+def _prepared(config: RunConfig, listener: Listener | None, origin: Origin) -> tuple[Store, Corpus]:
+    """Run the stages before `clean`, and check the models that are to translate with the main one."""
+    store = Store(ROOT / config.runtime.artifacts, listener)
     check_writable(ROOT / config.runtime.runs, "runtime.runs")
-    corpus = prepare_corpus(config.corpus, config.pairs, store, data)
+    corpus = prepare_corpus(config.corpus, config.pairs, store, config.runtime.data)
     if listener is not None:
         listener.describe(recipe=config.recipe, pairs=[pair.name for pair in corpus.pairs])
-    config.with_tasks(corpus.pairs)  # its faults show before the hours of cleaning
+    model = config.with_tasks(corpus.pairs).model  # its faults show before the hours of cleaning
+    check_members(origin.ensemble, config.name, corpus.pairs, model, config.decode)
+    return store, corpus
+
+
+def _cleaned(config: RunConfig, store: Store, corpus: Corpus, origin: Origin) -> dict[LangPair, Artifact]:
+    """Clean all pairs, by rules and by scores. Raises ValueError where the vocabulary of `origin` lacks a tag."""
+    data = config.runtime.data
     if config.batch.mixture.has_rules:  # their faults show before the hours of cleaning
         from pipeline.batch.proportions import check_mixture
 
         check_mixture(config.batch.mixture, {pair.name: corpus.sources_of(pair) for pair in corpus.pairs})
     if origin.vocabulary is not None:
         check_tags(config.vocab, origin.vocabulary, corpus)
+    scores = check_learned(config.corpus.learned, store, corpus)
     actions = [partial(clean, config.corpus, store, corpus, pair, data) for pair in corpus.pairs]
     cleaned = side_by_side(actions, at_once=data.stages_at_once)
-    by_pair = dict(zip(corpus.pairs, cleaned, strict=True))
+    by_pair = without_worst(config, store, dict(zip(corpus.pairs, cleaned, strict=True)), scores)
     if origin.vocabulary is not None:
         vocabulary = make_vocabulary(store, by_pair, multilingual(config, corpus.pairs, origin))
         warn_of_bytes(config.vocab.from_run, vocabulary, by_pair)
-    return store, corpus, by_pair
+    return by_pair
 
 
 def _summarise(store: Store, directory: Path, seconds: float) -> None:

@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from eval.records.scores import SYSTEM
 from pipeline.config import ROOT, RunConfig
 from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import SPLITS, is_url
 from pipeline.dag.artifact import MANIFEST, Artifact
 from pipeline.dag.corpus import Corpus
-from pipeline.dag.system import Trained
+from pipeline.dag.system import Trained, members_record
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.train import retention
 
@@ -45,6 +46,7 @@ def run_record(
     return {
         **data_record(config, corpus, cleaned, encoded),
         "systems": {name: [_ledger(trained) for trained in models] for name, models in systems.items()},
+        **members_record(config.decode, [model for main in systems.get(SYSTEM, ()) for model in main.ensemble]),
         "baseline_boundaries": config.baselines.boundaries(),
         "sample_sentences": config.report.show
         and all(may_show(corpus, table.about()) for pair in cleaned for table, _ in corpus.tables_of(pair, "test")),

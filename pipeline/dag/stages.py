@@ -1,4 +1,5 @@
-"""Every stage of a run, from top to bottom:
+"""The stages of every run, from top to bottom. Those of further test sets are in `test_rows.py` and `test_sets.py`,
+those of learned cleaning in `learned_cleaning.py`:
 
     fetch -> split -> held_out -> clean -> vocab -> encode -> train -> translate -> routing -> score -> report
 
@@ -8,12 +9,11 @@ change of one of them makes every artifact of the stage anew. Which stages a run
 `training.py`, `baselines.py` and `run.py`. `work.py` and `results.py` fill the directories.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
 from unicodedata import unidata_version
 
 from pipeline.config import PLACE, RunConfig, set_values
@@ -26,7 +26,7 @@ from pipeline.dag.artifact import Artifact
 from pipeline.dag.baseline_search import SearchResult
 from pipeline.dag.corpus import SPLIT, Corpus, Table
 from pipeline.dag.stage import MODEL_CLOCKS, RECORD_CLOCKS, Stage
-from pipeline.dag.system import System, Trained
+from pipeline.dag.system import LEARNED, System, Trained, translating
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.experts.pruning import Pruning
 from pipeline.files import file_sha256
@@ -38,7 +38,6 @@ from pipeline.vocab.config import OF_A_RUN
 
 Cleaned = Mapping[LangPair, Artifact]
 Encoded = Mapping[LangPair, Artifact]
-
 KNOWLEDGE = ("py3langid", "langcodes", "fonttools")  # packages whose data decide which rows the rules remove
 NOT_DECISIVE = ("log_every", "checkpoints")  # settings of training that do not change its result
 
@@ -49,7 +48,6 @@ def fetch(manifest: Manifest, entry: FileEntry, *, files: Path, cache: Path) -> 
     files: directory of the corpus; the hashes of the entry's files below it are part of the key.
     cache: directory of downloads.
     """
-
     about = {key: getattr(manifest, key) for key in ("name", "licence", "citation")}
     return Stage(
         name="fetch",
@@ -79,7 +77,6 @@ def split(table: Table, config: SplitConfig, missing: Mapping[str, bool]) -> Sta
 
 def held_out(tables: Sequence[Table], rule: HeldOutRule) -> Stage:
     """Declare the index of all texts of some tables, by which rows that contain such a text are found."""
-
     return Stage(
         name="held_out",
         version=2,
@@ -92,7 +89,6 @@ def held_out(tables: Sequence[Table], rule: HeldOutRule) -> Stage:
 def clean(corpus: Corpus, pair: LangPair, config: CorpusConfig, data: DataConfig) -> Stage:
     """Declare the cleaned rows of one pair."""
     indexes = {"held_out": corpus.held_out, "test texts": corpus.test_texts}
-
     return Stage(
         name="clean",
         version=4,
@@ -135,7 +131,7 @@ def encode(system: System, pair: LangPair, vocabulary: Artifact, cleaned: Artifa
         config={"pair": pair.name, **limits},
         inputs={"vocabulary": vocabulary, "bitext": cleaned},
         run=partial(work.encode, system, pair, vocabulary, cleaned),
-        label=pair.name,
+        label=system.label if system.label.startswith(LEARNED) else pair.name,
         resumable=True,
     )
 
@@ -156,7 +152,7 @@ def train(system: System, vocabulary: Artifact, encoded: Encoded) -> Stage:
         config={
             "pairs": [pair.name for pair in system.pairs],
             "model": system.model.to_json(),
-            "batch": asdict(system.batch),
+            "batch": system.batch.to_key(),
             "train": settings,
             **({"device": device} if device != "cpu" else {}),
         },
@@ -178,47 +174,21 @@ def translate(
     label: str,
     slot: int = 0,
     pruning: Pruning | None = None,
+    ensemble: Sequence[Artifact] = (),
 ) -> Stage:
     """Declare translations of the test sets of `cleaned`.
 
     slot: as in `System`.
     pruning: the experts that take part; all of them by default.
+    ensemble: models that translate together with `model`.
     """
     return Stage(
         name="translate",
         version=2,
-        config={**decode.decisive(), **({"experts": pruning.experts} if pruning is not None else {})},
-        inputs={"vocabulary": vocabulary, "model": model, **{pair.name: rows for pair, rows in cleaned.items()}},
-        run=partial(work.translate, cleaned, vocabulary, model, decode, runtime, label, slot, pruning),
+        config={**decode.decisive(bool(ensemble)), **({"experts": pruning.experts} if pruning is not None else {})},
+        inputs={**translating(vocabulary, model, ensemble), **{pair.name: rows for pair, rows in cleaned.items()}},
+        run=partial(work.translate, cleaned, vocabulary, model, decode, runtime, label, slot, pruning, ensemble),
         label=label,
-        resumable=True,
-    )
-
-
-def translated_lines(
-    name: Literal["backtranslate", "distill"],
-    pair: LangPair,
-    vocabulary: Artifact,
-    model: Artifact,
-    *,
-    text: Mapping[str, Any],
-    text_inputs: Mapping[str, Artifact],
-    decode: DecodeConfig,
-    max_source_tokens: int,
-    run: Callable[[Path], None],
-) -> Stage:
-    """Declare a table of lines and their translations, which the command of this name makes by a finished run.
-
-    text, text_inputs: what identifies the lines, in the configuration and as artifacts.
-    max_source_tokens: longer lines are left out.
-    """
-    return Stage(
-        name=name,
-        version=1,
-        config={"pair": pair.name, **text, "decode": decode.decisive(), "max_source_tokens": max_source_tokens},
-        inputs={"vocabulary": vocabulary, "model": model, **text_inputs},
-        run=run,
-        label=pair.name,
         resumable=True,
     )
 
@@ -232,11 +202,10 @@ def routing(
     decode: says of which checkpoints the model is the mean.
     """
     encoded = {pair: artifact for pair, artifact in trained_on.items() if pair != "vocabulary"}
-    average = [decode.average, decode.average_of]
     return Stage(
         name="routing",
         version=2,
-        config={"split": work.ROUTING_SPLIT, "pairs": list(encoded), "average": average},
+        config={"split": work.ROUTING_SPLIT, "pairs": list(encoded), "average": [decode.average, decode.average_of]},
         inputs={**trained_on, "model": model},
         run=partial(work.record_routing, model, trained_on["vocabulary"], encoded, decode, runtime, label),
         label=label,
@@ -245,9 +214,8 @@ def routing(
 
 def data_page(config: RunConfig, corpus: Corpus, cleaned: Cleaned, encoded: Encoded) -> Stage:
     """Declare data.html, which `make data` shows, and its content as plain files."""
-    settings = {
-        key: config.to_json()[key] for key in ("name", "recipe", "pairs", "corpus", "vocab")
-    } | config.report.to_key()
+    parts = ("name", "recipe", "pairs", "corpus", "vocab")
+    settings = {key: config.to_json()[key] for key in parts} | config.report.to_key()
     kinds = (("clean", cleaned), ("encode", encoded))
     return Stage(
         name="data",
@@ -279,8 +247,10 @@ def score(
     trials = search.trials if search is not None else ()
     return Stage(
         name="score",
-        version=6,
-        config={k: v for k, v in config.to_json().items() if k not in (*PLACE, "report")} | config.report.to_key(),
+        version=7,
+        config={k: v for k, v in config.to_json().items() if k not in (*PLACE, "report")}
+        | config.report.to_key()
+        | config.score.programs_key(),
         inputs=inputs | {f"candidate {number}": trial.model for number, trial in enumerate(trials)},
         run=partial(results.write_scores, config, corpus, cleaned, encoded, systems, before, search),
         label=config.name,
@@ -288,13 +258,16 @@ def score(
     )
 
 
-def report(name: str, scores: Artifact, model: Artifact, routing: Artifact | None) -> Stage:
-    """Declare report.html, and all files that it shows. name: of the run."""
+def report(
+    name: str, scores: Artifact, model: Artifact, routing: Artifact | None, tests: Mapping[str, Artifact]
+) -> Stage:
+    """Declare report.html, and all files that it shows. name: of the run. tests: scores by further test set."""
+    further = {f"test set {test_set}": artifact for test_set, artifact in tests.items()}
     return Stage(
         name="report",
-        version=7,
+        version=9,
         config={},
-        inputs={"scores": scores, **({"routing": routing} if routing is not None else {})},
-        run=partial(results.write_report, name, scores, model, routing),
+        inputs={"scores": scores, **({"routing": routing} if routing is not None else {}), **further},
+        run=partial(results.write_report, name, scores, model, routing, tests),
         label=name,
     )

@@ -7,12 +7,18 @@ from datetime import datetime, timedelta
 from eval.number_format import duration, percent, rough_duration
 from pipeline.config import RunConfig
 from pipeline.dag.status import RunStatus, StageStatus, now
+from pipeline.dag.system import LEARNED
 
 DATA_STEPS = ("fetch", "clean", "vocab", "encode", "data")
 BASELINE_STEPS = (*DATA_STEPS[:-1], "baselines")
 # Seconds of the demo on two cores that hardly depend on the text. To the translation its lines are added.
 _LATER = {"translate": 5.0, "routing": 5.0, "score": 2.0, "report": 5.0}
-_PARTS = {"split": "fetch", "held_out": "fetch"}  # stages that belong to the step of another name
+_PARTS = {
+    "split": "fetch",
+    "held_out": "fetch",
+    "scores": "fetch",
+    "select": "clean",
+}  # stages that belong to the step of another name
 _BILINGUAL = ("bilingual", "candidate")  # first word of the labels of bilingual systems
 
 
@@ -155,6 +161,8 @@ def _number(title: str, steps: Sequence[str]) -> int:
     name, _, label = title.partition(" ")
     bilingual = label.partition(" ")[0] in _BILINGUAL
     step = "baselines" if bilingual and name in ("train", "translate") else _PARTS.get(name, name)
+    if label.partition(" ")[0] == LEARNED:
+        step = "clean"
     return steps.index(step) if step in steps else 0
 
 

@@ -13,11 +13,14 @@ from pipeline.corpus.languages import LangPair
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.store import Store
 from pipeline.decode.config import DecodeConfig
+from pipeline.earlier_runs import MEMBERS
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.model.config import ModelConfig
 from pipeline.parallel.layout import Table
 from pipeline.train.config import TrainConfig
 from pipeline.vocab.config import VocabConfig
+
+LEARNED = "dual"  # first word of the labels of small models that score rows for cleaning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +45,7 @@ class System:
 
 @dataclass(frozen=True, kw_only=True)
 class Initial:
-    """The finished run whose weights the main model starts from.
+    """A finished run whose weights the main model starts from, or that translates together with it.
 
     run: its name.
     pairs: those that it translates.
@@ -63,22 +66,28 @@ class Origin:
     vocabulary: None where it trains its own.
     checkpoint: the one whose weights it starts from, None where it starts from random ones.
     initial: the run of the checkpoint, None where a path names it.
+    ensemble: the runs of `decode.ensemble`.
     store: keeps `make remove` from deleting them as long as this object lives; None where nothing is taken.
     """
 
     vocabulary: Artifact | None = None
     checkpoint: Path | None = None
     initial: Initial | None = None
+    ensemble: Sequence[Initial] = ()
     store: Store | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A system, its trained model and its translations of the test sets."""
+    """A system, its trained model and its translations of the test sets.
+
+    ensemble: models that translated together with it.
+    """
 
     system: System
     model: Artifact
     translations: Artifact
+    ensemble: Sequence[Artifact] = ()
 
 
 def multilingual(config: RunConfig, pairs: Sequence[LangPair], origin: Origin) -> System:
@@ -98,6 +107,11 @@ def multilingual(config: RunConfig, pairs: Sequence[LangPair], origin: Origin) -
     )
 
 
+def alone(runtime: RuntimeConfig) -> RuntimeConfig:
+    """Return the runtime of a bilingual model: one process on this machine."""
+    return replace(runtime, processes=1, ep=1, mp=1, launcher="local", decode_experts="replicated")
+
+
 def bilingual(pair: LangPair, tier: BaselineTier, runtime: RuntimeConfig) -> System:
     """Return the dense model of one pair, which one process of this machine trains."""
     return System(
@@ -107,9 +121,23 @@ def bilingual(pair: LangPair, tier: BaselineTier, runtime: RuntimeConfig) -> Sys
         batch=tier.batch,
         model=tier.model,
         train=tier.train,
-        runtime=replace(runtime, processes=1, ep=1, mp=1, launcher="local", decode_experts="replicated"),
+        runtime=alone(runtime),
         layout={},
     )
+
+
+def translating(vocabulary: Artifact, model: Artifact, ensemble: Sequence[Artifact]) -> dict[str, Artifact]:
+    """Return what translates as inputs of a stage. ensemble: models that translate together with `model`."""
+    members = {f"ensemble {number}": member for number, member in enumerate(ensemble, start=1)}
+    return {"vocabulary": vocabulary, "model": model, **members}
+
+
+def members_record(decode: DecodeConfig, ensemble: Sequence[Artifact]) -> dict[str, dict[str, str]]:
+    """Return the part of run.json that says which models had the names of `decode.ensemble`; empty without them."""
+    if not ensemble:
+        return {}
+    models = (f"{model.stage}/{model.key}" for model in ensemble)
+    return {MEMBERS: dict(zip(decode.ensemble, models, strict=True))}
 
 
 def vocabulary_sizes(vocabulary: Artifact) -> dict[str, Any]:

@@ -1,16 +1,17 @@
 """From the cleaned rows of its pairs to the translations of one system: vocab -> encode -> train -> translate."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from pipeline.batch.config import SUBWORDS
 from pipeline.config import RunConfig
 from pipeline.corpus.languages import LangPair
 from pipeline.dag import stages
 from pipeline.dag.artifact import Artifact
-from pipeline.dag.reuse import check_vocabulary_of
+from pipeline.dag.reuse import check_other_model, check_vocabulary_of
 from pipeline.dag.store import Store
 from pipeline.dag.system import Initial, System, Trained, vocabulary_sizes
 from pipeline.jobs.default_precision import default_precision
@@ -51,6 +52,11 @@ def prepare(
         source_size=sizes["source_size"],
         target_size=sizes["target_size"],
     )
+    if system.batch.augment.get(SUBWORDS):
+        from pipeline.vocab.subwords import check_samples
+        from pipeline.vocab.vocabulary import Vocabulary
+
+        check_samples(Vocabulary.load(vocabulary.path))
     encodings = [stages.encode(system, pair, vocabulary, cleaned[pair]) for pair in system.pairs]
     data = system.runtime.data
     artifacts = side_by_side([partial(store.get, stage) for stage in encodings], at_once=data.stages_at_once)
@@ -102,10 +108,20 @@ def is_trained(store: Store, cleaned: Mapping[LangPair, Artifact], system: Syste
 
 
 def train_and_translate(
-    config: RunConfig, store: Store, cleaned: Mapping[LangPair, Artifact], system: System
+    config: RunConfig,
+    store: Store,
+    cleaned: Mapping[LangPair, Artifact],
+    system: System,
+    ensemble: Sequence[Initial] = (),
 ) -> Trained:
-    """Train a system and translate the test sets of its pairs."""
+    """Train a system and translate the test sets of its pairs.
+
+    ensemble: runs that translate together with it. Raises ValueError if one has the model that the training made.
+    """
     vocabulary, _, model = train(store, cleaned, system)
+    for member in ensemble:
+        check_other_model(member, model)
+    members = [member.model for member in ensemble]
     translation = stages.translate(
         {pair: cleaned[pair] for pair in system.pairs},
         vocabulary,
@@ -114,8 +130,9 @@ def train_and_translate(
         runtime=system.runtime,
         label=system.label,
         slot=system.slot,
+        ensemble=members,
     )
-    return Trained(system=system, model=model, translations=store.get(translation))
+    return Trained(system=system, model=model, translations=store.get(translation), ensemble=members)
 
 
 def translate_before(
@@ -123,10 +140,17 @@ def translate_before(
 ) -> dict[LangPair, Artifact]:
     """Translate the test sets that the model of `initial` can translate. Return the translations by pair.
 
-    The search is that of the run. Of which checkpoints the model is the mean, its own run has decided.
+    The search is that of the run. Of which checkpoints the model is the mean, its own run has decided. A run that
+    translates as an ensemble has no such translations, because what the others add is no gain of its training.
     """
     pairs = [pair for pair in cleaned if initial is not None and pair in initial.pairs]
     if initial is None or not pairs:
+        return {}
+    if config.decode.ensemble:
+        logger.info(
+            "train.initialize_from=%s is not compared with this run, which translates together with decode.ensemble=%s",
+            *(initial.run, list(config.decode.ensemble)),
+        )
         return {}
     own = initial.decode
     stage = stages.translate(

@@ -140,6 +140,7 @@ def train(system: System, vocabulary: Artifact, encoded: Mapping[LangPair, Artif
         train=system.train,
         runtime=system.runtime,
         layout=dict(system.layout),
+        directions=[f"{pair.src}:{pair.tgt}" for pair in system.pairs],
     )
     _launch("pipeline.train", job, out, slot=system.slot)
 
@@ -153,6 +154,7 @@ def translate(
     label: str,
     slot: int,
     pruning: Pruning | None,
+    ensemble: Sequence[Artifact],
     out: Path,
 ) -> None:
     """Translate the test sets in processes of their own, and merge what each process wrote."""
@@ -181,6 +183,7 @@ def translate(
         decode=decode,
         runtime=runtime,
         experts=str(out / EXPERTS) if pruning is not None else "",
+        ensemble=[str(member.path / "checkpoints") for member in ensemble],
     )
     run_job(job)
     for pair, rows in cleaned.items():

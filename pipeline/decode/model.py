@@ -1,16 +1,21 @@
 """Loading of a trained model for decoding, whole or with its experts cut over processes."""
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import torch
 
+from pipeline.decode.checkpoints import choose
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.experts.pruned import cut
 from pipeline.decode.experts.pruning import Pruning
+from pipeline.decode.mean_weights import check_mean
+from pipeline.decode.quantization import quantize
+from pipeline.decode.search.ensemble import Ensemble
 from pipeline.decode.search.search import max_length
 from pipeline.engine.checkpoint.weights import load_weights, read_state, shapes_of
+from pipeline.jobs.default_precision import check_int8
 from pipeline.model.config import ModelConfig
 from pipeline.model.moe.conditional import Conditional
 from pipeline.model.moe.routers import Router
@@ -23,6 +28,20 @@ from pipeline.schema import build
 from pipeline.vocab.tokenizer import Vocabulary
 
 
+def load_ensemble(
+    checkpoints: Sequence[Path], vocabulary: Vocabulary, *, longest: int = 0, config: DecodeConfig, device: torch.device
+) -> Transformer | Ensemble:
+    """Return the models of several runs as `config.combine` says: an ensemble, or one model with their mean weights.
+
+    checkpoints: directory of each run. Other arguments and errors are as in `load_model`.
+    """
+    first, *further_runs = checkpoints
+    if config.combine == "weights":
+        return load_model(first, vocabulary, longest=longest, config=config, device=device, further_runs=further_runs)
+    members = [load_model(path, vocabulary, longest=longest, config=config, device=device) for path in checkpoints]
+    return Ensemble(members, config.combine)
+
+
 def load_model(
     checkpoints: Path,
     vocabulary: Vocabulary,
@@ -32,6 +51,7 @@ def load_model(
     device: torch.device,
     mesh: Mesh | None = None,
     experts: str = "",
+    further_runs: Sequence[Path] = (),
 ) -> Transformer:
     """Return the model of the best checkpoint, or of the mean of several, in `config.precision`.
 
@@ -39,17 +59,32 @@ def load_model(
     longest: tokens of the longest source; call `Transformer.reach` for longer ones.
     mesh: processes to cut the experts over. Each of them reads and holds its own experts only.
     experts: path of a pruning, or empty for all experts. Only the experts that it keeps are in memory.
-    Raises ValueError if a checkpoint is damaged or has another vocabulary, or if training kept fewer checkpoints than
-    are to be averaged.
+    further_runs: directories of checkpoints whose weights are averaged with the first run's.
+    Raises ValueError if a checkpoint is damaged or has another vocabulary, if training kept fewer checkpoints than are
+    to be averaged, or if the models of several runs have different shapes.
     """
     model = outline(checkpoints, vocabulary, config)
+    for other in further_runs:
+        _check_shapes(model, outline(other, vocabulary, config), other)
     rows = cut(model, Pruning.read(Path(experts)).experts) if experts else {}
     if mesh is not None:
         partition(model, mesh)
     materialize(model, max_positions=max(longest, max_length(longest, config)), device=device)
-    load_weights(choose(checkpoints, config), model, mesh, rows)
+    load_weights([path for run in (checkpoints, *further_runs) for path in choose(run, config)], model, mesh, rows)
     set_precision(model, config.precision)
     return model.eval()
+
+
+def _check_shapes(model: Transformer, other: Transformer, checkpoints: Path) -> None:
+    """Raise ValueError if the weights of another run's model have other names, shapes or meanings."""
+    shapes, other_shapes = ({name: (*p.shape,) for name, p in m.named_parameters()} for m in (model, other))
+    for name in {**shapes, **other_shapes}:
+        if shapes.get(name) != other_shapes.get(name):
+            raise ValueError(
+                f"decode.combine=weights: {name} has shape {other_shapes.get(name)} in {checkpoints}, and "
+                f"{shapes.get(name)} in the run; take runs that started from the same weights, or combine=linear"
+            )
+    check_mean(model.config, other.config, "the run", str(checkpoints))
 
 
 def outline(checkpoints: Path, vocabulary: Vocabulary, config: DecodeConfig) -> Transformer:
@@ -70,8 +105,14 @@ def outline(checkpoints: Path, vocabulary: Vocabulary, config: DecodeConfig) -> 
         )
 
 
-def set_precision(model: Transformer, precision: Literal["fp32", "bf16", "fp64"]) -> None:
-    """Convert a float32 model in place: all of it to fp64, or its matrices to bf16 (not norms, gates and positions)."""
+def set_precision(model: Transformer, precision: Literal["fp32", "bf16", "fp64", "int8"]) -> None:
+    """Convert a float32 model in place: all of it to fp64, its matrices to bf16 (not norms, gates and positions).
+
+    int8 rounds the matrices that activations are multiplied by. Raises ValueError if this processor is too old for it.
+    """
+    if precision == "int8":
+        check_int8(model.positions.device.type)
+        quantize(model)
     if precision == "fp64":
         model.double()
     if precision == "bf16":
@@ -104,18 +145,3 @@ def check_vocabulary(directory: Path, vocabulary: Vocabulary) -> None:
             f"checkpoint {directory} was trained with {expected}, and {vocabulary.directory} is {actual}; give the "
             "vocabulary that the run was trained with (systems.moe.artifacts of its run.json)"
         )
-
-
-def choose(checkpoints: Path, config: DecodeConfig) -> list[Path]:
-    """Return the checkpoints to decode with. Raises ValueError if training kept fewer than are to be averaged."""
-    marks = json.loads((checkpoints / "best.json").read_text(encoding="utf-8"))
-    if config.average == 1:
-        return [checkpoints / marks["best"]]
-    names = marks.get(config.averaged_rule, [])  # older versions wrote no lists
-    if len(names) < config.average:
-        raise ValueError(
-            f"decode.average={config.average}: of the {config.average_of} checkpoints {checkpoints} has {len(names)}; "
-            f"lower it, or remove {checkpoints.parent} and train anew with "
-            f"train.checkpoints.{config.averaged_rule}={config.average} and as many validations"
-        )
-    return [checkpoints / name for name in names[: config.average]]

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.decode.config import DecodeConfig
 from pipeline.earlier_runs import IMPORTED
 from pipeline.finished_run import FinishedRun
 
@@ -17,7 +16,7 @@ def model_card(
     *,
     library: str,
     target: str,
-    decode: DecodeConfig,
+    not_exported: Mapping[str, Any],
     note: str = "",
     parameters: int = 0,
     code: Sequence[str] = (),
@@ -25,6 +24,7 @@ def model_card(
     """Return the text of the card.
 
     directory: directory of the run, whose run.json and scores.csv the card quotes.
+    not_exported: settings by which the run's test sets were translated, and which the export does not have.
     note: remark on the weights.
     parameters: number of parameters of the dense model of the run's pairs, if it is taken out of a mixture; else 0.
     code: lines of a program that translates, by default that of a model with our own tokenizer.
@@ -37,7 +37,7 @@ def model_card(
             *_what(run, record, note, parameters),
             *_use(run, target, library, sparse, code),
             *_training(record),
-            *_scores(directory, record, decode, run),
+            *_scores(directory, record, run, not_exported),
             *_limits(record, sparse),
         ]
     )
@@ -174,7 +174,8 @@ def _training(record: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _scores(directory: Path, record: Mapping[str, Any], decode: DecodeConfig, run: FinishedRun) -> list[str]:
+def _scores(directory: Path, record: Mapping[str, Any], run: FinishedRun, not_exported: Mapping[str, Any]) -> list[str]:
+    decode = run.decode
     path, names = directory / "scores.csv", {pair.name for pair in run.pairs}
     if not path.is_file():
         return ["## Scores", "", "The run was not scored.", ""]
@@ -189,6 +190,12 @@ def _scores(directory: Path, record: Mapping[str, Any], decode: DecodeConfig, ru
         f"Of the run's own decoding: beam {decode.beam}, length normalisation {decode.length_norm} with "
         f"{decode.length_penalty}, test sets of {record['corpus']['title']}."
     )
+    if not_exported:
+        settings = ", ".join(f"`decode.{name}={value}`" for name, value in not_exported.items())
+        several = (
+            " Several models gave those translations together, and this is one of them." if decode.ensemble else ""
+        )
+        note += f" **They are not the scores of this export**, which does not translate with {settings}.{several}"
     if decode.length_norm != "power":
         note += " Programs that know only the plain power of the length choose now and then another hypothesis."
     return ["## Scores", "", *_table(columns, cells), "", note, ""]

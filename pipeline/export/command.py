@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.config import ROOT
 from pipeline.dag.store import Store
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EXPORTED = {"search": "beam", "coverage_penalty": 0.0, "capacity_factor": 0.0}  # settings of every export
+# settings of every export
+EXPORTED = {"search": "beam", "coverage_penalty": 0.0, "capacity_factor": 0.0, "choose": "likeliest", "ensemble": ()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,7 @@ class Export:
             self.run.directory,
             library=library,
             target=self.target,
-            decode=self.decode,
+            not_exported=not_exported(self.run.decode),
             note=note,
             code=code,
             parameters=sum(weight.numel() for weight in model.parameters()) if model and self.extracted else 0,
@@ -68,7 +69,7 @@ def export_run(config: ExportConfig) -> Path:
         run = replace(run, pairs=tuple(dict.fromkeys(run.pair(text) for text in config.pairs)))
     export = Export(
         run=run,
-        decode=run.decode_with(config.decode, "cpu"),
+        decode=run.decode_with({**config.decode, "precision": "fp32"}, "cpu"),  # in which every export is written
         target=_target(config.target, run),
         extracted=bool(config.pairs),
     )
@@ -86,14 +87,22 @@ def export_run(config: ExportConfig) -> Path:
         remove_tree(fresh)
         raise
     fresh.replace(out)
-    for name, value in EXPORTED.items():
-        if getattr(export.decode, name) != value:
-            logger.warning(
-                "decode.%s=%s is not in the export, which translates as with %s",
-                *(name, getattr(export.decode, name), value),
-            )
+    for name, setting in not_exported(export.decode).items():
+        logger.warning(
+            "decode.%s=%s is not in the export, which translates as with %s", name, setting, _shown(EXPORTED[name])
+        )
     logger.info("exported %s to %s; how to use it: %s", run.name, config.out, Path(config.out) / "README.md")
     return out
+
+
+def not_exported(decode: DecodeConfig) -> dict[str, Any]:
+    """Return the settings of decoding that an export does not have, as far as they have other values than there."""
+    settings = {name: getattr(decode, name) for name in EXPORTED}
+    return {name: _shown(value) for name, value in settings.items() if value != EXPORTED[name]}
+
+
+def _shown(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _writer(name: str) -> Callable[[Export, Path], None]:

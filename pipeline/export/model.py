@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import torch
 
+from pipeline.decode.checkpoints import choose
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.model import choose, load_model
+from pipeline.decode.model import load_model
 from pipeline.engine.checkpoint.weights import read_state
 from pipeline.export.extraction import extract, extracted
 from pipeline.finished_run import FinishedRun

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pipeline.decode.model import check_vocabulary, choose
+from pipeline.decode.checkpoints import choose
+from pipeline.decode.model import check_vocabulary
 from pipeline.engine.checkpoint.weights import adapters_of, read_state, verify
 from pipeline.export.command import Export
 from pipeline.export.exportable import check_huggingface, has_experts

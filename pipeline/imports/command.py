@@ -125,7 +125,7 @@ def _record(
     settings = {
         "model": model.to_json(),
         "vocab": asdict(VocabConfig(shared=True, source_size=size, target_size=size), dict_factory=set_values),
-        "decode": asdict(decode),
+        "decode": asdict(decode, dict_factory=set_values),
         "batch": {"shapes": [{"rows": 1, "source": longest, "target": longest}], "groups_per_step": 1, "mixture": {}},
         "score": {"metrics": METRICS, "resamples": 1000},
         "runtime": {"artifacts": config.runtime.artifacts},

@@ -1,13 +1,35 @@
-"""The precision of matrix products on each type of device: the default, and a warning about fp32 on a GPU."""
+"""The precision of matrix products on each type of device: the default, and which ones do not suit it."""
+
+from pathlib import Path
 
 from pipeline.jobs.visible_devices import device_type
 
+VNNI = {"avx512_vnni", "avx_vnni"}  # as /proc/cpuinfo names the instructions
 TFLOPS = {"fp32": 67, "bf16": 989}  # dense matrix products of an H100 SXM, fp32 without TF32 (configs/device/h100.yaml)
 
 
 def default_precision(device: str) -> str:
     """Return the precision of training and decoding where nobody chooses one. device: runtime.device."""
     return "bf16" if device_type(device) == "cuda" else "fp32"
+
+
+def check_int8(device: str, cpuinfo: str | None = None) -> None:
+    """Raise ValueError unless products of 8 bits are fast and exact on a device.
+
+    Processors without VNNI add pairs of products in 16 bits, which may overflow.
+    device: runtime.device.
+    cpuinfo: text of /proc/cpuinfo.
+    """
+    if device_type(device) == "cuda":
+        raise ValueError("decode.precision=int8 is for CPUs; on a GPU set decode.precision=bf16")
+    if cpuinfo is None:
+        path = Path("/proc/cpuinfo")
+        cpuinfo = path.read_text(encoding="utf-8") if path.exists() else ""
+    if not VNNI & set(cpuinfo.split()):
+        raise ValueError(
+            "decode.precision=int8 needs Linux on a processor with VNNI (Intel since Cascade Lake, AMD since Zen 4); "
+            "set decode.precision=fp32"
+        )
 
 
 def fp32_caution(device: str, **precisions: str) -> str:

@@ -27,10 +27,11 @@ class Heartbeat:
     """Two threads that call `report` and end this process when another one has been silent for `limit` seconds.
 
     All processes read the same verdict: the silent process, or the error of a process that failed by itself.
+    remedy: end of the reported message.
     """
 
-    def __init__(self, world: World, *, limit: int, report: Callable[[str], None]) -> None:
-        self._world, self._limit, self._report = world, limit, report
+    def __init__(self, world: World, *, limit: int, report: Callable[[str], None], remedy: str = REMEDY) -> None:
+        self._world, self._limit, self._report, self._remedy = world, limit, report, remedy
         self._interval = limit / BEATS
         self._store = world.store.clone()  # type: ignore[attr-defined]  # a new connection, because the other one may be busy
         self._store.set_timeout(timedelta(seconds=limit))
@@ -82,7 +83,7 @@ class Heartbeat:
             self._farewell()
         except RuntimeError as error:  # the store timed out, or process 0 is gone
             if not self._hurried:
-                self._end(f"{self._keeper()} is lost ({str(error).splitlines()[0]}); {REMEDY}", tell=False)
+                self._end(f"{self._keeper()} is lost ({str(error).splitlines()[0]}); {self._remedy}", tell=False)
 
     def _count_up(self) -> bool:
         """Send one beat to the store. Return true if the store took it.
@@ -117,7 +118,7 @@ class Heartbeat:
             plural = "have" if silent[1:] else "has"
             self._end(
                 f"{self._world.name(silent)} {plural} been silent for {longest:.0f} s (stopped, swapped out, or the "
-                f"host is cut off); {REMEDY}"
+                f"host is cut off); {self._remedy}"
             )
 
     def _guard(self) -> None:
@@ -129,7 +130,7 @@ class Heartbeat:
             silence = silence + min(now - before, 2 * self._interval) if self._answers == answers else 0.0
             answers, before = self._answers, now
             if silence >= self._limit + self._interval and self._beating.is_alive():
-                why = f"{self._keeper()} has not answered for {silence:.0f} s (stopped, or cut off); {REMEDY}"
+                why = f"{self._keeper()} has not answered for {silence:.0f} s (stopped, or cut off); {self._remedy}"
                 self._end(why, tell=False)
 
     def _keeper(self) -> str:

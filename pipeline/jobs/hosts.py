@@ -226,6 +226,15 @@ def check_launcher(runtime: RuntimeConfig) -> None:
             )
 
 
+def processes_per_host(runtime: RuntimeConfig) -> int:
+    """Return the number of processes on one host; of hosts with different numbers, the smallest."""
+    if runtime.launcher == "slurm":
+        return runtime.processes // int(os.environ["SLURM_JOB_NUM_NODES"])
+    if runtime.launcher == "hostfile":
+        return min(read_hostfile(Path(runtime.hostfile)).values())
+    return runtime.processes
+
+
 def read_hostfile(path: Path) -> dict[str, int]:
     """Return the number of processes of each host, from lines `name slots=N`. Raises ValueError on other lines."""
     if not path.is_file():

@@ -78,7 +78,7 @@ def launch(
             end(children)
             codes = [process.returncode for process in children]
             if any(code > 0 and code != STOPPED for code in codes):
-                unsaved.append(f"{title}: {_reason(codes, read(), {})}")
+                unsaved.append(f"{title}: {failure(codes, read(), {})}")
             raise
         finally:
             end(children)
@@ -206,7 +206,7 @@ def wait(
         if any(code not in (None, 0, STOPPED) for code in codes) and not stopping.is_set():
             # The first process that dies breaks the connections of its peers. Give it time to write the reason.
             time.sleep(0.5)
-            raise JobFailed(f"{title}: {_reason(poll(), reports(), hosts())}")
+            raise JobFailed(f"{title}: {failure(poll(), reports(), hosts())}")
         if all(code is not None for code in codes):
             if any(code != 0 for code in codes):
                 raise Stopped(title)
@@ -214,7 +214,9 @@ def wait(
         time.sleep(interval)
 
 
-def _reason(codes: Sequence[int | None], reports: Sequence[tuple[int, str]], hosts: Mapping[int, str]) -> str:
+def failure(codes: Sequence[int | None], reports: Sequence[tuple[int, str]], hosts: Mapping[int, str]) -> str:
+    """Return which process failed, and why. codes, reports, hosts: as `wait` gets them from its functions."""
+
     def name(rank: int) -> str:
         return f"process {rank} of {len(codes)}" + (f" (on {hosts[rank]})" if rank in hosts else "")
 

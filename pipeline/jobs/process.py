@@ -76,12 +76,17 @@ def run_process(work: Callable[[dict[str, Any], StopRequest], None]) -> None:
     os._exit(code)  # destructors of process groups would wait for the peers of a failed process
 
 
+def leave_report(message: str) -> None:
+    """Leave the reason why this process ends in the file in memory that its starter reads, if there is one."""
+    if memory := os.environ.get(REPORTS):
+        with Path(memory).open("ab", buffering=0) as stream:  # one write: lines of several processes stay whole
+            stream.write(json.dumps([int(os.environ["RANK"]), message]).encode() + b"\n")
+
+
 def _report(message: str, detail: str) -> None:
     rank, job_file = os.environ["RANK"], Path(sys.argv[1])
     try:
-        if memory := os.environ.get(REPORTS):
-            with Path(memory).open("ab", buffering=0) as stream:  # one write: lines of several processes stay whole
-                stream.write(json.dumps([int(rank), message]).encode() + b"\n")
+        leave_report(message)
         temporary = job_file.with_name(f"rank-{rank}.error.tmp")
         temporary.write_text(message, encoding="utf-8")
         temporary.rename(job_file.with_name(f"rank-{rank}.error"))

@@ -33,7 +33,7 @@ class RuntimeConfig:
     deterministic: take kernels that give the same bits each time, which are slower. A CPU needs none.
     decode_experts: the place of experts in decoding. `replicated` puts all of them in every process, so that no process
         waits for another. `sharded` cuts them over `ep` processes, as training does. `auto` cuts them only if the
-        memory is too small.
+        memory is too small; `make translate` and `make serve` cut them whenever `ep` is more than 1.
     artifacts, runs: directories of stages' outputs and of finished runs.
     replace: whether the results of another configuration under the same name may be replaced (REPLACE=1).
     wandb: offline, online, disabled, or auto, which is online for a user who is logged in.

@@ -3,7 +3,8 @@
 The legend of dimensions is in `pipeline.model.lora`. A projection without an adapter computes as before.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +54,32 @@ def add_adapters(model: nn.Module, config: LoraConfig) -> None:
 def adapted(y: Tensor, x: Tensor, adapters: nn.ModuleDict, leaf: str) -> Tensor:
     """Return the projection y of x by a weight, with what its adapter adds if it has one."""
     return y + adapters[leaf](x) if leaf in adapters else y
+
+
+@contextmanager
+def merged(model: nn.Module) -> Iterator[None]:
+    """Let the weights have what their adapters add, and no adapters, as long as the context lasts.
+
+    Afterwards the weights have their old bits. No adapter may be cut.
+    """
+    modules = [(module, getattr(module, "adapters", None)) for module in model.modules()]
+    owners = [(module, adapters) for module, adapters in modules if isinstance(adapters, nn.ModuleDict)]
+    old_values: list[tuple[Tensor, Tensor]] = []
+    try:
+        for owner, adapters in owners:
+            for leaf, adapter in adapters.items():
+                assert isinstance(adapter, Adapter)
+                weight = owner.get_parameter(leaf).data
+                old_values.append((weight, weight.clone()))
+                a, b = (matrix.detach().double() for _, matrix in adapter._matrices())
+                weight.copy_(weight.double() + merged_difference(a, b, adapter.scale))
+            owner.adapters = nn.ModuleDict()
+        yield
+    finally:
+        for weight, values in old_values:
+            weight.copy_(values)
+        for owner, adapters in owners:
+            owner.adapters = adapters
 
 
 def merged_difference(a: Tensor, b: Tensor, scale: float) -> Tensor:

@@ -15,7 +15,15 @@ NormKind = Literal["layer", "rms"]
 
 # Options that models of earlier versions did not have, with the values of those models. Stage keys, checkpoints and run
 # records leave an option out while it has this value, so they stay as they were.
-UNSET = {"activation": "relu", "norm": "layer", "shared_experts": 0, "biases": False, "output_scale": 1.0}
+UNSET = {
+    "activation": "relu",
+    "norm": "layer",
+    "shared_experts": 0,
+    "biases": False,
+    "output_scale": 1.0,
+    "expert_nodes": 1,
+    "max_nodes": 1,
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,15 @@
 """Products of activations and weights, with few casts under autocast.
 
-On a CPU, and without autocast, they are torch's own products. On a GPU autocast would cast an input again for each
+On a CPU, and without autocast, they are torch's own products; in translation, weights may have 8 bits
+(`pipeline.model.int8`). On a GPU autocast would cast an input again for each
 product and a weight again in each micro-batch, and would round the gradients of both to 16 bits. Here an input is cast
 once for all weights that multiply it, weights with the same input form one matrix, `keep_copies` casts weights once in
 a step, and the products write gradients of float32 tensors in float32, without a cast. A CPU would need more time so.
 T tokens, I inputs of a product, O outputs of one weight, C weights, V vocabulary, E experts, Y rows of an expert.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,6 +31,8 @@ def add_bias(y: Tensor, bias: Tensor | None) -> Tensor:
 
 def project_jointly(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
     """Return x · weight for each of several weights of one shape [I, ...], on a GPU under autocast as one product."""
+    if (product := in_8_bits(weights[0])) is not None:
+        return torch.chunk(product(x), len(weights), dim=-1)
     if not _is_cast(x, weights[0]):
         return tuple(x @ weight.view(x.shape[-1], -1) for weight in weights)
     copy_IY = _copy(compute_dtype(x), *weights).view(x.shape[-1], -1)
@@ -38,8 +42,35 @@ def project_jointly(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
     return y_TY.view(*x.shape[:-1], len(weights), -1).unbind(-2)
 
 
+def side_by_side(*weights: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return the product of x and several weights of one shape [I, ...], joined beforehand: [..., C · O].
+
+    It serves many products without gradients, in the dtype of the weights.
+    """
+    product: Callable[[Tensor], Tensor] | None = in_8_bits(weights[0])
+    if product is not None:
+        return product
+    return partial(torch.matmul, other=torch.cat([weight.flatten(1) for weight in weights], dim=1))
+
+
+def in_8_bits(weight: Tensor) -> Any:
+    """Return what `pipeline.decode.quantization` has put in the place of a weight, or None.
+
+    Raises RuntimeError for such a weight where gradients are enabled, because its numbers are gone.
+    """
+    if torch.compiler.is_compiling():
+        return None
+    product = getattr(weight, "int8", None)
+    if product is not None and torch.is_grad_enabled():
+        raise RuntimeError("a model with weights of 8 bits can only translate; use torch.inference_mode")
+    return product
+
+
 def project_to_table(x_TI: Tensor, table_VI: Tensor) -> Tensor:
     """Return the products [T, V] of x and the rows of a table."""
+    if (product := in_8_bits(table_VI)) is not None:
+        rounded_TV: Tensor = product(x_TI)
+        return rounded_TV
     if not _is_cast(x_TI, table_VI):
         return x_TI @ table_VI.T
     copy_IV = _copy(compute_dtype(x_TI), table_VI).T

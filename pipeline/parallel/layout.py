@@ -102,6 +102,21 @@ class Layout:
         axes = self.table.get(letter, ())
         return axes[0] if axes and self.sizes[axes[0]] > 1 else None
 
+    def near(self, axes: Iterable[str], node: int) -> int:
+        """Return how many of the processes that differ in these axes alone are on one node, which has `node` processes.
+
+        Ranks count the last axis of `AXES` first, and a node takes `node` ranks in order. If the processes lie unevenly
+        on the nodes, the smallest number on a node counts.
+        """
+        if self.world <= node:
+            return self.parts(axes)
+        near, stride = 1, 1
+        for axis in reversed(AXES):
+            if axis in axes and node % stride == 0:
+                near *= math.gcd(self.sizes[axis], node // stride)
+            stride *= self.sizes[axis]
+        return near
+
     @property
     def batch_axes(self) -> tuple[str, ...]:
         """The axes over which the groups of a batch are dealt, in the order of `AXES`."""

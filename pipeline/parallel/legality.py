@@ -12,6 +12,7 @@ from typing import Any
 from pipeline.batch.config import BatchConfig, GroupShape
 from pipeline.model.config import ModelConfig
 from pipeline.model.flops import forward_parts
+from pipeline.model.moe.gates.top_k_config import TopKConfig
 from pipeline.parallel.layout import CUTTABLE, Layout
 from pipeline.vocab.config import VocabConfig
 
@@ -78,6 +79,21 @@ def check_sizes(layout: Layout, *, model: ModelConfig, batch: BatchConfig, vocab
             )
 
 
+def check_translating(layout: Layout, *, setting: str, model: ModelConfig) -> None:
+    """Raise ValueError if the layout cuts what a model that is trained by it needs whole to translate.
+
+    setting: the setting that lets it translate, with its value.
+    """
+    for letter, axis in ((letter, layout.axis(letter)) for letter in "EHNV"):
+        if axis is None or (letter == "E" and (layout.handed_over or not model.moe.num_experts)):
+            continue
+        raise ValueError(
+            f"{setting} translates with the model in training, and layout.{letter}={axis} cuts its {CUTTABLE[letter]} "
+            f"over {layout.sizes[axis]} processes, which training alone can do; set train.validate_metric=loss, or "
+            "layout=gshard, by which groups and experts alone are cut"
+        )
+
+
 def check_vocabulary(layout: Layout, vocab: VocabConfig, *, source_size: int, target_size: int) -> None:
     """Check the sizes of a trained vocabulary, which are smaller if the text has too few pieces. Raises ValueError."""
     parts = layout.parts(layout.table.get("V", ()))
@@ -107,6 +123,25 @@ def cautions(layout: Layout, *, model: ModelConfig, shape: GroupShape, target_vo
     if not repeated:
         return []
     return [f"layout: {'; '.join(repeated)}; the whole step has {whole:.3g} times one device's FLOPs"]
+
+
+def node_cautions(layout: Layout, *, model: ModelConfig, node: int) -> list[str]:
+    """Return warnings, for people, about gates whose nodes are not those on which a layout puts the experts.
+
+    node: number of processes on a node.
+    """
+    axis = layout.axis("E") if model.moe.num_experts else None
+    if axis is None or not layout.handed_over:
+        return []
+    nodes, moe, texts = layout.sizes[axis] // layout.near((axis,), node), model.moe, []
+    for name, gate in (("gate", moe.gate), ("encoder_gate", moe.encoder_gate)):
+        if isinstance(gate, TopKConfig) and gate.limits_nodes and gate.expert_nodes % nodes:
+            texts.append(
+                f"model.moe.{name}.expert_nodes={gate.expert_nodes}, but {SIZE_OF.get(axis, 'the axis data')} spreads "
+                f"the experts over {nodes} nodes of {node} processes each, so a token may visit more than "
+                f"max_nodes={gate.max_nodes} of them; a new model may have expert_nodes={nodes}"
+            )
+    return texts
 
 
 def _sizes(model: ModelConfig, batch: BatchConfig, vocab: VocabConfig) -> Iterator[Size]:

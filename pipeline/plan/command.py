@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.config import ROOT, load_config
 from pipeline.output import say
 from pipeline.parallel.layout import layout_of
-from pipeline.parallel.legality import cautions, check_sizes
+from pipeline.parallel.legality import cautions, check_sizes, node_cautions
 from pipeline.plan import table
 from pipeline.plan.config import PAPER, PlanConfig, published
 from pipeline.plan.plan import make_plan, workload_of
@@ -224,6 +224,8 @@ def _request(recipe: str, config: PlanConfig, *, check_it: bool = True) -> Reque
         check_components(run.train, run.model, spread.layout)
         vocabulary = workload.target_vocabulary
         for caution in cautions(spread.layout, model=run.model, shape=workload.shape, target_vocabulary=vocabulary):
+            logger.warning("warning: %s", caution)
+        for caution in node_cautions(spread.layout, model=run.model, node=config.device.node):
             logger.warning("warning: %s", caution)
     return Request(workload=workload, spread=spread)
 

@@ -8,6 +8,7 @@ from pipeline.model.flops import TRAINING_FACTOR, forward_flops
 from pipeline.plan import parts, roofline
 from pipeline.plan.collectives import engine_collectives, model_collectives
 from pipeline.plan.memory import Memory, memory
+from pipeline.plan.node_traffic import NodeTraffic, node_traffic
 from pipeline.plan.parameters import Parameters, count
 from pipeline.plan.workload import Adapters, Collective, Device, Setup, Work, Workload
 
@@ -82,7 +83,10 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """Training of one workload in one setup on devices of one kind."""
+    """Training of one workload in one setup on devices of one kind.
+
+    node_traffic: None for a model without a limit of nodes, and on one node.
+    """
 
     workload: Workload
     setup: Setup
@@ -91,6 +95,7 @@ class TrainingPlan:
     memory: Memory
     flops: Flops
     collectives: list[Transfer]
+    node_traffic: NodeTraffic | None
     step: Step
     budget: Budget
 
@@ -110,6 +115,7 @@ class TrainingPlan:
             "memory": {**asdict(self.memory), "total": self.memory.total, "fits": self.memory.fits},
             "flops": asdict(self.flops),
             "collectives": [_flat(transfer) for transfer in self.collectives],
+            **({"node_traffic": asdict(self.node_traffic)} if self.node_traffic else {}),
             "step": asdict(self.step),
             "budget": asdict(self.budget),
         }
@@ -134,6 +140,7 @@ def make_plan(workload: Workload, setup: Setup, device: Device) -> TrainingPlan:
         memory=memory(workload, setup, device),
         flops=flops,
         collectives=transfers,
+        node_traffic=node_traffic(workload, setup, device, collectives),
         step=step,
         budget=Budget(
             tokens=workload.max_tokens,

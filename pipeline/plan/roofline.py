@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from pipeline.parallel.layout import AXES, Layout
+from pipeline.parallel.layout import Layout
 from pipeline.plan.workload import Collective, Device, Work
 
 
@@ -33,20 +33,8 @@ class Group:
 
 
 def group(axes: tuple[str, ...], layout: Layout, node: int) -> Group:
-    """Return the group of processes that differ in these axes alone.
-
-    Ranks count the last axis of `AXES` first, and a node takes `node` ranks in order. If a group lies unevenly on the
-    nodes, the smallest number of processes on a node counts.
-    """
-    size = layout.parts(axes)
-    if layout.world <= node:
-        return Group(size=size, near=size)
-    near, stride = 1, 1
-    for axis in reversed(AXES):
-        if axis in axes and node % stride == 0:
-            near *= math.gcd(layout.sizes[axis], node // stride)
-        stride *= layout.sizes[axis]
-    return Group(size=size, near=near)
+    """Return the group of processes that differ in these axes alone. node: processes of a node."""
+    return Group(size=layout.parts(axes), near=layout.near(axes, node))
 
 
 def collective_seconds(collective: Collective, layout: Layout, device: Device) -> float:

@@ -175,6 +175,13 @@ def _collectives(plan: TrainingPlan) -> str:
         kind, axes = words(collective.kind), " ".join(collective.axes)
         numbers = (str(transfer.processes), integer(collective.count), *sizes, time(transfer.seconds))
         rows.append((collective.part, kind, axes, *numbers))
+    if traffic := plan.node_traffic:
+        note = (
+            f"{gib(traffic.sent)} GiB of dispatch go to other nodes, with the limit of nodes as without it: a row for "
+            f"each choice or slot.\nIf each token went once to each of its nodes, which is not implemented, at most "
+            f"{gib(traffic.once)} GiB would go, and {gib(traffic.once_without_limit)} GiB without the limit."
+        )
+        return f"{aligned(rows, left=(0, 1, 2))}\n{note}"
     return aligned(rows, left=(0, 1, 2)) if rows[1:] else "no collectives: one process"
 
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from eval.language import text_direction
 from pipeline.corpus.languages import LangPair
-from pipeline.decode.config import SAMPLING_DEFAULTS, DecodeConfig
+from pipeline.decode.config import DecodeConfig, with_neutral
 from pipeline.decode.text.line import Line, Translated
 from pipeline.finished_run import FinishedRun
 from pipeline.serve.batching import Batcher, Full
@@ -184,19 +184,20 @@ class Service:
         changes = body.settings()
         search = changes.get("search", self.decode.search)
         beam, n_best = changes.get("beam", self.decode.beam), changes.get("n_best", self.decode.n_best)
-        for name, value in (("beam", beam), ("n_best", n_best)):
+        for name, value in (("beam", beam), ("n_best", n_best), ("draws", changes.get("draws", 0))):
             if value > self.limits.beam and name in changes:
                 detail = f"{name}={value} is more than this server searches by"
                 raise Problem(422, detail, field=name, value=value, remedy=f"give at most {self.limits.beam}")
         if search == "beam" and n_best > beam:
             detail = f"n_best={n_best} alternatives need as large a beam, and it is {beam}"
             raise Problem(422, detail, field="n_best", value=n_best, remedy=f"give at most {beam}, or beam={n_best}")
-        if search == "beam":  # a beam search refuses the server's own settings of sampling
-            changes = {**SAMPLING_DEFAULTS, **changes}
+        draws = changes.get("draws", self.decode.draws) or n_best
+        if (beam if search == "beam" else draws) == 1:  # the server's own choice would have nothing to choose from
+            changes = {"choose": "likeliest", **changes}
         try:
-            return replace(self.decode, **changes)
+            return replace(self.decode, **with_neutral(changes))
         except ValueError as error:
-            name = next((name for name in changes if f"decode.{name}=" in str(error)), "")
+            name = next((name for name in changes if str(error).startswith(f"decode.{name}=")), "")
             detail, remedy = str(error).replace("decode.", ""), "give another value, or leave it out"
             raise Problem(422, detail, field=name, value=changes.get(name), remedy=remedy) from error
 

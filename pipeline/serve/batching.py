@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.job.workers import GivenUp
+from pipeline.decode.job.replica import GivenUp
 from pipeline.decode.text.line import Line, Translated
 from pipeline.serve.config import BatchingConfig
 from pipeline.tasks.call import TaskFailed

@@ -13,7 +13,7 @@ from pipeline.serve.problem import Problem, shown
 from pipeline.spelling import suggestion
 
 _EXAMPLE = '{"pair": "de-en", "text": "Guten Tag."}'
-_FIELD_MARKS = 20  # brackets and commas of a request outside of texts and lists of lines; there are at most 17
+_FIELD_MARKS = 20  # brackets and commas of a request outside of texts and lists of lines; there are at most 20
 _DIGITS = 20  # most digits of an integer
 
 
@@ -30,7 +30,7 @@ class TranslateRequest(BaseModel):
     source: str | None = Field(None, max_length=LONGEST_CODE, description="language of the text, in place of pair")
     target: str | None = Field(None, max_length=LONGEST_CODE, description="language asked for, in place of pair")
     prefix: str | list[str] = Field("", description="what the translations begin with: of all lines, or one each")
-    search: Literal["beam", "sample"] | None = Field(None, description="sample draws n_best hypotheses at random")
+    search: Literal["beam", "sample"] | None = Field(None, description="sample draws hypotheses at random")
     beam: int | None = Field(None, ge=1, description="hypotheses that are kept; 1 is greedy and fastest")
     n_best: int | None = Field(None, ge=1, description="alternatives of each line, at most beam of a beam search")
     length_penalty: float | None = Field(None, ge=0, le=10, description="more than 1 favours longer translations")
@@ -39,7 +39,10 @@ class TranslateRequest(BaseModel):
     temperature: float | None = Field(None, ge=COLDEST, le=100, description="of sampling")
     top_k: int | None = Field(None, ge=0, description="sampling among so many tokens; 0: all")
     top_p: float | None = Field(None, gt=0, le=1, description="sampling among the most probable of this sum")
+    draws: int | None = Field(None, ge=0, description="of sampling: hypotheses of which n_best are returned; 0: n_best")
     seed: int | None = Field(None, ge=0, lt=2**31, description="of sampling")
+    choose: Literal["likeliest", "mbr"] | None = Field(None, description="mbr: the one most like the other hypotheses")
+    utility: Literal["chrf", "chrf++", "bleu"] | None = Field(None, description="what compares two of them for mbr")
 
     @property
     def texts(self) -> list[str]:

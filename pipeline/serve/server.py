@@ -33,12 +33,14 @@ def serve(config: ServeConfig) -> None:
     Raises ValueError before a model is loaded, if the address is taken or the run cannot be used. Raises the error that
     kept the model from being loaded.
     """
-    store = Store(ROOT / config.runtime.artifacts)
-    run = FinishedRun.open(config.run, runs=ROOT / config.runtime.runs, store=store).pruned(config.experts)
+    store, runs = Store(ROOT / config.runtime.artifacts), ROOT / config.runtime.runs
+    run = FinishedRun.open(config.run, runs=runs, store=store).pruned(config.experts)
     decode = run.decode_with(config.decode, config.runtime.device)
+    run.check_cut(config.runtime, decode)
+    run = run.with_ensemble(decode, config.runtime, runs=runs, store=store)
     listener = listen(config.host, config.port)
     with listener, TranslatorPool(run.spec(decode, long=config.long), config.runtime) as pool:
-        batcher = Batcher(pool, config.batching, workers=config.runtime.processes, waiting=config.limits.waiting)
+        batcher = Batcher(pool, config.batching, workers=pool.num_replicas, waiting=config.limits.waiting)
         service = Service(run=run, decode=decode, limits=config.limits, batcher=batcher)
         app = for_its_hosts(create_app(service), listener)
         server = web_server(app, grace=config.grace, limits=config.limits)

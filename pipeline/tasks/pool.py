@@ -42,7 +42,7 @@ class Worker:
     """
 
     def __init__(self, settings: Mapping[str, str] | None = None, *, descriptors: Sequence[int] = ()) -> None:
-        self._connection, remote = Pipe()
+        self.connection, remote = Pipe()
         with remote:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pipeline.tasks.worker", str(remote.fileno())],
@@ -55,13 +55,28 @@ class Worker:
         self._killed = False
 
     def alive(self) -> bool:
-        return not self._killed and self._process.poll() is None
+        return not self._killed and self.exit_code() is None
+
+    def exit_code(self) -> int | None:
+        """Return the exit code, negative for a signal, or None while the process runs."""
+        return self._process.poll()
 
     def call(self, call: bytes) -> bytes:
         """Make a call in the process and return its outcome. Raises WorkerDied."""
+        self.send(call)
+        return self.receive()
+
+    def send(self, call: bytes) -> None:
+        """Let the process begin a call. Raises WorkerDied."""
         try:
-            self._connection.send_bytes(call)
-            return self._connection.recv_bytes()
+            self.connection.send_bytes(call)
+        except ConnectionError as error:
+            raise WorkerDied(self._process.wait()) from error
+
+    def receive(self) -> bytes:
+        """Wait for the outcome of the call that was sent, and return it. Raises WorkerDied."""
+        try:
+            return self.connection.recv_bytes()
         except (EOFError, ConnectionError) as error:
             raise WorkerDied(self._process.wait()) from error
 
@@ -70,7 +85,7 @@ class Worker:
         self._process.kill()
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()
         try:
             self._process.wait(GRACE)
         except subprocess.TimeoutExpired:

@@ -9,12 +9,18 @@ from pipeline.model.lora import LoraConfig
 from pipeline.train.schedule import Schedule, ScheduleConfig
 from pipeline.train.spikes import SpikeConfig
 
+LOSS = "loss"
+BY_COMMAND = ("comet", "cometkiwi")
+VALIDATE_METRICS = (LOSS, "chrf++", "chrf", "bleu", *BY_COMMAND)
+# Settings of a validation that are left out of keys and records where they have no effect, as in older versions.
+VALIDATE_UNSET = {"validate_metric": LOSS, "validate_lines": 200, "validate_beam": 1, "validate_command": ""}
+
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
     """The checkpoints that are written and kept. They do not affect the result, so no stage's key contains them.
 
-    best_k: number of kept checkpoints with the lowest macro-averaged validation cross-entropy.
+    best_k: number of kept checkpoints with the best validation by train.validate_metric.
     last_n: number of kept newest checkpoints.
     every_n: every n-th step is saved and always kept; 0 is never.
     save_every: steps between saves, in addition to one at each validation; 0 is never.
@@ -54,7 +60,14 @@ class TrainConfig:
     clip_norm: the largest gradient norm; 0 does not clip.
     label_smoothing: share of the target distribution that is spread over the vocabulary, in [0, 1).
     validate_every: steps between validations. Each one saves a checkpoint.
-    patience: validations without a better macro-averaged cross-entropy after which training stops; 0 never stops early.
+    validate_metric: the measure by which a validation is better than another one: loss, the macro-averaged
+        cross-entropy, or the mean over pairs of chrf++, chrf, bleu, comet or cometkiwi, of translations of development
+        sentences. Of equal scores the one with the lower loss is better.
+    validate_lines: development sentences of each pair that a validation by another measure than loss translates, evenly
+        spaced over all of them; all if there are fewer.
+    validate_beam: beam of these translations; 1 is greedy search.
+    validate_command: the command that computes comet or cometkiwi, as those of score.commands.
+    patience: validations without a better one after which training stops; 0 never stops early.
     precision: fp32, bf16 or fp16, by default fp32 on a CPU and bf16 on a GPU. bf16 and fp16 are by autocast: weights,
         masters and gate stay float32. fp16 has a loss scale, which halves when gradients overflow. Such a step is
         skipped.
@@ -88,6 +101,10 @@ class TrainConfig:
     clip_norm: float = 1.0
     label_smoothing: float = 0.1
     validate_every: int
+    validate_metric: str = LOSS
+    validate_lines: int = 200
+    validate_beam: int = 1
+    validate_command: str = ""
     patience: int = 0
     precision: str = "fp32"
     seed: int = 1
@@ -105,7 +122,7 @@ class TrainConfig:
         for name in ("learning_rate", "expert_learning_rate"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"train.{name}={getattr(self, name)} must be positive and finite")
-        for name in ("validate_every", "log_every"):
+        for name in ("validate_every", "validate_lines", "validate_beam", "log_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"train.{name}={getattr(self, name)} must be at least 1")
         for name in ("max_steps", "max_tokens", "clip_norm", "weight_decay", "patience", "warmup_steps"):
@@ -121,8 +138,14 @@ class TrainConfig:
         for name in optimizer_kind(self.optimizer, "train.optimizer").unused:
             if (value := getattr(self, name)) != defaults[name]:
                 raise ValueError(f"train.{name}={value} has no effect with {self.optimizer}; leave it out")
+        self._check_validation()
         self._check_components()
         self._schedule()
+
+    @property
+    def translates(self) -> bool:
+        """True if validations translate development sentences."""
+        return self.validate_metric != LOSS
 
     @property
     def components(self) -> str | list[str]:
@@ -133,6 +156,24 @@ class TrainConfig:
     def rate_factors(self) -> dict[str, float]:
         """The factors on the rate of components, with that of the experts."""
         return {"experts": self.expert_learning_rate, **self.learning_rate_factors}
+
+    def _check_validation(self) -> None:
+        if self.validate_metric not in VALIDATE_METRICS:
+            raise ValueError(
+                f"train.validate_metric={self.validate_metric!r} is not one of {', '.join(VALIDATE_METRICS)}"
+            )
+        for name, default in VALIDATE_UNSET.items():
+            if not self.translates and (value := getattr(self, name)) != default:
+                raise ValueError(
+                    f"train.{name}={value} is of translations, which train.validate_metric=loss does not make; set "
+                    "train.validate_metric=chrf++, or leave it out"
+                )
+
+        if (self.validate_metric in BY_COMMAND) != bool(self.validate_command):
+            raise ValueError(
+                f"train.validate_metric={self.validate_metric} with train.validate_command={self.validate_command!r}: "
+                f"{' and '.join(BY_COMMAND)} need a command, and no other metric has one (docs/scoring.md)"
+            )
 
     def _check_components(self) -> None:
         if isinstance(self.trainable, str) and self.trainable != ALL:

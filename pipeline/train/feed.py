@@ -58,8 +58,9 @@ class Feed:
 
 def _made(mixture: Mixture, data: Sequence[Sentences], mesh: Mesh) -> Generator[Made]:
     for step in mixture:
+        sentences = data if step.changed is None else step.changed.over(data)
         for number in _own(step, mesh):
-            yield step, number, assemble(step.group(number), step.shape, data)
+            yield step, number, assemble(step.group(number), step.shape, sentences)
 
 
 def _own(step: Step, mesh: Mesh) -> range:

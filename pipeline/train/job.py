@@ -1,6 +1,6 @@
 """The values that one training job needs. They travel in a JSON file."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.batch.config import BatchConfig
@@ -17,6 +17,7 @@ class TrainJob:
     slot: number of the job among those that run at the same time: the line of its progress bar, and its device.
     pairs: names of language pairs.
     encoded: directories of the pairs' encoded texts, in the same order.
+    directions: codes of the pairs, as de:en, in the same order. Only validations that translate need them.
     vocabulary, out: directories.
     layout: for `layout_of`.
     """
@@ -32,6 +33,7 @@ class TrainJob:
     train: TrainConfig
     runtime: RuntimeConfig
     layout: dict[str, str | list[str] | None]
+    directions: list[str] = field(default_factory=list)
 
     @property
     def log(self) -> Path:

@@ -5,6 +5,7 @@ The decision depends on the checkpoints alone, so a resumed run decides like one
 
 import json
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,11 +23,16 @@ MARKS = "best.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """A published checkpoint. loss: of the validation at its step; None without a validation."""
+    """A published checkpoint.
+
+    loss: of the validation at its step; None without a validation.
+    score: of the translations of that validation; None if it did not translate.
+    """
 
     name: str
     step: int
     loss: float | None
+    score: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,18 +56,25 @@ def saved(root: Path) -> list[Saved]:
         except ValueError as error:
             logger.warning("%s is damaged and not counted: %s", path, error)
             continue
-        checkpoints.append(Saved(name=path.name, step=step, loss=_loss(state)))
+        score = state.get("validation_score")
+        checkpoints.append(Saved(name=path.name, step=step, loss=_loss(state), score=score))
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
+
+
+def quality(loss: float, score: float | None) -> tuple[float, float]:
+    """Return a value that is larger for a better validation. The score of its translations counts first, if any."""
+    return -math.inf if score is None else score, -loss
 
 
 def mark(checkpoints: Sequence[Saved], config: CheckpointConfig) -> Marks:
     """Choose the best and the last checkpoints. checkpoints: oldest first, not empty.
 
-    The earlier of two equal losses is better. Before any validation the last checkpoint is the best.
+    The earlier of two equal validations is better. Before any validation the last checkpoint is the best.
     """
     last_n = [checkpoint.name for checkpoint in reversed(checkpoints)][: config.last_n]
-    validated = [(saved.loss, saved.step, saved.name) for saved in checkpoints if saved.loss is not None]
-    best_k = [name for _, _, name in sorted(validated)][: config.best_k] or last_n[:1]
+    validated = [(quality(saved.loss, saved.score), saved.name) for saved in checkpoints if saved.loss is not None]
+    ordered = sorted(validated, key=lambda pair: pair[0], reverse=True)  # stable, so the earlier of equal ones is first
+    best_k = [name for _, name in ordered][: config.best_k] or last_n[:1]
     return Marks(best=best_k[0], last=last_n[0], best_k=best_k, last_n=last_n)
 
 

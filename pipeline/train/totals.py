@@ -5,7 +5,7 @@ P language pairs.
 
 import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -14,10 +14,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pipeline.batch.batch import Batch
+from pipeline.batch.changed import Counts
 from pipeline.model.transformer import Losses
 from pipeline.parallel.mesh import Mesh
 from pipeline.train.config import TrainConfig
 from pipeline.train.measure import StepFlops, counted_once
+from pipeline.train.retention import quality
 from pipeline.train.routing import RoutingSums
 
 
@@ -78,7 +80,11 @@ class Stopwatch:
 
 @dataclass(kw_only=True)
 class Progress:
-    """The progress of a run, which every checkpoint has. FLOPs are of training, by kind (`pipeline.model.flops`)."""
+    """The progress of a run, which every checkpoint has. FLOPs are of training, by kind (`pipeline.model.flops`).
+
+    best_loss, best_score, best_step: of the best validation. There is a score if validations translate.
+    augmented: rows that augmentation drew, by kind and outcome; empty without it.
+    """
 
     step: int = 0
     target_tokens: int = 0
@@ -87,8 +93,17 @@ class Progress:
     useful_flops: float = 0.0
     executed_flops: float = 0.0
     best_loss: float = math.inf
+    best_score: float | None = None
     best_step: int = 0
     stale_validations: int = 0
+    augmented: Counts = field(default_factory=dict)
+
+    def count(self, rows: Counts) -> None:
+        """Add the rows of a step that augmentation drew, by kind and outcome."""
+        for kind, outcomes in rows.items():
+            total = self.augmented.setdefault(kind, dict.fromkeys(outcomes, 0))
+            for outcome, number in outcomes.items():
+                total[outcome] += number
 
     def add(self, target_tokens: int, seconds: float, flops: StepFlops) -> None:
         self.step += 1
@@ -98,10 +113,14 @@ class Progress:
         self.useful_flops += flops.useful
         self.executed_flops += flops.executed
 
-    def judge(self, loss: float) -> None:
-        """Compare a validation's macro-averaged cross-entropy with the best one."""
-        if loss < self.best_loss:
-            self.best_loss, self.best_step, self.stale_validations = loss, self.step, 0
+    def judge(self, loss: float, score: float | None = None) -> None:
+        """Compare a validation with the best one: by the score of its translations if it has one, else by its loss.
+
+        loss: macro-averaged cross-entropy. Of equal scores the one with the lower loss is better.
+        """
+        if quality(loss, score) > quality(self.best_loss, self.best_score):
+            self.best_loss, self.best_score, self.best_step = loss, score, self.step
+            self.stale_validations = 0
         else:
             self.stale_validations += 1
 
@@ -118,7 +137,9 @@ class Progress:
         return max(by_steps, by_tokens)
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "best_loss": None if math.isinf(self.best_loss) else self.best_loss}
+        values = {**asdict(self), "best_loss": None if math.isinf(self.best_loss) else self.best_loss}
+        unset: dict[str, Any] = {"best_score": None, "augmented": {}}
+        return {key: value for key, value in values.items() if key not in unset or value != unset[key]}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Progress":

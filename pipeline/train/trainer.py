@@ -17,6 +17,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from pipeline.batch.augmentation import Augmentation
 from pipeline.batch.lengths import read_lengths
 from pipeline.batch.mixture import Mixture
 from pipeline.batch.shapes import fit_targets
@@ -41,7 +42,7 @@ from pipeline.train.spikes import StepGuard
 from pipeline.train.totals import Progress, StepSums
 from pipeline.train.trainable import freeze
 from pipeline.train.upcycling import initialize_from
-from pipeline.train.validation import Validation
+from pipeline.train.validation import Validation, ValidationResult, sample_score
 from pipeline.train.window import Window
 from pipeline.vocab.encoded import EncodedSplit
 from pipeline.vocab.rows import RowSources
@@ -64,8 +65,11 @@ class Trainer:
         self.job = job = replace(job, batch=fit_targets(job.batch, lengths))
         dev = [EncodedSplit.open(Path(d), "dev") for d in job.encoded]
         self.validation = Validation(dev, job.batch, mesh)
-        self.mixture = Mixture(job.batch, lengths, seed=job.train.seed)
-        vocabulary = Vocabulary.load(Path(job.vocabulary))
+        vocabulary, seed = Vocabulary.load(Path(job.vocabulary)), job.train.seed
+        augmentation = (
+            Augmentation(job.batch, job.pairs, self.data, vocabulary, seed=seed) if job.batch.augment else None
+        )
+        self.mixture = Mixture(job.batch, lengths, seed=seed, augmentation=augmentation)
         sizes = {"source_vocabulary": vocabulary.source_size, "target_vocabulary": vocabulary.target_size}
         positions = max(job.batch.max_source, job.batch.max_target)
         model = build(
@@ -95,6 +99,7 @@ class Trainer:
         self.routing = RoutingSums(layers, len(self.data), mesh)
         self.window = Window(self.routing, job.pairs, self.device)
         self.gradient_check = RouterGradientCheck(layers, self.device)
+        self.sample_score = sample_score(job, dev, vocabulary, model, mesh)
         self.progress = Progress()
         self._restore()
         self.feed = Feed(self.mixture, self.data, mesh, self.window.data_wait)
@@ -109,15 +114,16 @@ class Trainer:
             while not progress.finished(t):
                 stop_asked = self._step(records)
                 validate = progress.step % t.validate_every == 0 or progress.finished(t)
-                loss = None
+                result = None
                 if validate:
                     with self.engine.averaged():
-                        loss = self._validate(records)
+                        result = self._validate(records)
                     self.peak.measure()
+                    stop_asked = stop_asked or result is None
                 self.checkpoints.report(records, progress.step)
                 last = stop_asked or progress.finished(t)
                 if validate or last or self.checkpoints.due(progress.step):
-                    self.checkpoints.save(self.engine, self.window.tensors(), self._state(loss), records, wait=last)
+                    self.checkpoints.save(self.engine, self.window.tensors(), self._state(result), records, wait=last)
                 if stop_asked and not progress.finished(t):
                     raise Stopped(self.job.title)
             if records is not None:
@@ -130,9 +136,10 @@ class Trainer:
                     stopped="patience" if progress.out_of_patience(t) else "budget",
                     processes=self.world,
                     layout=self.mesh.layout,
+                    metric=t.validate_metric,
                 )
                 write_atomically(self.job.log / "ledger.json", json.dumps(costs, indent=1))
-                records.say(summary(progress, self.peak.flops))
+                records.say(summary(progress, self.peak.flops, t.validate_metric))
 
     def _records(self) -> AbstractContextManager[Records | None]:
         """Return a context with Records on the first process, and with None on the others."""
@@ -180,6 +187,8 @@ class Trainer:
         seconds = time.perf_counter() - began
         flops = self.flops.step(step, served=self.routing.total("kept"), rows=self.routing.total("rows"))
         progress.add(step.target_tokens, seconds, flops)
+        if step.changed is not None:
+            progress.count(step.changed.count(step.sentences))
         if skipped is not None:
             sums.pairs_P2.zero_()  # they may be NaN
             if records is not None:
@@ -213,8 +222,12 @@ class Trainer:
             )
         return sums.stop
 
-    def _validate(self, records: Records | None) -> float:
-        """Record and return the macro-averaged cross-entropy of the development sets."""
+    def _validate(self, records: Records | None) -> ValidationResult | None:
+        """Record and return the results on the development sets, and compare them with the best ones.
+
+        Return None, and record nothing, if a stop is requested before all is translated. Only the validation at the
+        end of training, which decides on the best checkpoint of all, goes on to its end.
+        """
         train_LPE = self.window.take_usage()
         per_pair = self.validation.run(self.engine, self.routing)
         macro = sum(per_pair) / len(per_pair)
@@ -222,7 +235,16 @@ class Trainer:
             raise ValueError(
                 f"validation cross-entropy is {macro} at step {self.progress.step}; what was saved before is kept"
             )
-        self.progress.judge(macro)
+        sample = None
+        if self.sample_score is not None:
+            ends = self.progress.finished(self.job.train)
+            sample = self.sample_score.run(lambda: not ends and bool(self.stop))
+            if sample is None:
+                self.window.take_usage()  # that of the development sets
+                self.window.return_usage(train_LPE)
+                return None
+        result = ValidationResult(loss=macro, score=sample.score if sample is not None else None)
+        self.progress.judge(result.loss, result.score)
         dev_LPE = self.window.take_usage()
         if records is not None:
             with records.tolerating("routing.npz"):
@@ -235,16 +257,20 @@ class Trainer:
                 "cross_entropy": macro,
                 "pairs": dict(zip(self.job.pairs, per_pair, strict=True)),
             }
+            if sample is not None:
+                record |= sample.record(self.job.pairs)
             records.write(record)
             mark = " (best)" if self.progress.best_step == self.progress.step else ""
-            records.say(f"step {self.progress.step}: validation cross-entropy {macro:.4f}{mark}")
-        return macro
+            translated = f", {sample}" if sample is not None else ""
+            records.say(f"step {self.progress.step}: validation cross-entropy {macro:.4f}{translated}{mark}")
+        return result
 
-    def _state(self, validation: float | None) -> dict[str, Any]:
+    def _state(self, validation: ValidationResult | None) -> dict[str, Any]:
         """Return the state of the run that is not in tensors, for a checkpoint."""
         return {
             "progress": self.progress.to_json(),
-            "validation": validation,
+            "validation": validation.loss if validation is not None else None,
+            **({"validation_score": validation.score} if validation is not None and self.sample_score else {}),
             "mixture": self.feed.position.state(),
             "model": self.job.model.to_json(),
             "pairs": self.job.pairs,

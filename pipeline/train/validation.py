@@ -1,6 +1,8 @@
 """Compute the cross-entropy of every pair's development sentences."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,11 +12,29 @@ from pipeline.batch.assembly import assemble
 from pipeline.batch.config import BatchConfig
 from pipeline.batch.packing import Step, pack_steps
 from pipeline.engine.deepspeed import Engine
+from pipeline.model.transformer import Transformer
 from pipeline.parallel.mesh import Mesh
+from pipeline.train.job import TrainJob
 from pipeline.train.measure import counted_once
 from pipeline.train.routing import RoutingSums
 from pipeline.train.totals import pair_sums
 from pipeline.vocab.encoded import EncodedSplit
+from pipeline.vocab.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from pipeline.train.sample_score import SampleScore
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationResult:
+    """The result of one validation, each pair counting the same.
+
+    loss: cross-entropy in nats per target token.
+    score: of translations by `train.validate_metric`; None if it is the loss.
+    """
+
+    loss: float
+    score: float | None = None
 
 
 class Validation:
@@ -43,6 +63,17 @@ class Validation:
         sums_P2 = counted_once(sums_P2, self.mesh)
         dist.all_reduce(sums_P2)
         return (sums_P2[:, 0] / sums_P2[:, 1]).tolist()
+
+
+def sample_score(
+    job: TrainJob, dev: Sequence[EncodedSplit], vocabulary: Vocabulary, model: Transformer, mesh: Mesh
+) -> "SampleScore | None":
+    """Return what scores translations of the development sentences; None if `train.validate_metric` is the loss."""
+    if not job.train.translates:
+        return None
+    from pipeline.train.sample_score import SampleScore  # late, because it loads sacreBLEU
+
+    return SampleScore(job, dev, vocabulary, model, mesh)
 
 
 def validation_steps(dev: Sequence[EncodedSplit], batch: BatchConfig) -> list[Step]:

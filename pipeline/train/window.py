@@ -66,6 +66,10 @@ class Window:
         self._usage_LPE.zero_()
         return usage_LPE
 
+    def return_usage(self, usage_LPE: Tensor) -> None:
+        """Add what `take_usage` has returned to the choices since the last validation, because it got no record."""
+        self._usage_LPE += usage_LPE
+
     def write_usage(self, path: Path, train_LPE: Tensor, dev_LPE: Tensor) -> None:
         """Write the usage of a model with experts; see `pipeline.train.routing`."""
         if self.routing.names:

@@ -136,7 +136,7 @@ def test_pickles_come_from_own_processes_alone() -> None:
     imports = re.compile(r"^\s*(import|from) (pickle|shelve|marshal)", re.MULTILINE)
     unpickling = {name for name, code in text.items() if imports.search(code)}
     # they exchange calls and results over a pipe or the folder of a job
-    own = {"pipeline/tasks/__init__.py", "pipeline/tasks/call.py", "pipeline/decode/job/workers.py"}
+    own = {"pipeline/tasks/__init__.py", "pipeline/tasks/call.py", "pipeline/decode/job/replica.py"}
     # it catches the error of torch's own reader of weights, which takes tensors alone
     imported = "pipeline/imports/checkpoint.py"
     assert unpickling == own | {imported}

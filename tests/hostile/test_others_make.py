@@ -184,9 +184,9 @@ def test_a_variable_that_one_of_several_targets_reads_is_no_error(make):
 
 
 def test_a_make_below_make_gets_no_typed_variables():
-    """`make test LONG=3/10` starts tests, which start `make train` themselves."""
+    """`make test LONG=3/20` starts tests, which start `make train` themselves."""
     rules = f"include {ROOT}/Makefile\nbelow:\n\t@echo flags=$$MAKEFLAGS\n"
-    command = ["make", "--no-print-directory", "-f-", "below", "test", "-o", "test", "LONG=1/10"]
+    command = ["make", "--no-print-directory", "-f-", "below", "test", "-o", "test", "LONG=1/20"]
     result = subprocess.run(command, cwd=ROOT, input=rules, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "LONG" not in result.stdout

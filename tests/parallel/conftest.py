@@ -202,6 +202,7 @@ def make_job(prepared: Any, out: Path, *, processes: int, ep: int, **changes: An
             }
         ),
         layout=layout,
+        directions=[pair.replace("-", ":") for pair in prepared.pairs],
     )
 
 

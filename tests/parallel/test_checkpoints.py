@@ -13,8 +13,9 @@ import torch
 import torch.distributed as dist
 from safetensors.numpy import load_file
 
+from pipeline.decode.checkpoints import choose
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.model import choose, load_model
+from pipeline.decode.model import load_model
 from pipeline.engine.checkpoint import background_save
 from pipeline.engine.checkpoint.logical import newest, save
 from pipeline.engine.checkpoint.weights import verify
@@ -68,7 +69,14 @@ def test_each_process_writes_a_shard_and_no_tensor_twice(kept_three):
 
 @pytest.mark.parametrize(
     ("ep", "settings"),
-    [(2, {}), (1, {"layout": MODEL, "runtime": {"mp": 2, "zero_stage": 2}, "optimizer": "adafactor", "ema": 0.5})],
+    [
+        (2, {}),
+        pytest.param(
+            1,
+            {"layout": MODEL, "runtime": {"mp": 2, "zero_stage": 2}, "optimizer": "adafactor", "ema": 0.5},
+            marks=pytest.mark.long,
+        ),
+    ],
 )
 def test_each_process_stages_what_it_writes_and_no_more(prepared, tmp_path, ep, settings):
     """The processes get parts of about the same size, though one alone holds the sums of the window."""

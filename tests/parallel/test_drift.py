@@ -34,6 +34,7 @@ def drifting(prepared, out, max_steps):
     return Outcome(out)
 
 
+@pytest.mark.long
 def test_a_run_that_drifts_says_so_and_resumes_bit_for_bit(prepared, tmp_path, capfd):
     """Without repair, a resumed run would continue from one copy, and an uninterrupted one from both."""
     straight = drifting(prepared, tmp_path / "straight", 4)

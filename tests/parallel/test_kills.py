@@ -128,6 +128,7 @@ def killed_run_equals_straight_run(prepared, tmp_path, moments, max_steps, seed)
     ).read_text()
 
 
+@pytest.mark.long
 def test_two_kills_change_nothing(prepared, tmp_path):
     killed_run_equals_straight_run(prepared, tmp_path, ["save", "step"], max_steps=12, seed=7)
 

@@ -9,7 +9,7 @@ import pytest
 from pipeline.batch.mixture_config import MixtureConfig, PairGroup
 from pipeline.config import load_config
 from pipeline.jobs.launch import launch
-from tests.parallel.conftest import Outcome, make_job
+from tests.parallel.conftest import EVERY, Outcome, make_job
 
 
 def run(job):
@@ -41,6 +41,24 @@ def test_a_curriculum_goes_on_at_its_step_on_another_number_of_processes(prepare
     table = json.loads((outcomes[2].directory / "log" / "mixture.json").read_text())
     assert [phase["from_step"] for phase in table] == [1, 4, 6]
     assert [source["pair"] for source in table[2]["sources"]] == ["tr-en"]
+
+
+def test_changed_rows_are_the_same_on_another_number_of_processes_and_after_an_interruption(prepared, tmp_path):
+    """A run on two processes, and its first three steps continued on one, train on the same rows and count them."""
+
+    def augmented(processes, out):
+        job = make_job(prepared, out, processes=processes, ep=1, max_steps=6, checkpoints=EVERY)
+        return run(replace(job, batch=replace(job.batch, augment={"upper": 0.2, "merged": 0.2, "subwords": 0.2})))
+
+    straight = augmented(2, tmp_path / "straight")
+    first = straight.until(3, tmp_path)
+    resumed = augmented(1, first.directory)
+    for actual, expected in zip(resumed.records("train"), straight.records("train"), strict=True):
+        assert actual["target_tokens"] == expected["target_tokens"]
+        assert actual["cross_entropy"] == pytest.approx(expected["cross_entropy"], rel=1e-4), actual["step"]
+    counts = [json.loads((outcome.directory / "log" / "ledger.json").read_text()) for outcome in (straight, resumed)]
+    assert counts[0]["augmented"] == counts[1]["augmented"]
+    assert min(kind["changed"] for kind in counts[0]["augmented"].values()) > 0
 
 
 @pytest.mark.long

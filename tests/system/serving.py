@@ -3,6 +3,7 @@
 import re
 import subprocess
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -33,6 +34,12 @@ class Server:
 
     def health(self):
         return requests.get(f"{self.url}/health", timeout=10)
+
+    def wait_until_healthy(self):
+        deadline = time.monotonic() + 120
+        while not self.health().ok:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
     @property
     def workers(self):

@@ -49,7 +49,7 @@ def test_settings_of_the_table_exist():
 @pytest.mark.long
 def test_the_commands_run(tmp_path):
     for command in BLOCKS:
-        line = command.replace("data/artifacts", f"{tmp_path}/artifacts")
+        line = re.sub(r"\bcorpora\b", f"{tmp_path}/corpora", command)
         if line.startswith("make "):
             settings = [
                 *(TINY if line.startswith("make train") else TINY[2:4]),
@@ -57,7 +57,7 @@ def test_the_commands_run(tmp_path):
             ]
             settings += [f"runtime.runs={tmp_path}/runs"]
             if line.endswith("=backtranslation"):
-                settings += [f"corpus.add=[{tmp_path}/artifacts/backtranslated]"]
+                settings += [f"corpus.add=[{tmp_path}/corpora/backtranslated]"]
             line += f" ARGS={shlex.quote(' '.join(map(shlex.quote, settings)))}"
         process = run(["bash", "-c", line], timeout=600)
         assert process.returncode == 0, process.stderr

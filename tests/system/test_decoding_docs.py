@@ -6,23 +6,44 @@ import shlex
 
 import pytest
 
+from bench.decode.choice import parse
+from pipeline.commands.evaluate import load_evaluation
 from pipeline.commands.translate import load_translate
 from pipeline.config import ROOT
+from pipeline.decode.config import DecodeConfig
 from tests.system.place import run
 
 TEXT = (ROOT / "docs" / "decoding.md").read_text(encoding="utf-8")
-COMMANDS = re.search(r"```bash\n(.*?)```", TEXT, re.DOTALL)[1].splitlines()
+BLOCKS = [block.splitlines() for block in re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)]
+COMMANDS = BLOCKS[0]
 
 
-def test_the_commands_compose():
+def test_the_commands_compose(monkeypatch):
     configs = []
-    for command in COMMANDS:
-        words = dict(
-            word.split("=", 1) for word in shlex.split(command) if word.startswith(("NAME=", "PAIR=", "ARGS="))
-        )
-        config = load_translate([f"run={words['NAME']}", f"pair={words['PAIR']}", *words["ARGS"].split()])
+    for command in [command for block in BLOCKS for command in block if "make" in command]:
+        words = dict(word.split("=", 1) for word in shlex.split(command) if re.match("[A-Z]+=", word))
+        if "translate" in command:
+            config = load_translate([f"run={words['NAME']}", f"pair={words['PAIR']}", *words["ARGS"].split()])
+        else:
+            config = load_evaluation([f"run={words['NAME']}", f"corpus={words['CORPUS']}", *words["ARGS"].split()])
         configs.append({key: value for key, value in config.decode.items() if value is not None})
-    assert configs == [{"beam": 1}, {"search": "sample", "n_best": 3}]
+        DecodeConfig(**{**configs[-1], "ensemble": tuple(configs[-1].get("ensemble", ()))})
+    assert configs == [
+        {"beam": 1},
+        {"search": "sample", "n_best": 3},
+        {"beam": 8, "choose": "mbr"},
+        {"search": "sample", "draws": 32, "choose": "mbr"},
+        {"beam": 8, "choose": "mbr", "utility": "bleu"},
+        {"ensemble": ["second", "third"]},
+        {"ensemble": ["second"], "combine": "log_linear"},
+        {"precision": "int8"},
+        {"precision": "int8"},
+    ]
+    ((bench,),) = (block for block in BLOCKS if "bench" in block[0])
+    words = shlex.split(bench)
+    assert words[:3] == [".venv/bin/python", "-m", "bench.decode.choice"]
+    monkeypatch.setattr("sys.argv", words[2:])
+    assert (parse().run, parse().sentences) == ("demo", 200)
 
 
 @pytest.mark.long
@@ -39,6 +60,6 @@ def test_the_commands_run(place, results, tmp_path):
         assert process.returncode == 0, process.stderr
         answers.append(process.stdout)
     assert (tmp_path / "out.en").read_text(encoding="utf-8").strip()
-    assert answers[1] == answers[2]
+    assert answers[1] == answers[3]
     alternatives = json.loads(answers[1])["alternatives"]
     assert len({alternative["text"] for alternative in alternatives}) == 3

@@ -77,11 +77,11 @@ def test_settings_of_the_table_exist():
 @pytest.mark.long
 def test_the_commands_of_the_page_run(tmp_path):
     for command in BLOCKS:
-        line = command.replace("data/artifacts", f"{tmp_path}/artifacts")
+        line = command.replace("corpora/", f"{tmp_path}/corpora/")
         settings = [f"runtime.artifacts={tmp_path}/artifacts", f"runtime.runs={tmp_path}/runs"]
         settings += TINY[:5] if line.startswith("make train") else [*TINY[2:4], "decode.max_length_extra=1"]
         if line.endswith("=distillation"):
-            settings += [f"corpus.path={tmp_path}/artifacts/distilled"]
+            settings += [f"corpus.path={tmp_path}/corpora/distilled"]
         line += f" ARGS={shlex.quote(' '.join(map(shlex.quote, settings)))}"
         process = run(["bash", "-c", line], timeout=900)
         assert process.returncode == 0, process.stderr

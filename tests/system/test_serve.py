@@ -18,18 +18,13 @@ from tests.system.place import run
 from tests.system.serving import started
 from tests.system.test_backtranslation import sentences
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
 
 @pytest.fixture(scope="module")
 def server(place, results):
     with started(place) as running:
         assert running.health().status_code == 503
         assert requests.get(f"{running.url}/v1/pairs", timeout=10).ok  # the page can be shown meanwhile
-        end = time.monotonic() + 120
-        while not running.health().ok:
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        running.wait_until_healthy()
         yield running
 
 
@@ -135,18 +130,6 @@ def test_the_commands_of_the_documentation_are_answered(server):
     assert answers[1] == {"status": "ok"}
     first, empty = answers[2]["translations"]
     assert (len(first["alternatives"]), empty["skipped"]) == (2, "empty")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

@@ -29,15 +29,20 @@ def command(place, results):
     return build
 
 
-def test_lines_of_the_test_set_are_translated_as_they_were(place, results, tmp_path):
+CUT = r"experts while decoding: cut over 2 processes; 2 x [\d.]+ GB of weights and at most [\d.]+ GB for a batch = .*\n"
+
+
+@pytest.mark.parametrize(("settings", "notice"), [([], ""), (["runtime.ep=2"], CUT)], ids=["whole", "shared experts"])
+def test_lines_of_the_test_set_are_translated_as_they_were(place, results, tmp_path, settings, notice):
     records = [
         json.loads(line)
         for line in (results / "translations/moe/de-en.jsonl").read_text(encoding="utf-8").split("\n")[:100]
     ]
     (tmp_path / "in").write_text("".join(record["source"] + "\n" for record in records), encoding="utf-8")
-    words = f"make -s translate NAME=smoke PAIR=de-en ARGS={shlex.quote(' '.join(place.directories))}"
+    words = f"make -s translate NAME=smoke PAIR=de-en ARGS={shlex.quote(' '.join([*place.directories, *settings]))}"
     process = run(["bash", "-c", f"{words} < {tmp_path}/in > {tmp_path}/out"], timeout=300)
-    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
+    assert (process.returncode, process.stdout) == (0, "")
+    assert re.fullmatch(notice, process.stderr)
     answers = (tmp_path / "out").read_text(encoding="utf-8").split("\n")
     assert answers.pop() == ""
     same = [text == record["hypothesis"] for text, record in zip(answers, records, strict=True)]
@@ -81,6 +86,44 @@ def test_a_dialogue_line_by_line_until_ctrl_c(command):
     assert rest == b""
     assert output.decode() == "lines: 2 empty; 1 of more than 192 tokens, translated in parts\n"
     assert gone(worker.pid)
+
+
+@pytest.mark.parametrize(
+    ("victim", "number", "code", "error"),
+    [
+        (
+            "worker",
+            signal.SIGKILL,
+            1,
+            r"error: translate: process 1 of 2 was killed by SIGKILL \(out of memory\?\); what .*",
+        ),
+        ("command", signal.SIGINT, 130, ""),
+    ],
+)
+def test_processes_that_share_experts_end_together(place, results, victim, number, code, error):
+    """The line that they translate takes minutes."""
+    process = subprocess.Popen(
+        place.python("translate", "run=smoke", "pair=de-en", "runtime.ep=2"),
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert re.fullmatch(CUT, process.stderr.readline())
+    process.stdin.write(SENTENCE + "\n")
+    process.stdin.flush()
+    assert process.stdout.readline().strip()
+    process.stdin.write(f"{SENTENCE} " * 20_000 + "\n")
+    process.stdin.flush()
+    workers = sorted(psutil.Process(process.pid).children(), key=lambda worker: worker.environ()["RANK"])
+    assert len(workers) == 2
+    time.sleep(3)
+    {"worker": workers[1], "command": process}[victim].send_signal(number)
+    _, output = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert re.fullmatch(error, output.strip())
+    assert all(gone(worker.pid) for worker in workers)
 
 
 def test_lines_of_json_up_to_one_that_is_not_utf8(command, tmp_path):
@@ -150,6 +193,8 @@ def test_whoever_has_read_enough_ends_it_quietly(command):
         (["decode.beem=1"], r"decode.beem does not exist; did you mean .*decode.beam"),
         (["input=/nowhere"], r"input=/nowhere is no file"),
         (["output=/nowhere/out"], r"output=/nowhere/out would be in a directory that does not exist"),
+        (["runtime.ep=4"], r"runtime.ep=4 does not divide runtime.processes=2; choose one of \[1, 2\]"),
+        (["runtime.processes=3", "runtime.ep=3"], r"runtime.ep=3 does not divide the 4 experts of run smoke"),
         (["runtime=slurm"], r"runtime.launcher=slurm: lines are translated on this machine"),
         (["input={file}", "output={file}"], r"output=.* is the input, which it would overwrite"),
     ],

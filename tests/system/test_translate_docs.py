@@ -8,11 +8,12 @@ import pytest
 
 from pipeline.commands.translate import load_translate
 from pipeline.config import ROOT
+from pipeline.decode.job.replica import runtime_of_replica
 from tests.make import overrides_of
 from tests.system.place import run
 
 TEXT = (ROOT / "docs" / "translate.md").read_text(encoding="utf-8")
-(BLOCK,) = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
+BLOCK, TOO_LARGE = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
 KEYS = re.findall(r"^\| (`.+?`) \|", TEXT, re.MULTILINE)
 
 
@@ -27,15 +28,27 @@ def test_the_commands_compose():
     assert configs[-1].decode["n_best"] == 2
 
 
+def test_a_model_that_is_too_large_is_cut_over_as_many_processes_as_it_says():
+    config = load_translate(overrides_of("translate", TOO_LARGE.partition("<")[0].replace("make -s", "make")))
+    replica = runtime_of_replica(config.runtime)
+    assert (replica.processes, replica.decode_experts) == (config.runtime.processes, "sharded")
+    (words,) = re.findall(r"With\s+`([^`]+)` there are two such groups", TEXT)
+    two = load_translate(["run=demo", "pair=de-en", *words.split()]).runtime
+    assert two.processes == 2 * runtime_of_replica(two).processes
+
+
 def test_the_keys_exist_and_have_the_defaults_of_the_table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.de").touch()
     named = re.findall(r"`([a-z._]+=[\w.]+)`", "".join(KEYS))
-    assert len(named) == 7
+    assert len(named) == 10
     config = load_translate(["run=demo", "pair=de-en", *named])
+    assert (config.direct, config.pivot) == (True, "es")
     assert (config.format, config.input, config.output, config.runtime.processes) == ("json", "in.de", "out.en", 8)
+    assert config.runtime.ep == 2
     plain = asdict(load_translate(["run=demo", "pair=de-en"]))
     assert (plain["long"], plain["errors"]) == ("split", "strict")
+    assert (plain["direct"], plain["pivot"]) == (False, "")
     assert all(value is None for value in plain["decode"].values())
 
 

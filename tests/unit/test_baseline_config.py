@@ -42,6 +42,15 @@ def test_a_candidate_without_settings_is_the_tier():
     ] == config.baselines.tiers
 
 
+def test_a_tier_has_no_augmentation_but_its_own():
+    tiers = "baselines.tiers=[{%sup_to: 0}]"
+    augment = "+batch.augment={typos: 0.1, upper: 0.1}"
+    for own, shares in (("", {}), ("batch: {augment: {emoji: 0.2}}, ", {"emoji": 0.2})):
+        config = load_config(["recipes=smoke", augment, tiers % own])
+        assert config.batch.augment == {"typos": 0.1, "upper": 0.1}
+        assert [tier.batch.augment for tier in config.baselines.tiers] == [shares]
+
+
 def test_without_tiers_there_is_no_search():
     baselines = load_config([*FREESOFT38, "baselines.tiers=[]"]).baselines
     assert (baselines.tiers, baselines.search) == ([], None)

@@ -77,7 +77,7 @@ def test_baselines_are_chosen_by_resource():
     config = load_config(["recipes=demo"])
     poor, rich = config.baselines.tier(750), config.baselines.tier(6000)
     assert poor.model.dropout > rich.model.dropout
-    assert poor.vocab.source_size < rich.vocab.source_size
+    assert poor.train.learning_rate > rich.train.learning_rate
     assert poor.train.max_tokens == rich.train.max_tokens  # patience ends a training
 
 
@@ -218,7 +218,7 @@ def test_the_commands_of_the_clusters_page_compose():
     """Those of make, and that of the batch script."""
     text = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
     commands = re.findall(r"make (?:train|config)[^`\n]*", text)
-    assert len(commands) >= 6
+    assert len(commands) >= 3
     for command in commands:
         words = dict(re.findall(r'(\w+)=("[^"]*"|\S+)', re.sub(r'ARGS="[^"]*"', "", command)))
         arguments = "".join(re.findall(r'ARGS="([^"]*)"', command)).split()
@@ -229,12 +229,15 @@ def test_the_commands_of_the_clusters_page_compose():
     assert subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True).stderr == ""
     overrides = re.search(r"python -m pipeline train ([^&]*)&", script)[1].split()
     assert load_config(overrides).runtime.launcher == "slurm"
+    (one_node,) = re.findall(r"the settings\s`(runtime=node [^`]+)`", text)
+    assert load_config(one_node.split()).runtime.processes == 8
 
 
 @pytest.mark.parametrize("gate", GATES)
 def test_every_gate_is_chosen_by_one_word(gate):
     config = load_config([f"gate={gate}"])
-    assert gate in (config.model.moe.gate.kind, config.model.moe.gate_of(decoder=False).kind, "prioritized", "sigmoid")
+    kinds = (config.model.moe.gate.kind, config.model.moe.gate_of(decoder=False).kind)
+    assert gate in (*kinds, "prioritized", "sigmoid", "node_limited")
 
 
 def test_regularizers_add_up():
@@ -273,7 +276,8 @@ def test_exit_codes_of_the_command_line(arguments, code):
 
 def test_configs_hold_no_machine_path():
     for file in [*(ROOT / "configs").rglob("*.yaml"), *(ROOT / "recipes").rglob("*.yaml")]:
-        text = re.sub(r"(- |\{)override /\w+:", "", file.read_text(encoding="utf-8"))  # a group of configs, to Hydra
+        text = file.read_text(encoding="utf-8")
+        text = re.sub(r"(- |\{)override /[\w@.]+:", "", text)  # a group of configs, to Hydra
         assert not any(Path(word).is_absolute() for word in text.split()), file
 
 

@@ -143,7 +143,7 @@ def _draw_validation(
         markersize=4.5,
         label="validation, macro mean",
     )
-    best = min(validation, key=lambda point: point.cross_entropy)
+    best = best_point(validation)
     axes.plot(
         best.target_tokens,
         best.cross_entropy,
@@ -155,10 +155,15 @@ def _draw_validation(
         label=f"best, {best.cross_entropy:.2f} at step {best.step:,}",
         zorder=5,
     )
-    return _extremes(ends)
+    return extremes(ends)
 
 
-def _extremes(ends: Sequence[tuple[float, float, str, str]]) -> list[tuple[float, float, str, str]]:
+def best_point(validation: Sequence[LossPoint]) -> LossPoint:
+    """Return the best validation, as training chose it: by score if validations were scored, then by loss."""
+    return min(validation, key=lambda point: (-(point.score or 0.0), point.cross_entropy, point.step))
+
+
+def extremes(ends: Sequence[tuple[float, float, str, str]]) -> list[tuple[float, float, str, str]]:
     """Return all ends of lines, or the highest and the lowest if there are many."""
     ordered = sorted(ends, key=lambda end: -end[1])
     return ordered if len(ordered) <= _MANY_PAIRS else ordered[: _NUM_NAMED // 2] + ordered[-(_NUM_NAMED // 2) :]

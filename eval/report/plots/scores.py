@@ -99,7 +99,7 @@ def plot_trendline(
         lines = "; the lines are smoothed over ranks, with their 95 % bands" if fitted else ""
         _subtitle(axes, bars + lines)
         _mark_boundaries(axes, [point_of[pair].train_pairs for pair in ranks], boundaries)
-        _legend_below(figure, axes, min(len(systems), 4))
+        legend_below(figure, axes, min(len(systems), 4))
         label_line_ends(figure, axes, ends, INK)
     return figure
 
@@ -186,7 +186,7 @@ def plot_bleu_by_resource(systems: Mapping[str, Sequence[ScorePoint]], baseline:
     with mpl.rc_context(STYLE):
         sizes = {point.train_pairs for _, points, _ in series for point in points}
         figure, axes = new_axes(7.6 if with_bars and len(sizes) <= _CROWDED_PAIRS else 10.4, 4.8 if with_bars else 6.0)
-        width = _resource_axis(axes, list(sizes))
+        width = resource_axis(axes, list(sizes))
         marks: list[tuple[float, float]] = []
         ends = []
         for number, (name, points, style) in enumerate(series):
@@ -199,7 +199,7 @@ def plot_bleu_by_resource(systems: Mapping[str, Sequence[ScorePoint]], baseline:
         axes.set_ylim(min(0.0, bottom), top + 0.06 * (top - min(0.0, bottom)))  # room for the top label
         axes.set_ylabel("BLEU")
         extents = _extents([points for _, points, _ in series], with_bars)
-        _legend_below(figure, axes, min(len(series), 3 if with_bars else 4))
+        legend_below(figure, axes, min(len(series), 3 if with_bars else 4))
         if with_bars and len(extents) <= _CROWDED_PAIRS:
             axes.set_title("BLEU by amount of training data")
             label_ranges(figure, axes, extents, marks, INK)
@@ -263,7 +263,7 @@ def _extents(series: Sequence[Sequence[ScorePoint]], bars: bool) -> list[tuple[f
     return list(extents.values())
 
 
-def _resource_axis(axes: Axes, sizes: Sequence[int]) -> float:
+def resource_axis(axes: Axes, sizes: Sequence[int]) -> float:
     """Set up the log axis of training pairs, and return its width in decades."""
     low, high = max(min(sizes), 1) / 1.5, max(*sizes, 1) * 1.5
     axes.set_xscale("log")
@@ -282,6 +282,6 @@ def _subtitle(axes: Axes, text: str) -> None:
     )
 
 
-def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
+def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
     """Draw the legend under the figure, where it covers no interval."""
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=columns, handlelength=3.2)

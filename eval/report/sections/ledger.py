@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from eval.number_format import MISSING, decimal, duration, integer, percent, quantity
 from eval.records.ending import MARK, still_improving
 from eval.records.run_record import Json
+from eval.records.scores import METRICS
 
 DEFAULT_FLOPS_UNIT = "training FLOPs per target token"
 MODEL_COLUMNS = (
@@ -74,12 +75,20 @@ def model_rows(systems: Mapping[str, Sequence[Json]]) -> list[list[str]]:
             percent(ledger.get("mfu")),
             percent(ledger.get("useful_flops")),
             integer(ledger.get("best_step")),
-            decimal(ledger.get("validation_loss"), 3),
+            _validation(ledger),
             str(ledger.get("stopped") or MISSING) + (f" {MARK}" if still_improving(ledger) else ""),
         ]
         for system, ledgers in systems.items()
         for ledger in ledgers
     ]
+
+
+def _validation(ledger: Json) -> str:
+    """Return the loss of the best validation, and its score if a metric of translations chose it."""
+    loss, metric = decimal(ledger.get("validation_loss"), 3), str(ledger.get("validation_metric") or "")
+    if not metric:
+        return loss
+    return f"{loss}, {METRICS[metric].title if metric in METRICS else metric} {decimal(ledger['validation_score'], 2)}"
 
 
 def _values(ledgers: Sequence[Json], key: str) -> list[float] | None:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from eval.records.ending import MARK, MEANING, USUAL_PATIENCE
 from eval.records.results import System
-from eval.records.scores import BASELINE, METRICS, SYSTEM, Change
+from eval.records.scores import BASELINE, METRICS, SACREBLEU_METRICS, SYSTEM, Change
+from eval.report.sections.fault_tables import compare_faults
 from eval.score.macro import complete_mean, resource_classes
 from eval.score.paired_systems import PairedScores, joint_difference, pair_systems, shared_sentences
 from eval.score.pairwise import (
@@ -150,7 +151,9 @@ def scores_section(out: Path, systems: Sequence[System]) -> Mapping[str, Any]:
         "pairs": pair_rows,
         "classes": _class_rows({row.pair: row.train_pairs[1] for row in pair_rows}, baselines),
         "compared": any(table.gains for table in tables),
+        "faults": compare_faults(systems),
         "forgetting": any(table.forgetting["bleu"] for table in tables),
+        "ensembles": [(system.label, system.runs[0].record.ensemble) for system in systems],
         "seeds": any(table.scores.num_seeds > 1 for table in tables),
         "scored": [metric.title for metric in scored.values()],
         "unjudged": _unjudged(tables),
@@ -207,7 +210,7 @@ def _by_metric(system: System, bleu: Mapping[str, PairedScores]) -> dict[str, di
     """
     by_pair = {pair: {"bleu": scores} for pair, scores in bleu.items()}
     if len(system.runs) > 1:
-        metrics = set.intersection(*({row.metric for row in run.scores} for run in system.runs)) - {"bleu"}
+        metrics = set(SACREBLEU_METRICS[1:]).intersection(*({row.metric for row in run.scores} for run in system.runs))
         for pair, scores in by_pair.items():
             scores |= {metric: pair_systems([system], pair, None, metric)[system.label] for metric in sorted(metrics)}
     return by_pair

@@ -109,8 +109,8 @@ def clean(
 
 
 def write_test(pair: LangPair, *, tables: Sequence[FetchedTable], out: Path) -> None:
-    """Write `test.arrow` alone, as `clean` writes it. Raises ValueError for a test set without rows."""
-    _check(pair, {"test": _write_held_out(pair, tables, "test", None, out)})
+    """Write `test.arrow` alone, as `clean` writes it, but it may have no rows."""
+    _write_held_out(pair, tables, "test", None, out)
 
 
 def _merge(shards: Sequence[Shard], tallies: Sequence[Tally], keep_removed: bool, out: Path) -> Tally:

@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
+from pipeline.corpus.languages import MissingPairError
 from pipeline.corpus.manifest import FileEntry, is_url
 from pipeline.corpus.sources.cards import Card, read_card
 
@@ -58,7 +59,7 @@ def needed_files(entry: FileEntry, card: Card, names: list[str]) -> list[str]:
 
     Of several configurations, separated by `|`, the first one that the data set has is taken. If its card lists no
     configurations, they are directories, and the names of the files say their part.
-    Raises ValueError, with a list of what exists, if no file fits.
+    Raises ValueError, with a list of what exists, if no file fits: MissingPairError where the data set has none.
     """
     part, where = entry.part or PARTS[entry.split], f"data set {entry.dataset}"
     data = [name for name in names if name.endswith(_DATA) and not name.startswith(".")]
@@ -67,7 +68,7 @@ def needed_files(entry: FileEntry, card: Card, names: list[str]) -> list[str]:
         splits = card.configs[config]
         patterns = [pattern for split in (part, "*") for pattern in splits.get(split, ())]
         if not patterns:
-            raise ValueError(f"{where}: configuration {config} has no part {part!r}; it has {', '.join(splits)}")
+            raise MissingPairError(f"{where}: configuration {config} has no part {part!r}; it has {', '.join(splits)}")
         matches = [name for name in data if any(_matches(name, pattern) for pattern in patterns)]
         if not matches:
             raise ValueError(
@@ -79,7 +80,7 @@ def needed_files(entry: FileEntry, card: Card, names: list[str]) -> list[str]:
     # without a card the name of a file may say its part; else all files are training data
     named = [name for name in data if re.search(rf"(^|[^a-z0-9]){re.escape(part)}([^a-z0-9]|$)", name)]
     if not named and (part != "train" or not data):
-        raise ValueError(f"{where}: no name of a file says {part}; it has {', '.join(data[:10]) or 'no data'}")
+        raise MissingPairError(f"{where}: no name of a file says {part}; it has {', '.join(data[:10]) or 'no data'}")
     return named or data
 
 
@@ -95,6 +96,6 @@ def _choose(entry: FileEntry, card: Card, directories: list[str]) -> str:
     if not entry.config and "default" in card.configs:
         return "default"
     named = f"{' or '.join(configs)} is none of its configurations" if entry.config else "name a configuration"
-    raise ValueError(
+    raise MissingPairError(
         f"data set {entry.dataset}: {named}; it has {', '.join(sorted(card.configs) or directories) or 'none'}"
     )

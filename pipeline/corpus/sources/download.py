@@ -19,9 +19,14 @@ _CHUNK = 1 << 20
 _GAIN = 1 << 20  # a broken attempt that brought so many bytes does not count as a failure
 _SPARE = 256 << 20  # bytes of disk that a download of unknown size leaves free
 _LOG_SECONDS = 15.0
+_ABSENT = frozenset({404, 410})
 _PASSING = frozenset({408, 425, 429})  # client errors for which another attempt may succeed, as for every server error
 
 _log = logging.getLogger(__name__)
+
+
+class MissingFileError(ValueError):
+    """An error for a file that a server does not have; other files of it may exist."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +60,8 @@ def download(url: str, path: Path, *, sha256: str = "", patience: Patience | Non
     (ETag or Last-Modified). Only a complete and checked file gets its name. Several processes may fetch one file.
 
     advice: what to do without a network, for the error.
-    Raises ValueError if the server does not answer or refuses, if the disk is too small, and for a wrong checksum.
+    Raises ValueError if the server does not answer or refuses, if the disk is too small, and for a wrong checksum;
+    MissingFileError if the server does not have the file.
     """
     patience = patience or Patience()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -197,7 +203,8 @@ def _accept(response: requests.Response, part: _Part) -> None:
         raise _BrokenError("has no bytes from where we stopped")
     if status not in (200, 206):
         why = "; it may need a login" if status in (401, 403) else ""
-        raise ValueError(f"{response.url}: answered {status} ({response.reason}){why}; correct the address")
+        kind = MissingFileError if status in _ABSENT else ValueError
+        raise kind(f"{response.url}: answered {status} ({response.reason}){why}; correct the address")
     if status == 206:
         span, _, total = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
         same = _validator(response) in ("", part.validator) and (not total.isdecimal() or int(total) == part.total)

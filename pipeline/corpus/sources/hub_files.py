@@ -50,16 +50,21 @@ def open_json(path: Path) -> HubFile:
         raise ValueError(f"{path}: one JSON array; write one object a line, as by jq -c '.[]'")
     for _, record in _objects(path, first) if first else ():
         for name in field_names(record):
-            fields.setdefault(name, _kind(_value(record, name)))
+            if pa.types.is_null(fields.setdefault(name, pa.null())):  # the first value that is no null decides
+                fields[name] = _kind(_value(record, name))
+    fields = {name: pa.string() if pa.types.is_null(kind) else kind for name, kind in fields.items()}
 
     def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for block in read_blocks(path):
             records = list(_objects(path, block))
+            flags = {name for name in names if pa.types.is_boolean(fields.get(name, pa.null()))}
             columns = [[_value(record, name) for _, record in records] for name in names]
             try:
                 batch = _batch(path, block.first, columns, names)
             except TypeError:  # some values are no texts
-                columns = [[_cell(path, number, record, name) for number, record in records] for name in names]
+                columns = [
+                    [_cell(path, number, record, name, name in flags) for number, record in records] for name in names
+                ]
                 batch = _batch(path, block.first, columns, names)
             yield batch
 
@@ -148,8 +153,12 @@ def _objects(path: Path, block: Block) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _kind(value: Any) -> Any:
     """Return the Arrow type of a value of JSON."""
-    if value is None or isinstance(value, str):
+    if value is None:
+        return pa.null()
+    if isinstance(value, str):
         return pa.string()
+    if isinstance(value, bool):
+        return pa.bool_()
     return pa.list_(pa.null()) if isinstance(value, list | dict) else pa.int64()
 
 
@@ -162,13 +171,15 @@ def _value(record: dict[str, Any], name: str) -> Any:
         return None  # this record lacks the field
 
 
-def _cell(path: Path, number: int, record: dict[str, Any], name: str) -> str | None:
-    """Return the text of a field, None without one. Whole numbers may name a document."""
+def _cell(path: Path, number: int, record: dict[str, Any], name: str, is_flag: bool) -> str | None:
+    """Return the text of a field, None without one. Whole numbers may name a document. is_flag: it is true or false."""
     value = _value(record, name)
     if value is None or isinstance(value, str):
         return value
     if type(value) is int:
         return str(value)
+    if is_flag and isinstance(value, bool):
+        return str(value).lower()
     kind = type(value).__name__
     raise ValueError(f"{path}: line {number}: field {name!r} is {kind} and no text; quote it, or correct columns")
 

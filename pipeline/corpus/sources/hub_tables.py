@@ -6,7 +6,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pipeline.corpus.languages import MissingPairError
 from pipeline.corpus.manifest import FileEntry, to_bcp47
 from pipeline.corpus.readers.parquet import is_text
 from pipeline.corpus.sources.copies import PARTS
@@ -40,6 +42,9 @@ def open_dataset(
         raise ValueError(empty)
     fields = dict(entry.columns) or _codes(entry, first.fields, renames)
     _check(entry, first.fields, fields)
+    for field in entry.where:
+        if field not in first.fields:
+            raise ValueError(f"{_name(entry)}: no field {field!r} in where; it has {', '.join(first.fields)}")
     columns = tuple(fields.values())
     for column in columns:
         if columns.count(column) > 1:
@@ -76,17 +81,28 @@ def _batches(pieces: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterat
 
 
 def _pieces(entry: FileEntry, opened: Iterable[HubFile], fields: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all files in small batches. Raises ValueError, with the number of sound rows, for a fault."""
+    """Yield the rows of all files that `where` chooses, in small batches.
+
+    Raises ValueError, with the number of sound rows, for a fault.
+    """
     rows = 0
     try:
         for file in opened:
             _check(entry, file.fields, fields)
-            for batch in file.read(list(fields)):
+            for rows_read in file.read([*fields, *(field for field in entry.where if field not in fields)]):
+                batch = _chosen(rows_read, entry.where).select(list(fields))
                 for start in range(0, batch.num_rows, _PIECE_ROWS):
                     yield batch.slice(start, _PIECE_ROWS)
-                rows += batch.num_rows
+                rows += rows_read.num_rows
     except ValueError as error:
         raise ValueError(f"{_name(entry)}: cannot be read after row {rows}: {error}") from error
+
+
+def _chosen(batch: pa.RecordBatch, where: Mapping[str, str]) -> pa.RecordBatch:
+    """Return the rows of a batch whose fields have these values."""
+    for field, value in where.items():
+        batch = batch.filter(pc.fill_null(pc.equal(batch.column(field), value), False))
+    return batch
 
 
 def _cut(table: Any) -> Iterator[pa.RecordBatch]:
@@ -107,8 +123,8 @@ def _check(entry: FileEntry, kinds: Mapping[str, Any], fields: Iterable[str]) ->
         if kind is None and any(name.startswith(f"{field}.") for name in kinds):
             kind = "struct"
         elif kind is None:
-            raise ValueError(f"{_name(entry)}: no field {field!r} in columns; it has {texts}")
-        elif is_text(kind) or pa.types.is_primitive(kind) or pa.types.is_null(kind):
+            raise MissingPairError(f"{_name(entry)}: no field {field!r} in columns; it has {texts}")
+        elif is_text(kind) or (pa.types.is_primitive(kind) and not pa.types.is_boolean(kind)) or pa.types.is_null(kind):
             continue
         raise ValueError(f"{_name(entry)}: field {field!r} is {kind}, no text; the texts are {texts}")
 

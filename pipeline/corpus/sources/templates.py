@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.corpus.fetched import DOCUMENT
-from pipeline.corpus.languages import LangPair, normalize_code, split_pair
+from pipeline.corpus.languages import LangPair, MissingPairError, normalize_code, split_pair
 from pipeline.corpus.manifest import PLACEHOLDER, FileEntry, Manifest
 from pipeline.corpus.sources.codes import is_language, own_code
 
@@ -49,7 +49,7 @@ def expand(manifest: Manifest, pairs: Sequence[LangPair]) -> Manifest:
 def named_pairs(pairs: str | Sequence[str]) -> tuple[LangPair, ...]:
     """Return the pairs of a corpus with unknown languages, from src-tgt or src:tgt, in the order given.
 
-    Raises ValueError if a text names no pair of registered languages, or is ambiguous.
+    Raises ValueError if a text is ambiguous, MissingPairError if it names no pair of registered languages.
     """
     texts = re.split(r"[\s,]+", pairs.strip()) if isinstance(pairs, str) else list(pairs)
     return tuple(_named_pair(text) for text in texts if text)
@@ -64,10 +64,11 @@ def _named_pair(text: str) -> LangPair:
             continue  # the text was cut in the wrong place; a text without any reading is reported below
         if is_language(src) and is_language(tgt) and src != tgt:
             readings.add(LangPair(src, tgt))
-    if len(readings) != 1:
+    if not readings:
+        raise MissingPairError(f"pair {text!r} names no two languages; write it as de-en")
+    if len(readings) > 1:
         listed = " or ".join(sorted(f"{pair.src}:{pair.tgt}" for pair in readings))
-        fault = f"may be {listed}; write the one you mean" if readings else "names no two languages; write it as de-en"
-        raise ValueError(f"pair {text!r} {fault}")
+        raise ValueError(f"pair {text!r} may be {listed}; write the one you mean")
     return readings.pop()
 
 
@@ -131,7 +132,7 @@ def _fill(entry: FileEntry, pair: LangPair, manifest: Manifest) -> FileEntry:
     codes = {code for code in columns.values() if code != DOCUMENT}
     if codes and not {pair.src, pair.tgt} <= codes:
         only = ", ".join(sorted(code for code in entry.columns.values() if code != DOCUMENT and "{" not in code))
-        raise ValueError(
+        raise MissingPairError(
             f"pair {pair}: corpus {manifest.name} has only pairs with {only}; choose one of them, or another corpus"
         )
     return replace(

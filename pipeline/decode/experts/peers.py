@@ -25,12 +25,14 @@ class ExpertPeers:
 
     def any(self, busy: bool) -> bool:
         """Tell if any process is busy. Raises Stopped on all of them when one was asked to stop."""
-        flags = torch.tensor([busy, self.stop()], dtype=torch.int32, device=self.mesh.device)
-        dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self.mesh.group("expert"))
-        some_busy, some_stop = flags.tolist()
+        some_busy, some_stop = self._any(busy, self.stop())
         if some_stop:
             raise Stopped(self.title)
-        return bool(some_busy)
+        return some_busy
+
+    def leave(self) -> None:
+        """Make the others raise Stopped where they next call `any`, because this process has failed between passes."""
+        self._any(False, True)
 
     def idle(self, model: Transformer, *, decoder: bool) -> None:
         """Compute this process's experts on the tokens of the other processes, and send no tokens to them."""
@@ -39,3 +41,9 @@ class ExpertPeers:
             if name.startswith("decoder." if decoder else "encoder."):
                 counts_E = torch.zeros(moe.num_experts, dtype=torch.int64, device=rows_0M.device)
                 moe.experts(rows_0M, counts_E)
+
+    def _any(self, *flags: bool) -> list[bool]:
+        """Return for each flag if it is true on any process."""
+        flag_values = torch.tensor(flags, dtype=torch.int32, device=self.mesh.device)
+        dist.all_reduce(flag_values, op=dist.ReduceOp.MAX, group=self.mesh.group(*self.mesh.expert_axis))
+        return [bool(value) for value in flag_values.tolist()]

@@ -7,6 +7,7 @@ import logging
 import os
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
 import psutil
 import torch
@@ -15,7 +16,6 @@ from pipeline.decode.config import DecodeConfig
 from pipeline.decode.experts.peers import ExpertPeers
 from pipeline.decode.search.search import max_length
 from pipeline.jobs.device import Place
-from pipeline.jobs.process import StopRequest
 from pipeline.jobs.rendezvous import World, connect
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.model.transformer import Transformer
@@ -26,7 +26,7 @@ from pipeline.parallel.partition import expert_parameters
 logger = logging.getLogger(__name__)
 
 SHORTEST = 3  # tokens of a source: tag, one piece and end
-NUMBER_BYTES = {"fp32": 4, "bf16": 2, "fp64": 8}
+NUMBER_BYTES = {"fp32": 4, "bf16": 2, "fp64": 8, "int8": 4}  # of keys and values; weights are read in float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +74,15 @@ def _batch_bytes(outline: Transformer, config: DecodeConfig, longest: int, size:
     return keys_values * size + logits * max(4, size)
 
 
+class Stop(Protocol):
+    """A request to stop that a process may get, such as `StopRequest`, which also watches over its peers."""
+
+    def __bool__(self) -> bool: ...
+
+    def watch(self, world: World, *, limit: int) -> None:
+        """End this process when another one is silent for so many seconds."""
+
+
 def join_peers(
     outline: Transformer,
     config: DecodeConfig,
@@ -81,7 +90,7 @@ def join_peers(
     place: Place,
     *,
     longest: int = 0,
-    stop: StopRequest,
+    stop: Stop,
     title: str,
 ) -> ExpertPeers | None:
     """Return the processes that this one shares experts with, or None if it holds the whole model and decodes alone.

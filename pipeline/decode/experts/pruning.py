@@ -56,7 +56,7 @@ def check_gates(moe: MoEConfig) -> None:
     for decoder in (False, True):
         gate = moe.gate_of(decoder=decoder)
         if gate.unprunable:
-            kinds = ", ".join(kind for kind, config in GATES.items() if not config.unprunable)
+            kinds = ", ".join(kind for kind, config in GATES.items() if not config().unprunable)
             raise ValueError(
                 f"the gate {gate.kind} cannot go without some of its experts, because {gate.unprunable}; "
                 f"those that can are {kinds}"

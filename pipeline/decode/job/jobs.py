@@ -1,11 +1,13 @@
 """Jobs of several processes that use a trained model, as plain values that travel in a JSON file."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.job.shards import Shard
 from pipeline.decode.text.line import Long
 from pipeline.jobs.runtime import RuntimeConfig
+
+NATS = "nats_per_token.npy"  # result of a CrossEntropyJob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +22,7 @@ class TranslateJob:
     checkpoints: a training run's directory of checkpoints.
     log: directory of the logs.
     experts: path of a pruning (`pipeline.decode.experts.pruned`), or empty for all experts.
+    ensemble: directories of checkpoints of the runs of `decode.ensemble`.
     """
 
     title: str
@@ -33,6 +36,7 @@ class TranslateJob:
     decode: DecodeConfig
     runtime: RuntimeConfig
     experts: str = ""
+    ensemble: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,4 +58,24 @@ class RoutingJob:
     checkpoints: str
     out: str
     decode: DecodeConfig
+    runtime: RuntimeConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropyJob:
+    """A job that computes the cross-entropy of given translations (`pipeline.decode.job.cross_entropy`).
+
+    encoded: directory of the encoded rows.
+    split: the split to score.
+    out: directory of the result.
+    Other fields are as in TranslateJob.
+    """
+
+    title: str
+    slot: int
+    encoded: str
+    split: str
+    vocabulary: str
+    checkpoints: str
+    out: str
     runtime: RuntimeConfig

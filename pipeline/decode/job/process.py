@@ -17,7 +17,7 @@ from tqdm import tqdm
 from pipeline.decode.job.drops import leave_drops
 from pipeline.decode.job.jobs import TranslateJob
 from pipeline.decode.job.shards import Shard
-from pipeline.decode.job.share import load_share, share
+from pipeline.decode.job.share import load_translating, share
 from pipeline.decode.text.line import Line
 from pipeline.decode.text.translator import Translator
 from pipeline.jobs.device import Place
@@ -25,13 +25,25 @@ from pipeline.jobs.process import StopRequest, run_process
 from pipeline.live import is_live
 from pipeline.schema import build
 from pipeline.stopping import Stopped
+from pipeline.vocab.tokenizer import Vocabulary
 
 
 def translate(values: dict[str, Any], stop: StopRequest) -> None:
     """Translate this process's share of the batches of every round. values: of a TranslateJob."""
     job = build(TranslateJob, values)
     place, longest = Place.take(job.runtime), job.max_source_tokens
-    model, vocabulary, peers = load_share(job, place, stop, longest=longest, experts=job.experts)
+    vocabulary = Vocabulary.load(Path(job.vocabulary))
+    model, peers = load_translating(
+        [Path(path) for path in (job.checkpoints, *job.ensemble)],
+        vocabulary,
+        job.decode,
+        job.runtime,
+        place,
+        longest=longest,
+        experts=job.experts,
+        stop=stop,
+        title=job.title,
+    )
     translator = Translator(model, vocabulary, job.decode, max_source_tokens=longest, long=job.long, peers=peers)
     for number, shards in enumerate(job.rounds, start=1):
         title = job.title if len(job.rounds) == 1 else f"{job.title} {number}/{len(job.rounds)}"
@@ -78,7 +90,7 @@ def translate_round(
                 raise Stopped(title)
             best = [hypotheses[0] for hypotheses in translator.search(batch)]
             for part, text, hypothesis in zip(batch, translator.texts(best), best, strict=True):
-                write(part.line, text=text, score=round(hypothesis.score, 5))
+                write(part.line, text=text, score=round(hypothesis.score, 5), at_limit=hypothesis.at_limit)
 
 
 if __name__ == "__main__":

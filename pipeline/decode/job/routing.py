@@ -29,6 +29,7 @@ from pipeline.model.transformer import Transformer
 from pipeline.schema import build
 from pipeline.stopping import Stopped
 from pipeline.vocab.encoded import EncodedSplit
+from pipeline.vocab.tokenizer import Vocabulary
 
 MEASURES = ("chosen", "weight", "first", "first_weight")
 _BATCH_TOKENS = 4096  # of both sides, with padding
@@ -165,7 +166,16 @@ def work(values: dict[str, Any], stop: StopRequest) -> None:
     }
     data = list(split_of.values())
     longest = max(int(max(d.source_lengths.max(), d.target_lengths.max())) for d in data)
-    model, _, peers = load_share(job, place, stop, longest=longest)
+    model, peers = load_share(
+        Path(job.checkpoints),
+        Vocabulary.load(Path(job.vocabulary)),
+        job.decode,
+        job.runtime,
+        place,
+        longest=longest,
+        stop=stop,
+        title=job.title,
+    )
     pairs = in_order(job.pairs, model)
     data = [split_of[pair] for pair in pairs]
     empty = None if peers is None else assemble([], GroupShape(rows=1, source=1, target=1), data)

@@ -1,7 +1,9 @@
 """Lines to translate, in shards of some rows, and files with the records of their translations.
 
 The processes of a job append to `<shard>.rank-N.jsonl`. `gather` moves these records to `<shard>.jsonl`. A record is
-{row, text, score}, or {row, skipped} for a line that is not translated. Free of pyarrow so that it loads fast.
+{row, text, score, at_limit}, or {row, skipped} for a line that is not translated. at_limit says whether the limit of
+length ended the translation; records of older versions lack it.
+Free of pyarrow so that it loads fast.
 """
 
 import json

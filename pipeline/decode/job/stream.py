@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
+from pipeline.decode.job.pivot import submit_steps
 from pipeline.decode.job.workers import TranslatorPool
 from pipeline.decode.text.batches import plan_batches
 from pipeline.decode.text.line import Line, Translated
@@ -162,7 +163,7 @@ class Stream:
 
     def _take(self) -> Exception | None:
         """Give lines to workers that are free. Returns the error that ended reading, if there is one."""
-        while self._under_way < self._pool.runtime.processes and len(self._windows) < OPEN_WINDOWS:
+        while self._under_way < self._pool.num_replicas and len(self._windows) < OPEN_WINDOWS:
             try:
                 lines = self._reader.take()
             except (ValueError, OSError) as error:
@@ -176,7 +177,7 @@ class Stream:
         return None
 
     def _submit(self, window: _Window, batch: list[int]) -> None:
-        future = self._pool.submit([window.lines[index] for index in batch])
+        future = submit_steps(self._pool.submit, [window.lines[index] for index in batch])
         self._under_way += 1
         future.add_done_callback(lambda future: self._events.put((window, batch, future)))
 

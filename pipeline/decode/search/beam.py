@@ -9,6 +9,7 @@ import torch
 
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.search.candidates import best
+from pipeline.decode.search.ensemble import Ensemble
 from pipeline.decode.search.hypothesis import Request
 from pipeline.decode.search.rows import Rows
 from pipeline.model.transformer import Transformer
@@ -24,7 +25,7 @@ class BeamSearch:
     finished. With K = 1 it is greedy search.
     """
 
-    def __init__(self, model: Transformer, requests: Sequence[Request], config: DecodeConfig) -> None:
+    def __init__(self, model: Transformer | Ensemble, requests: Sequence[Request], config: DecodeConfig) -> None:
         self.beam = config.beam
         self.rows = Rows(model, requests, config)
         self.rows.score_nK[:, 1:] = -torch.inf  # all hypotheses are equal at first, so only one may be continued

@@ -34,10 +34,12 @@ class Hypothesis:
 
     tokens: target ids with the forced prefix, without `</s>`.
     score: log-probability of the tokens after the prefix, normalised by their length, plus the coverage penalty.
+    at_limit: the limit of length ended it before `</s>`.
     """
 
     tokens: list[int]
     score: float
+    at_limit: bool = False
 
 
 def length_penalty(length: int, config: DecodeConfig) -> float:

@@ -17,7 +17,7 @@ from pipeline.model.attention import MASKED
 from pipeline.model.fused_attention import attend_few, attention_weights, mask_dtype
 from pipeline.model.inference import feed_forward
 from pipeline.model.moe.tokens import Tokens
-from pipeline.model.projection import add_bias
+from pipeline.model.projection import add_bias, project, project_to_table, side_by_side
 from pipeline.model.transformer import FIRST_POSITION, Layer, Transformer
 from pipeline.vocab.symbols import PAD
 
@@ -81,7 +81,7 @@ class DecoderState:
                 x_BM = x_BM + layer.attend(x_BM, index, self.past)
                 x_BM = x_BM + self._attend_source(x_BM, index)
                 x_BM = x_BM + feed_forward(layer.layer, layer.layer.feed_forward_norm(x_BM), live_B, pair_B)
-            logits_BV: Tensor = model.decoder.norm(x_BM) @ model.target_embedding_VM.T
+            logits_BV = project_to_table(model.decoder.norm(x_BM), model.target_embedding_VM)
         self.length += 1
         return logits_BV
 
@@ -96,7 +96,7 @@ class DecoderState:
             heads_nNKD = weight_nNKL @ values_nNLD
         else:
             heads_nNKD = attend_few(query_nNKD, keys_nNLD, values_nNLD, mask_n11L)
-        return add_bias(by_hypothesis(heads_nNKD).flatten(1) @ layer.cross.wo_NDM.flatten(0, 1), layer.cross.bo_M)
+        return project(by_hypothesis(heads_nNKD).flatten(1), layer.cross.wo_NDM, layer.cross.bo_M)
 
     def reorder(self, parent_B: Tensor) -> None:
         """Let hypothesis b continue from hypothesis parent_B[b] of the same sentence."""
@@ -123,32 +123,28 @@ class _Layer:
         assert layer.cross_attention_norm is not None
         self.layer, self.cross, self.cross_norm = layer, layer.cross_attention, layer.cross_attention_norm
         own, cross = layer.self_attention, self.cross
-        self.own_MX = side_by_side(own.wq_MND, own.wk_MND, own.wv_MND)
-        self.source_MX = side_by_side(cross.wk_MND, cross.wv_MND)
-        self.own_X, self.source_X = joined(own.bq_X, own.bk_X, own.bv_X), joined(cross.bk_X, cross.bv_X)
+        self.project_own = side_by_side(own.wk_MND, own.wv_MND, own.wq_MND)
+        self.project_source = side_by_side(cross.wk_MND, cross.wv_MND)
+        self.own_X, self.source_X = joined(own.bk_X, own.bv_X, own.bq_X), joined(cross.bk_X, cross.bv_X)
         self.heads = own.heads
 
     def attend(self, x_BM: Tensor, index: int, past: BeamMemory) -> Tensor:
         """Return the self-attention [B, M] of the newest token."""
-        own_B3ND = _split(add_bias(self.layer.self_attention_norm(x_BM) @ self.own_MX, self.own_X), 3, self.heads)
-        heads_BND = past.attend(index, own_B3ND[:, 0], own_B3ND[:, 1:].transpose(0, 1))
+        own_BX = add_bias(self.project_own(self.layer.self_attention_norm(x_BM)), self.own_X)
+        own_B3ND = _split(own_BX, 3, self.heads)
+        heads_BND = past.attend(index, own_B3ND[:, 2], own_B3ND[:, :2].transpose(0, 1))
         own = self.layer.self_attention
-        return add_bias(heads_BND.flatten(1) @ own.wo_NDM.flatten(0, 1), own.bo_M)
+        return project(heads_BND.flatten(1), own.wo_NDM, own.bo_M)
 
     def query(self, x_BM: Tensor) -> Tensor:
         """Return the queries [B, N, D] of cross-attention."""
-        query_BX = add_bias(self.cross_norm(x_BM) @ self.cross.wq_MND.flatten(1), self.cross.bq_X)
+        query_BX = project(self.cross_norm(x_BM), self.cross.wq_MND, self.cross.bq_X)
         return _split(query_BX, 1, self.heads).squeeze(1)
 
     def source(self, memory_BLM: Tensor) -> Tensor:
         """Return the keys and values [2, n, N, L, D] of the source."""
-        pair_BL2ND = _split(add_bias(memory_BLM @ self.source_MX, self.source_X), 2, self.heads)
+        pair_BL2ND = _split(add_bias(self.project_source(memory_BLM), self.source_X), 2, self.heads)
         return pair_BL2ND.permute(2, 0, 3, 1, 4).contiguous()
-
-
-def side_by_side(*weights_MND: Tensor) -> Tensor:
-    """Join projections into one matrix [M, X]."""
-    return torch.cat([weight.flatten(1) for weight in weights_MND], dim=1)
 
 
 def joined(*biases_X: Tensor | None) -> Tensor | None:

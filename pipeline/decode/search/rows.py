@@ -12,6 +12,7 @@ from torch import Tensor
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.search.bans import ban, force
 from pipeline.decode.search.candidates import log_normalizer
+from pipeline.decode.search.ensemble import Ensemble, EnsembleState, members_of
 from pipeline.decode.search.hypothesis import Hypothesis, Request, length_penalty, max_length
 from pipeline.decode.search.incremental import DecoderState
 from pipeline.model.transformer import Transformer
@@ -29,7 +30,7 @@ class Rows:
     finished: finished hypotheses of each request, best first.
     """
 
-    def __init__(self, model: Transformer, requests: Sequence[Request], config: DecodeConfig) -> None:
+    def __init__(self, model: Transformer | Ensemble, requests: Sequence[Request], config: DecodeConfig) -> None:
         device, n, K = model.target_embedding_VM.device, len(requests), config.hypotheses
         self.config, self.requests = config, requests
         self.sentences = list(range(n))  # index of the request whose rows these are
@@ -38,15 +39,21 @@ class Rows:
         room, with_coverage = max(self.limits), config.coverage_penalty > 0
         source_BL = padded([request.source for request in requests], device)
         model.reach(max(room, source_BL.shape[1]))
-        self.state = DecoderState(
-            model,
-            source_BL,
-            beam=K,
-            max_length=room,
-            memory=config.beam_memory,
-            attention=with_coverage,
-            pair_n=pair_numbers(model.config.moe.pairs, requests, device),
-        )
+        states = [
+            DecoderState(
+                member,
+                source_BL,
+                beam=K,
+                max_length=room,
+                memory=config.beam_memory,
+                attention=with_coverage,
+                pair_n=pair_numbers(member.config.moe.pairs, requests, device),
+            )
+            for member in members_of(model)
+        ]
+        self.state: DecoderState | EnsembleState = states[0]
+        if isinstance(model, Ensemble):
+            self.state = EnsembleState(states, model.mean)
         self.tokens_BT = torch.full((n * K, room + 1), EOS, device=device)  # the decoder starts with `</s>`
         self.prefix_nT = padded([[*request.start, *request.prefix] for request in requests], device)
         self.start_n1 = torch.tensor([[len(request.prefix)] for request in requests], device=device)
@@ -115,8 +122,9 @@ class Rows:
         ):
             sentence = self.sentences[row]
             penalty = length_penalty(len(tokens) - len(self.requests[sentence].prefix), self.config)
+            ended = tokens[-1] == EOS
             hypothesis = Hypothesis(
-                tokens=tokens[:-1] if tokens[-1] == EOS else tokens, score=score / penalty + coverage
+                tokens=tokens[:-1] if ended else tokens, score=score / penalty + coverage, at_limit=not ended
             )
             hypotheses = [*self.finished[sentence], hypothesis]
             self.finished[sentence] = sorted(hypotheses, key=lambda h: -h.score)[: self.config.hypotheses]

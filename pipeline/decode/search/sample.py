@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pipeline.decode.config import DecodeConfig
+from pipeline.decode.search.ensemble import Ensemble
 from pipeline.decode.search.hypothesis import Request
 from pipeline.decode.search.rows import Rows
 from pipeline.model.precision import at_least_float32
@@ -26,12 +27,12 @@ class Sampling:
     A hypothesis is scored by its probability under the model. Temperature, top_k and top_p do not affect the score.
     """
 
-    def __init__(self, model: Transformer, requests: Sequence[Request], config: DecodeConfig) -> None:
+    def __init__(self, model: Transformer | Ensemble, requests: Sequence[Request], config: DecodeConfig) -> None:
         self.config = config
         self.rows = Rows(model, requests, config)
         device = self.rows.score_nK.device
         number_n = torch.tensor([request.number + (request.part << _PART) for request in requests], device=device)
-        self.draw_nK = torch.arange(config.n_best, device=device).expand(len(requests), -1)
+        self.draw_nK = torch.arange(config.hypotheses, device=device).expand(len(requests), -1)
         self.key_nK = keys(config.seed, number_n.unsqueeze(1), self.draw_nK)
 
     def step(self) -> None:

@@ -8,6 +8,7 @@ import torch
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.search.bans import NEVER
 from pipeline.decode.search.beam import BeamSearch
+from pipeline.decode.search.ensemble import Ensemble, members_of
 from pipeline.decode.search.hypothesis import Hypothesis, Request, check, length_penalty, max_length
 from pipeline.decode.search.sample import Sampling
 from pipeline.model.moe.drops import DropCount
@@ -26,6 +27,9 @@ class Peers(Protocol):
     def idle(self, model: Transformer, *, decoder: bool) -> None:
         """Run the layers of the encoder or the decoder without tokens, so that other processes reach the experts."""
 
+    def leave(self) -> None:
+        """Make the others raise Stopped where they next call `any`, because this process has failed between passes."""
+
 
 class Alone:
     """A process that holds the whole model, and so waits for no other."""
@@ -36,30 +40,33 @@ class Alone:
     def idle(self, model: Transformer, *, decoder: bool) -> None:
         raise AssertionError("there is nobody to wait for")
 
+    def leave(self) -> None:
+        pass
+
 
 @torch.inference_mode()
 def search(
-    model: Transformer,
+    model: Transformer | Ensemble,
     requests: Sequence[Request],
     config: DecodeConfig,
     peers: Peers | None = None,
     drops: DropCount | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return the `n_best` best hypotheses of each sentence, best first.
+    """Return the `candidates` best hypotheses of each sentence, in the order of their scores.
 
-    peers: processes that share the experts with this one. Without requests this process is idle until they are done.
+    peers: processes that share a single model's experts with this one. Without requests it is idle until they are done.
     drops: counter of the choices that a capacity of the experts (`decode.capacity_factor`) drops.
     Raises ValueError if a source is empty, a prefix has special tokens, the model's gates have no such capacity, or a
     sentence has no hypothesis with a finite score.
     """
-    peers = peers or Alone()
+    peers, single = peers or Alone(), members_of(model)[0]  # an ensemble has no peers
     for request in requests:
         check(request)
     with evaluation_capacity(model.eval(), config.capacity_factor, drops or DropCount()):
         if not peers.any(bool(requests)):
             return []
         if not requests:
-            peers.idle(model, decoder=False)
+            peers.idle(single, decoder=False)
             running = None
         else:
             running = (BeamSearch if config.search == "beam" else Sampling)(model, requests, config)
@@ -67,5 +74,5 @@ def search(
             if running is not None and running.rows.busy:
                 running.step()
             else:
-                peers.idle(model, decoder=True)
-    return [] if running is None else [hypotheses[: config.n_best] for hypotheses in running.rows.finished]
+                peers.idle(single, decoder=True)
+    return [] if running is None else [hypotheses[: config.candidates] for hypotheses in running.rows.finished]

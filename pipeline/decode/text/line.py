@@ -14,6 +14,7 @@ class Line:
 
     source: code of the language, which gates that choose by task and vocabularies with tags by side need.
     target: code of the language of translations.
+    pivot: code of the language of a middle step (`pipeline.decode.job.pivot`), empty for one step.
     prefix: text that the translation begins with.
     number: number of the line in its text, from 0. Sampling seeds its draws with it.
     """
@@ -21,6 +22,7 @@ class Line:
     text: str
     source: str = ""
     target: str
+    pivot: str = ""
     prefix: str = ""
     number: int = 0
 
@@ -43,11 +45,13 @@ class Translated:
     alternatives: `n_best` translations, best first; none for a skipped line.
     skipped: reason of a skipped line: `empty`, `too_long`, or `prefix_too_long` (more tokens than a source may have).
     cut: `split` or `truncated` for a line that was too long to be translated whole.
+    pivot: translation into the language of the middle step, empty for one step.
     """
 
     alternatives: tuple[Alternative, ...] = ()
     skipped: str = ""
     cut: str = ""
+    pivot: str = ""
 
     @property
     def text(self) -> str:

@@ -1,10 +1,13 @@
 """Translation of lines of text: encode them, make batches, search, and decode the hypotheses."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.search.search import DropCount, Hypothesis, Peers, Request, search
+from pipeline.decode.search.ensemble import Ensemble
+from pipeline.decode.search.search import Alone, DropCount, Hypothesis, Peers, Request, search
+from pipeline.decode.text.agreement import best_by_agreement
 from pipeline.decode.text.batches import plan_batches
 from pipeline.decode.text.line import (
     EMPTY,
@@ -33,10 +36,12 @@ class Part:
 
     line: index of the line.
     part: number of the part, from 0.
+    target: code of the language of translations.
     """
 
     line: int
     part: int
+    target: str
     request: Request
 
 
@@ -55,7 +60,7 @@ class TranslationPlan:
 
 
 class Translator:
-    """A model with its vocabulary and its settings of decoding, which translates lines of text.
+    """A model, or an ensemble, with its vocabulary and its settings of decoding, which translates lines of text.
 
     max_source_tokens: most tokens of a line, tag and end included.
     long: treatment of a longer line. It is split into parts that are translated separately, truncated, skipped, or
@@ -66,7 +71,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer,
+        model: Transformer | Ensemble,
         vocabulary: Vocabulary,
         config: DecodeConfig,
         *,
@@ -94,6 +99,7 @@ class Translator:
     ) -> Iterator[tuple[int, Translated]]:
         """Yield index and outcome of each line as soon as they are known.
 
+        With peers it is a collective: each process has lines of its own, and idles until the others are done.
         check: called before each batch. It raises an error to end the translation.
         Raises ValueError if a target language has no tag.
         """
@@ -104,7 +110,9 @@ class Translator:
             for part in batch:
                 missing[part.line] += 1
         hypotheses_of: dict[int, dict[int, list[Hypothesis]]] = {index: {} for index in missing}
-        for batch in plan.batches:
+        batches, peers = deque(plan.batches), self.peers or Alone()
+        while peers.any(bool(batches)):
+            batch = batches.popleft() if batches else []
             if check is not None:
                 check()
             for part, hypotheses in zip(batch, self.search(batch), strict=True):
@@ -140,14 +148,23 @@ class Translator:
                     part=number,
                     pair=f"{line.source}:{line.target}",
                 )
-                parts.append(Part(line=index, part=number, request=request))
+                parts.append(Part(line=index, part=number, target=line.target, request=request))
         lengths = [max(len(part.request.source), len(part.request.prefix)) for part in parts]
         numbers = plan_batches(lengths, self.config)
         return TranslationPlan(fates=fates, cut=cut, batches=[[parts[number] for number in batch] for batch in numbers])
 
     def search(self, batch: Sequence[Part]) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each part, best first. Without parts this process idles until its peers are done."""
-        return search(self.model, [part.request for part in batch], self.config, self.peers, self.drops)
+        """Return at most `n_best` hypotheses of each part, best first, in the order that `decode.choose` says.
+
+        Without parts this process idles until its peers are done.
+        """
+        hypotheses = search(self.model, [part.request for part in batch], self.config, self.peers, self.drops)
+        if self.config.choose == "likeliest":
+            return hypotheses
+        return [
+            [of_part[place] for place in best_by_agreement(self.texts(of_part), self.config, part.target)]
+            for part, of_part in zip(batch, hypotheses, strict=True)
+        ]
 
     def texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
         """Decode hypotheses to texts. A line feed, which a model can produce as a byte, becomes a space."""

@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from pipeline.model.activations import activate, swiglu_gradients
 from pipeline.model.config import Activation
+from pipeline.model.int8 import feed_forward_in_8_bits
 from pipeline.model.moe.ragged_experts import (
     can_group,
     counts_on_host,
@@ -25,7 +26,7 @@ from pipeline.model.moe.ragged_experts import (
     inner_weights,
 )
 from pipeline.model.precision import compute_dtype
-from pipeline.model.projection import project_each
+from pipeline.model.projection import in_8_bits, project_each
 
 Compute = Callable[[Tensor, Tensor | None], Tensor]
 Exchange = Callable[[Compute, Tensor, Tensor | None], Tensor]
@@ -83,6 +84,10 @@ class Experts(nn.Module):
         if not len(rows_XM) and not torch.is_grad_enabled():
             return rows_XM  # no token chose an expert of this process, so no kernel needs to start
         wi_EMH, wo_EHM, wu_EMH = self.wi_EMH, self.wo_EHM, self.wu_EMH
+        if in_8_bits(wi_EMH) is not None:
+            counts = [len(rows_XM) // E] * E if counts_E is None else counts_on_host(counts_E, len(rows_XM))
+            inner, outer = in_8_bits(wi_EMH), in_8_bits(wo_EHM)
+            return feed_forward_in_8_bits(rows_XM, inner, outer, counts, self.bi_E1H, self.bo_E1M)
         if self.bi_E1H is not None and self.bo_E1M is not None:
             counts = [len(rows_XM) // E] * E if counts_E is None else counts_on_host(counts_E, len(rows_XM))
             return feed_forward_with_biases(rows_XM, wi_EMH, self.bi_E1H, wo_EHM, self.bo_E1M, counts)

@@ -26,17 +26,20 @@ def choose_from(
     with_z: bool,
     sigmoid: bool = False,
     bias_E: Tensor | None = None,
+    expert_nodes: int = 1,
+    max_nodes: int = 1,
 ) -> tuple[Choices, Observed]:
     """Return the k best experts of each token by logits x · wg, and the observed statistics of the logits.
 
-    sigmoid, bias_E: see `choose`.
+    sigmoid, bias_E, expert_nodes, max_nodes: see `choose`.
     """
     G, S, _ = x_GSM.shape
     size = max(1, CHUNK // (G * len(wg_EM)))
 
     def part(x_GSM: Tensor, wg_EM: Tensor, valid_GS: Tensor) -> tuple[Tensor, ...]:
         logits_GSE = F.linear(x_GSM, wg_EM)
-        choices = choose(logits_GSE, k, valid_GS, sigmoid=sigmoid, bias_E=bias_E)
+        limit = {"expert_nodes": expert_nodes, "max_nodes": max_nodes}
+        choices = choose(logits_GSE, k, valid_GS, sigmoid=sigmoid, bias_E=bias_E, **limit)
         observed = observe(logits_GSE, valid_GS, with_z=with_z, sigmoid=sigmoid)
         z = () if observed.z_loss_G is None else (valid_GS.sum(dim=1) * observed.z_loss_G,)
         statistics = observed.entropy, observed.sampled, observed.not_finite

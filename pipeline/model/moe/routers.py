@@ -133,6 +133,8 @@ class TopKRouter(nn.Module):
             with_z=self.with_z,
             sigmoid=c.score == "sigmoid",
             bias_E=self.bias_E,
+            expert_nodes=c.expert_nodes,
+            max_nodes=c.max_nodes,
         )
         return Routing(decision=top_k_of_choices(choices, capacity, valid_GS=tokens.valid_GS), observed=observed)
 

@@ -1,7 +1,7 @@
 """docs/mixing.md: its settings give its tables, and its mistakes are errors."""
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from pipeline.batch.mixture import Mixture
 from pipeline.batch.mixture_config import MixtureConfig, PairGroup, SourceRule
 from pipeline.config import ROOT, load_config
 from pipeline.schema import build
+from tests.make import overrides_of
 from tests.unit.batch.streams import LONG, SHORT
 
 TEXT = (ROOT / "docs" / "mixing.md").read_text(encoding="utf-8")
@@ -71,6 +72,16 @@ def test_mistakes_are_errors(settings, message):
 
 
 def test_the_command_composes():
-    (arguments,) = re.findall(r'make train ARGS="(.*?)"', TEXT, re.DOTALL)
-    groups = load_config(arguments.split()).batch.mixture.groups
-    assert (groups["rare"].pairs, groups["rare"].share) == (["de-tr"], 0.1)
+    (command,) = re.findall(r"^make train .*$", TEXT, re.MULTILINE)
+    config = load_config(overrides_of("train", command))
+    group = config.batch.mixture.groups["rare"]
+    assert (group.pairs, group.share) == (["tr-en"], 0.1)
+    assert set(group.pairs) < set(config.pairs)
+
+
+def test_defaults_are_those_of_the_page():
+    for overrides, words in (([], ""), (["batch=freesoft38"], "`batch=freesoft38` has\n")):
+        mixture = load_config(overrides).batch.mixture
+        assert replace(mixture, temperature=1.0, max_repeats=0.0) == MixtureConfig(temperature=1.0)
+        assert f"{words}`temperature: {mixture.temperature}`" in TEXT
+        assert not mixture.max_repeats or f"`max_repeats: {mixture.max_repeats:g}`" in TEXT

@@ -19,7 +19,7 @@ def test_any_number_of_processes_has_whole_models():
 
 @pytest.mark.parametrize("content", [b"[" * 200_000, b"9" * 5000, b"{", b""])
 def test_what_is_no_json_is_told_with_its_line(content):
-    parser = _Parser(load_translate(WORDS), None, None, Counter())
+    parser = _Parser(load_translate(WORDS), None, Counter())
     with pytest.raises(ValueError, match=r"^standard input, line 7 is no JSON \(.*\); write "):
         parser.json(6, content)
 

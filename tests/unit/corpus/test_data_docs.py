@@ -11,7 +11,10 @@ from eval.records.funnel import RULES
 from pipeline.config import ROOT, load_config
 from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.inference import infer_manifest
+from pipeline.corpus.languages import LangPair
+from pipeline.corpus.learned_config import DualCleaning, ScoreFiles
 from pipeline.corpus.manifest import read_manifest
+from pipeline.dag.learned_cleaning import FEW_ROWS, small_system
 from pipeline.schema import build
 
 CLEANING = (ROOT / "docs" / "cleaning.md").read_text(encoding="utf-8")
@@ -44,6 +47,24 @@ def test_the_overrides_and_the_preset_of_the_cleaning_page() -> None:
     assert build(CorpusConfig, preset, "corpus").rules.max_chars == 400
 
 
+def test_the_settings_of_learned_cleaning_on_the_page() -> None:
+    blocks = [yaml.safe_load(block)["corpus"] for block in yaml_blocks(CLEANING)[1:]]
+    dual, files = (build(CorpusConfig, {"path": "p", **block}, "corpus").learned for block in blocks)
+    assert isinstance(dual, DualCleaning)
+    assert isinstance(files, ScoreFiles)
+    assert [dual.share(pair) for pair in ("de-en", "tr-en", "km-en")] == [0.1, 0.2, 0.0]
+    assert (files.remove, files.min_score) == (0.0, 0.5)
+    (word,) = re.findall(r"`ARGS=\"'(corpus.learned=[^']*)'\"`", CLEANING)
+    assert load_config([word]).corpus.learned == DualCleaning()
+    columns = [yaml.safe_load(f"{{{text}}}") for text in re.findall(r"(?m)^\| .* \| `(column: [^`]*)` \|$", CLEANING)]
+    assert [ScoreFiles(files=files.files, **settings).column for settings in columns] == [3, "bicleaner_ai_score", 1]
+    (length,) = re.findall(r"cut at (\d+) tokens", CLEANING)
+    system = small_system(LangPair("de", "en"), 0, dual, load_config([]).runtime)
+    assert system.batch.max_source == system.batch.max_target == int(length)
+    (few,) = re.findall(r"fewer than ([\d,]+) rows are a warning", CLEANING)
+    assert int(few.replace(",", "")) == FEW_ROWS
+
+
 @pytest.mark.parametrize("names", re.findall(r"(?m)^\| (`[^|/]*`) \|", README[: README.index("Each but Parquet")]))
 def test_names_of_files_that_need_nothing_else(names: str, make_corpus: Make) -> None:
     for name in re.findall(r"`([^`]*)`", names.replace("` + `", " + ")):
@@ -59,6 +80,6 @@ def test_manifests_of_the_pages_are_read(text: str, make_corpus: Make) -> None:
 
 def test_the_page_lists_all_presets() -> None:
     presets = {path.stem for path in (ROOT / "configs" / "corpus").glob("*.yaml")} - {"sample"}
-    table = CORPORA[CORPORA.index("| preset |") : CORPORA.index("`flores-200` and")]
+    table = CORPORA[CORPORA.index("| preset |") : CORPORA.index("`flores-200`, `tatoeba_mt`")]
     named = {name for row in re.findall(r"(?m)^\| (`.*?`) \|", table) for name in re.findall(r"`([^`]*)`", row)}
     assert named == presets

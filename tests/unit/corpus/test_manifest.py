@@ -68,6 +68,7 @@ def test_manifest_of_the_sample(sample: Path) -> None:
             "may be pt-BR:en or pt:br-EN",
         ),
         ("name: my corpus\n" + FILE, "name 'my corpus' is no name; use letters, digits, dots, - and _, and title"),
+        ('name: ".."\n' + FILE, r"name '\.\.' is no name; use letters"),
         (
             entry("path: a, format: tsv, pair: de-en, colums: [de]"),
             r"files\[0\].colums does not exist; did you mean columns",
@@ -99,10 +100,16 @@ def test_manifest_of_the_sample(sample: Path) -> None:
         (entry("path: a, format: tsv, columns: [de, fr], pair: de-en"), "pair de-en is not among its columns, de, fr"),
         (entry("path: a, format: tsv, pair: de-en, dataset: b"), "tsv reads files and takes no dataset; remove it"),
         (
+            entry("path: a, format: tsv, pair: de-en, where: {x: true}"),
+            "tsv reads all rows; remove where, or choose rows of a data set",
+        ),
+        (entry("format: huggingface, dataset: a, where: {x: [1]}"), r"files.where.x: \[1\] is no text; quote it"),
+        (
             entry("path: a, format: tsv, pair: de-en, streaming: yes please"),
             r"files\[0\].streaming='yes please' must be of type bool",
         ),
         (entry("path: a, format: tsv, pair: de-en, name: Euro parl"), "name 'Euro parl' is no word; use letters"),
+        (entry("path: a, format: tsv, pair: de-en, name: ."), r"name '\.' is no word; use letters"),
         (entry("path: a, format: tsv, pair: de-en, tag: <bt>"), "tag '<bt>' is no marker; use lower-case letters"),
         (entry("path: a, format: tsv, pair: de-en, archive: ../b.tar"), "leaves the corpus directory; move the file"),
         (entry("path: 's3://x/a', format: tsv, pair: de-en"), "a URL of s3 cannot be read; use https, http, file"),
@@ -137,7 +144,7 @@ _ANY = st.recursive(
     max_leaves=4,
 )  # fmt: skip
 _FIELDS = ("split", "format", "path", "source", "target", "pair", "columns", "name", "sha256", "rows", "streaming",
-           "tag", "archive", "dataset", "revision")  # fmt: skip
+           "tag", "archive", "dataset", "revision", "where")  # fmt: skip
 
 
 @given(
@@ -176,7 +183,8 @@ files:
      licence: CC0-1.0, citation: Someone, archive: "https://example.org/a.tar", sha256: ABC, rows: 3}
   - {split: dev, path: ["http://example.org/a", "file:///b"], format: aligned, pair: "cn:en", name: other}
   - {split: test, path: c.jsonl, format: jsonl, columns: {translation.cn: cn, translation.en: "en", id: document}}
-  - {split: test, format: huggingface, dataset: who/what, config: c, part: validation, revision: r, streaming: true}
+  - {split: test, format: huggingface, dataset: who/what, config: c, part: validation, revision: r, streaming: true,
+     where: {bad: false, level: 2, kind: news}}
 """
         })
     )  # fmt: skip
@@ -196,7 +204,7 @@ files:
         ),
         FileEntry(
             split="test", format="huggingface", dataset="who/what", config="c", part="validation", revision="r",
-            streaming=True,
+            streaming=True, where={"bad": "false", "level": "2", "kind": "news"},
         ),
     )  # fmt: skip
     assert [is_url(path) for path in (*manifest.files[1].paths, "a/b")] == [True, True, False]

@@ -104,11 +104,35 @@ def test_the_lowest_loss_wins_and_is_carried_over(result):
     }
 
 
+def test_the_highest_score_wins_where_all_candidates_are_validated_by_it(result, tmp_path):
+    def scored(candidate, score, metric="chrf++"):
+        path = tmp_path / f"de-{candidate}" / "log" / "ledger.json"
+        values = {"validation_metric": metric, "validation_score": score}
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    de = LangPair("de", "en")
+    scored("wide", 30.0)
+    assert result.winner(de) == "plain"  # the other has no score, and the loss is equal
+    scored("plain", 20.0, "chrf")
+    assert result.winner(de) == "plain"  # by another metric
+    scored("plain", 20.0)
+    assert result.winner(de) == "wide"
+    scored("plain", 30.0)
+    assert result.winner(de) == "plain"  # equal in loss too, so the first
+    result.save(tmp_path / "search.csv", rows(de=9000, tr=400))
+    with (tmp_path / "search.csv").open(newline="") as stream:
+        lines = list(csv.DictReader(stream))
+    assert [(line["validation_metric"], line["validation_score"]) for line in lines] == [
+        *[("chrf++", "30.0000")] * 2,
+        *[("", "")] * 2,
+    ]
+
+
 def test_every_pair_has_its_own_tier_as_the_candidate_it_takes(result):
     search = "baselines.search={pairs: 2, candidates: [{name: plain}, {name: wide, model: {ffn_dim: 640}}]}"
     config = load_config(["recipes=demo", search])
     systems = baseline_systems(config, rows(de=9000, tr=400, ja=9000), result)
-    poor, rich = (tier.train.max_tokens for tier in config.baselines.tiers)
+    poor, *_, rich = (tier.train.max_tokens for tier in config.baselines.tiers)
     assert [(s.label, s.model.ffn_dim, s.train.max_tokens) for s in systems] == [
         ("bilingual de-en", 512, rich),
         ("bilingual ja-en", 640, rich),

@@ -40,9 +40,9 @@ fetch corpus train de-en: 21139925925d9f65
 fetch corpus train tr-en: c7c5c92b24327470
 held_out: 18945e5e42da3036
 held_out: add486ab84b69f9d
-report pinned: 40659e0fbde41035
+report pinned: 38f44653bc6a194d
 routing moe: 81286f0b6696d9a0
-score pinned: ab3c8ed1c1a1d435
+score pinned: 1296fbe6dbdff8b1
 split corpus de-en: 9a5b36da493088e1
 train bilingual de-en: bb8d397b7657b41c
 train bilingual tr-en: 20c3d33b7ca009c9
@@ -62,6 +62,31 @@ vocab candidate deep tr-en: 4a8372c62ef7f3d7
 vocab candidate small de-en: d1000eab19f449e2
 vocab candidate small tr-en: 4a8372c62ef7f3d7
 vocab moe: 13cda4549f4335a3
+"""
+KEYS_OF_LEARNED = """
+cross_entropy dual de-en 1: 4470d162d4253c5c
+cross_entropy dual de-en 2: 0a27df9767c42526
+cross_entropy dual en-de 1: 48d99712cc7b8c94
+cross_entropy dual en-de 2: 74e7d8f66650be6b
+encode dual de-en 1: 5851fe43e054d818
+encode dual de-en 2: 54b672e20679ec97
+encode dual en-de 1: aad8028c731d41da
+encode dual en-de 2: 4a004a1f1df4b414
+half dual de-en 1: 3717ccb15d5bae6b
+half dual de-en 2: f7957ff117db05aa
+half dual en-de 1: 5fff5fd8fddb97df
+half dual en-de 2: 4245af8b37d7f5f8
+scores de-en: 0ba4e0fb6df67a30
+select de-en: 332a6c4040884235
+select de-en: e1b7f3707385fb39
+train dual de-en 1: 5d2be8e8bfb7b4cc
+train dual de-en 2: 3082c8966d24a6b2
+train dual en-de 1: 7c9c4235230dff2c
+train dual en-de 2: 9da1293bb3e215fb
+vocab dual de-en 1: 1f0538876ac18e2a
+vocab dual de-en 2: f75f83e8d6d3e20e
+vocab dual en-de 1: fa89d2a75f149832
+vocab dual en-de 2: cf02e5de564ad3ef
 """
 SPLITS = {"train": ["ein Haus\ta house", "zwei Wege\ttwo ways", "drei Seen\tthree lakes", "vier Tage\tfour days"]}
 SPLITS |= {"dev": ["fünf Bäume\tfive trees"], "test": ["sechs Türen\tsix doors"]}
@@ -97,6 +122,8 @@ def fill(stage, path):
     files = {
         "clean": ("funnel.json", {"train": {**splits, "kept": 4 if "de" in stage.label else 3}, "test": {"kept": 0}}),
         "vocab": ("vocab.json", {"source_size": 512, "target_size": 256, "shared": False}),
+        "scores": ("scores.json", {"lines": 4, "rows": 4, "rows_with_a_score": 4}),
+        "half": ("funnel.json", {"train": {"kept": 2}, "test": {"kept": 2}}),
         "train": ("log/ledger.json", {"validation_loss": 2.0 + len(stage.label) / 100}),
     }
     if stage.name in files:
@@ -146,6 +173,19 @@ def test_keys_of_a_run_are_those_of_earlier_versions(store, tmp_path):
         options = {"what": "text", "stage": stage, "identity": {"text": "1"}, "inputs": {}, "runtime": config.runtime}
         translated(store, run, run.decode, pair, lambda: iter(()), **options)
     assert sorted(store.keys) == KEYS.strip().splitlines()
+
+
+def test_keys_of_learned_cleaning_stay_too(store, tmp_path):
+    """A change of them trains the small models of all users again."""
+    (tmp_path / "s.tsv").write_text("0.5\n" * 200, encoding="utf-8")
+    shares = "remove_of: {tr-en: 0}"
+    for learned in (f"{{kind: dual, {shares}}}", f"{{kind: scores, files: {{de-en: {tmp_path}/s.tsv}}, {shares}}}"):
+        words = [f"runtime.artifacts={store.root}", f"runtime.runs={tmp_path / 'runs'}", f"corpus.learned={learned}"]
+        words += [f"corpus={tmp_path / 'corpus'}", "name=pinned", "runtime.device=cpu"]  # bfloat16 elsewhere
+        data_run(load_config(["recipes=smoke", *words]))
+    stages = ("half", "scores", "cross_entropy", "select")
+    keys = [key for key in store.keys if key.startswith(stages) or " dual " in key]
+    assert sorted(keys) == KEYS_OF_LEARNED.strip().splitlines()
 
 
 def finished_run(config, store):

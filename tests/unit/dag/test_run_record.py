@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -176,3 +177,8 @@ def test_the_record_says_when_models_would_have_stopped_and_where_baselines_chan
     for tiers, boundaries in (("[{up_to: 2500}, {up_to: 0}]", [2500]), ("[{up_to: 0}]", []), ("[]", [])):
         hard = load_config(["recipes=demo", "baselines.interpolate=false", f"baselines.tiers={tiers}"])
         assert run_record(hard, corpus, {}, {}, {})["baseline_boundaries"] == boundaries
+    assert "ensemble" not in record
+    together = replace(config, decode=replace(config.decode, ensemble=("b", "c")))
+    members = [Artifact(stage="train", key=key, path=tmp_path, content="-") for key in ("k1", "k2")]
+    record = run_record(together, corpus, {}, {}, {"moe": [replace(models[0], ensemble=members)], "bilingual": models})
+    assert record["ensemble"] == {"b": "train/k1", "c": "train/k2"}

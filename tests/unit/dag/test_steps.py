@@ -212,3 +212,21 @@ def test_the_last_line_has_the_time_of_the_whole_command():
     run = replace(status(HALF, baselines=2.0), started=now() - timedelta(seconds=1000))
     assert run_line(run).startswith("17 min so far, about 4 min left in all, until ")
     assert run_line(replace(run, expected={})) == "17 min so far"
+
+
+def test_small_models_that_clean_belong_to_that_step():
+    cleaning = [
+        stage("scores de-en", "done", at=4),
+        stage("clean de-en", "done", at=5),
+        stage("vocab dual de-en 1", "done", at=6),
+        stage("encode dual en-de 1", "done", at=7),
+        stage("train dual en-de 1", "done", at=8),
+        stage("select de-en", "done", at=20),
+        stage("vocab moe", "running", at=30),
+    ]
+    steps = steps_at(status(stage("fetch corpus train", "done", at=0), *cleaning), 40)
+    assert [(step.name, len(step.stages), step.seconds) for step in steps] == [
+        ("fetch", 2, 5.0),
+        ("clean", 5, 25.0),
+        ("vocab", 1, 10.0),
+    ]

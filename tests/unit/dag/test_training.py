@@ -11,8 +11,9 @@ from pipeline.corpus.languages import LangPair
 from pipeline.dag import stages
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.store import Store
-from pipeline.dag.system import Origin, multilingual
-from pipeline.dag.training import train
+from pipeline.dag.system import Initial, Origin, multilingual
+from pipeline.dag.training import train, train_and_translate, translate_before
+from pipeline.decode.config import DecodeConfig
 from pipeline.jobs import visible_devices
 
 PAIR = LangPair("de", "en")
@@ -95,3 +96,31 @@ def test_a_training_that_continues_needs_no_warning(store, system, caplog):
     caplog.clear()
     train(store, CLEANED, system("runtime.device=cuda"))
     assert not caplog.messages
+
+
+def earlier_run(vocabulary, model):
+    return Initial(run="base", pairs=[PAIR], vocabulary=vocabulary, model=model, decode=DecodeConfig())
+
+
+def test_a_run_that_translates_with_others_is_not_compared_with_its_start(store, system, caplog):
+    caplog.set_level("INFO")
+    base = earlier_run(system().vocabulary, Artifact(stage="train", key="t", path=store.root, content="t"))
+    alone, together = (load_config(["recipes=smoke", *words]) for words in ([], ["decode.ensemble=[second]"]))
+    assert translate_before(alone, store, CLEANED, base).keys() == {PAIR}
+    assert not caplog.messages
+    assert translate_before(together, store, CLEANED, base) == {}
+    assert caplog.messages == [
+        "train.initialize_from=base is not compared with this run, which translates together with "
+        "decode.ensemble=['second']"
+    ]
+
+
+def test_a_model_that_equal_settings_made_again_does_not_count_twice(store, system):
+    config, model = load_config(["recipes=smoke", "decode.ensemble=[base]"]), train(store, CLEANED, system())[-1]
+    with pytest.raises(
+        ValueError, match=r"decode.ensemble=base: equal settings made .* would count twice; leave it out"
+    ):
+        train_and_translate(config, store, CLEANED, system(), [earlier_run(system().vocabulary, model)])
+    second = earlier_run(system().vocabulary, replace(model, content="another"))
+    trained = train_and_translate(config, store, CLEANED, system(), [second])
+    assert (trained.model, trained.ensemble) == (model, [second.model])

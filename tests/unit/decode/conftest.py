@@ -10,7 +10,8 @@ from torch.distributed.checkpoint.metadata import MetadataIndex
 
 from pipeline.config import load_config
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.job.workers import TranslatorPool, TranslatorSpec
+from pipeline.decode.job.calls import TranslatorSpec
+from pipeline.decode.job.workers import TranslatorPool
 from pipeline.engine.checkpoint.shard_writer import write_shard
 from pipeline.model.initialization import initialize
 from pipeline.model.transformer import Transformer
@@ -59,7 +60,8 @@ def spec(model, vocabulary, prepared, tmp_path_factory):
     )
 
 
-@pytest.fixture(scope="package")
-def pool(spec):
-    with TranslatorPool(spec, load_config(["runtime.device=cpu"]).runtime) as pool:
+@pytest.fixture(scope="package", params=[1, 2], ids=["whole models", "shared experts"])
+def pool(spec, request):
+    """Two processes: each has the whole model, or they share its experts."""
+    with TranslatorPool(spec, load_config(["runtime.device=cpu", f"runtime.ep={request.param}"]).runtime) as pool:
         yield pool

@@ -15,17 +15,24 @@ from tests.gates import GATES, gates_where
 TEXT = (ROOT / "docs" / "decoding.md").read_text(encoding="utf-8")
 WORDS = " ".join(TEXT.split())
 ROWS = re.findall(r"(?m)^\| `(\w+)` \| (\S+) \| (.*) \|$", TEXT)
-DEFAULTS = asdict(DecodeConfig())
+DEFAULTS = {**asdict(DecodeConfig()), "ensemble": []}
 
 
 def test_the_table_has_every_setting_with_its_default():
     assert {name: yaml.safe_load(default.strip("`")) for name, default, _ in ROWS} == DEFAULTS
-    assert load_config([]).to_json()["decode"] == DEFAULTS
+    assert asdict(load_config([]).decode) == {**DEFAULTS, "ensemble": ()}
 
 
 def test_the_choices_are_those_of_the_table():
     hints = {field.name: field.type for field in fields(DecodeConfig)}
-    for name, choices in (("search", "sample"), ("length_norm", "power"), ("precision", "bf16 fp64")):
+    for name, choices in (
+        ("search", "sample"),
+        ("length_norm", "power"),
+        ("precision", "bf16 fp64"),
+        ("choose", "mbr"),
+        ("utility", "chrf++ bleu"),
+        ("combine", "log_linear weights"),
+    ):
         meaning = next(text for row, _, text in ROWS if row == name)
         assert all(f"`{choice}`" in meaning and choice in str(hints[name]) for choice in choices.split())
 

@@ -55,6 +55,8 @@ def finished(
         encoded={},
         baseline_search={},
         baseline_boundaries=(),
+        translated={},
+        untrained=(),
         sample_sentences=False,
     )
     rows = tuple(

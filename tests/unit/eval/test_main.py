@@ -111,7 +111,10 @@ def test_bad_files_are_one_line_and_exit_two(tmp_path: Path, score: Score, conte
         ("--hyp a b --ref ref --tgt en --paired-bs --resamples -9", "--resamples=-9 must be at least 2"),
         ("--hyp a --ref ref --tgt en --metric comet", "metric='comet' needs --comet-model and --src"),
         ("--hyp a b --ref ref --src a --tgt en --metric comet --comet-model c --paired-bs", "comet' has no test here"),
-        ("--hyp a --ref ref --src a --tgt en --metric comet --comet-model c", "--comet-model: c does not exist"),
+        (
+            "--hyp a --ref ref --src a --tgt en --metric comet --comet-model c",
+            "c does not exist; the model of COMET is a checkpoints/model.ckpt",
+        ),
         (
             "--hyp a --ref ref --src a --tgt en --metric comet --comet-model m/c/a",
             "'comet' needs unbabel-comet, but No",

@@ -81,17 +81,23 @@ def test_the_dense_model_of_a_pair_is_exported(runs, export):
         assert "trust_remote_code=True` matters" not in card
 
 
-def test_an_export_is_in_float32_whatever_a_run_decodes_in(runs, export, caplog):
-    """And says which settings of decoding it does not have."""
+def test_an_export_is_in_float32_whatever_a_run_decodes_in(runs, export, caplog, tmp_path):
+    """And says which settings of decoding it does not have, also beside the scores that the run has with them."""
     plain = load_file(export("dense") / "model.safetensors")
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
     for precision in ("bf16", "fp64"):
-        of_run = {"precision": precision, "coverage_penalty": 0.2}
+        of_run = {"precision": precision, "coverage_penalty": 0.2, "choose": "mbr", "ensemble": ["a", "b"]}
         runs.add(precision, runs.models, runs.root / "vocabulary", PAIRS, **of_run)
         weights = load_file(export(precision, out=precision) / "model.safetensors")
         assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
         assert all(torch.equal(weights[name], plain[name]) for name in plain)
-    assert "decode.coverage_penalty=0.2 is not in the export, which translates as with 0.0" in caplog.text
+    heading, plain_card = "**They are not the scores of this export**", (tmp_path / "out" / "README.md").read_text()
+    card = (tmp_path / "fp64" / "README.md").read_text()
+    settings = "`decode.coverage_penalty=0.2`, `decode.choose=mbr`, `decode.ensemble=['a', 'b']`. Several models gave"
+    assert f"{heading}, which does not translate with {settings}" in card
+    assert heading not in plain_card
+    for missing, there in (("coverage_penalty=0.2", "0.0"), ("choose=mbr", "likeliest"), ("ensemble=['a', 'b']", "[]")):
+        assert f"decode.{missing} is not in the export, which translates as with {there}" in caplog.text
 
 
 def test_an_export_is_complete_or_not_there(export, tmp_path):

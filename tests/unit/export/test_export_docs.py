@@ -1,9 +1,11 @@
 """docs/export.md: its commands are those that there are."""
 
 import re
+from dataclasses import replace
 
 from pipeline.config import ROOT, load_config
 from pipeline.export.config import load_export
+from pipeline.export.exportable import check_huggingface
 from tests.make import overrides_of
 
 TEXT = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
@@ -33,9 +35,13 @@ def test_the_commands_for_one_pair_compose():
         ("tasks", ["de-en"], "ctranslate2"),
     ]
     page = (ROOT / "docs" / "moe.md").read_text(encoding="utf-8")
-    (command,) = re.findall(r"make train NAME=tasks .*", page)
-    gate = load_config(overrides_of("train", command)).model.moe.gate
-    assert (gate.kind, gate.by, gate.k) == ("task", "target", 2)
+    (command,) = re.findall(r"make train .*NAME=tasks .*", page)
+    run = load_config(overrides_of("train", command))
+    moe = run.model.moe.with_pairs([pair.replace("-", ":") for pair in run.pairs])
+    assert (moe.gate.kind, moe.gate.k, len(moe.gate.tasks)) == ("task", 2, len(run.pairs))
+    assert configs[0].pairs[0] in run.pairs
+    assert moe.gate.k * moe.expert_dim == run.model.ffn_dim == 1024
+    check_huggingface(replace(run.model, moe=replace(moe, num_experts=0)), shared=run.vocab.shared)
 
 
 def test_versions_are_those_that_are_tested():

@@ -204,6 +204,12 @@ def test_the_length_penalty_is_that_of_the_checkpoint(checkpoint, penalty, expec
     assert run_import(checkpoint).decode.length_penalty == expected
 
 
+def test_settings_that_are_off_are_in_the_record_no_more_than_in_one_of_a_training(checkpoint):
+    """A page that compares two runs would name them as a difference."""
+    recorded = run_import(checkpoint).record()["config"]["decode"]
+    assert recorded.keys() == load_config([]).to_json()["decode"].keys()
+
+
 def test_codes_of_languages_are_short_and_clear():
     codes = ["arb_Arab", "acm_Arab", "prs_Arab", "pes_Arab", "lvs_Latn", "ltg_Latn", "kas_Arab", "kas_Deva", "yue_Hant"]
     expected = ["ar", "acm", "prs", "fa", "lv", "ltg", "ks-Arab", "ks-Deva", "yue"]

@@ -7,7 +7,7 @@ import pytest
 from pipeline.config import load_config
 from pipeline.finished_run import FinishedRun
 from pipeline.jobs import visible_devices
-from pipeline.jobs.default_precision import TFLOPS, fp32_caution
+from pipeline.jobs.default_precision import TFLOPS, check_int8, fp32_caution
 from pipeline.plan.devices import load_device
 
 SMALL = ["recipes=smoke", "batch.groups_per_step=16", "model.moe.num_experts=8"]
@@ -65,3 +65,20 @@ def test_a_run_that_a_cpu_made_is_warned_of_when_a_gpu_translates(caplog):
 def test_the_factor_is_that_of_the_planner():
     assert {name: flops / 1e12 for name, flops in load_device("h100").flops.items()} == TFLOPS
     assert not fp32_caution("cuda", train="fp16")
+
+
+def test_8_bits_need_a_processor_that_sums_them_exactly():
+    flags = "flags : fpu sse2 avx2 avx512f {} fma"
+    check_int8("cpu", flags.format("avx512_vnni"))
+    check_int8("cpu", flags.format("avx_vnni"))
+    with pytest.raises(
+        ValueError, match=r"decode\.precision=int8 needs Linux on a processor with VNNI .*decode\.precision=fp32"
+    ):
+        check_int8("cpu", flags.format("avx512_bf16"))
+    with pytest.raises(ValueError, match=r"int8 is for CPUs; on a GPU set decode\.precision=bf16"):
+        check_int8("cuda", flags.format("avx512_vnni"))
+
+
+def test_8_bits_on_a_gpu_are_refused_before_any_work():
+    with pytest.raises(ValueError, match="int8 is for CPUs"):
+        load_config([*SMALL, "runtime=gpu", "decode.precision=int8"])

@@ -9,8 +9,16 @@ from functools import cache
 import pytest
 
 from pipeline.config import ROOT, load_config
+from pipeline.dag.run import train_run
 from pipeline.jobs import hosts, remote, visible_devices
-from pipeline.jobs.hosts import States, check_launcher, launcher_command, meeting_point, read_hostfile
+from pipeline.jobs.hosts import (
+    States,
+    check_launcher,
+    launcher_command,
+    meeting_point,
+    processes_per_host,
+    read_hostfile,
+)
 
 
 @cache
@@ -54,6 +62,30 @@ def test_a_hostfile_is_read_and_its_mistakes_are_named(tmp_path):
             read_hostfile(file)
     with pytest.raises(ValueError, match=r"runtime.hostfile=.*none does not exist"):
         read_hostfile(tmp_path / "none")
+
+
+def test_the_processes_of_a_host(monkeypatch, tmp_path):
+    (tmp_path / "hostfile").write_text("node-a slots=8\nnode-b slots=4\n")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "4")
+    assert processes_per_host(runtime("runtime=slurm")) == 4
+    assert processes_per_host(replace(runtime("runtime=hostfile"), hostfile=str(tmp_path / "hostfile"))) == 4
+    assert processes_per_host(runtime()) == 2
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_run_warns_of_experts_on_other_nodes_than_those_of_the_gate(monkeypatch, caplog):
+    """16 processes on 4 nodes, the experts cut over all of them. The run is stopped before its first stage."""
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "4")
+    monkeypatch.setattr("pipeline.dag.run._prepared", lambda *_: (_ for _ in ()).throw(InterruptedError))
+    words = ["runtime=slurm", "runtime.device=cpu", "runtime.ep=16", "batch.groups_per_step=16"]
+    for nodes in (2, 4, 8):
+        gate = ["gate=node_limited", "model.moe.num_experts=16", f"model.moe.gate.expert_nodes={nodes}"]
+        config = load_config([*words, *gate])
+        caplog.clear()
+        with pytest.raises(InterruptedError):
+            train_run(config)
+        assert [f"expert_nodes={nodes}, but" in text for text in caplog.messages] == ([True] if nodes == 2 else [])
 
 
 @pytest.mark.usefixtures("programs")

@@ -8,7 +8,8 @@ import torch
 
 from pipeline.config import load_config
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.job.workers import TranslatorPool, TranslatorSpec
+from pipeline.decode.job.calls import TranslatorSpec
+from pipeline.decode.job.workers import TranslatorPool
 from pipeline.jobs import visible_devices
 from pipeline.jobs.device import pick_device
 from pipeline.jobs.hosts import check_launcher, launch_job

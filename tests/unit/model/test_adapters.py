@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.model.adapters import Adapter, add_adapters, merged_difference
+from pipeline.model.adapters import Adapter, add_adapters, merged, merged_difference
 from pipeline.model.components import is_adapter
 from pipeline.model.config import ConditionalConfig, ModelConfig, MoEConfig
 from pipeline.model.initialization import initialize
@@ -70,6 +70,25 @@ def test_merged_weights_compute_what_adapters_do(targets, config):
             weights[weight_of(a)] += merged_difference(matrices[a], matrices[b], 5.0 / 3)
     assert not torch.allclose(loss_of(adapted), loss_of(built(None, config)), atol=1e-2)
     torch.testing.assert_close(loss_of(adapted), loss_of(merged), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("targets", [["attention"], ["attention", "feed_forward"]])
+def test_a_model_is_merged_for_a_while_and_then_has_its_old_bits(targets):
+    model = built(LoraConfig(rank=3, alpha=5.0, targets=targets))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if is_adapter(name):
+                parameter.normal_(generator=torch.Generator().manual_seed(len(name)))
+    before, loss = {name: p.clone() for name, p in model.named_parameters()}, loss_of(model)
+    with merged(model):
+        assert not [name for name, _ in model.named_parameters() if is_adapter(name)]
+        torch.testing.assert_close(loss_of(model), loss, rtol=1e-12, atol=1e-12)
+    after = dict(model.named_parameters())
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], values) for name, values in before.items())
+    with pytest.raises(KeyError), merged(model):
+        raise KeyError
+    assert torch.equal(loss_of(model), loss)
 
 
 def test_an_adapter_by_hand():

@@ -16,6 +16,7 @@ from pipeline.parallel.legality import cautions, check_vocabulary
 
 CUT = ["layout=model", "runtime.ep=1", "runtime.mp=2"]
 FOUR = ["layout=model", "runtime.ep=1", "runtime.processes=4", "runtime.mp=4"]
+SIX_HEADS = ["model.dim=192", "model.heads=6"]
 NO_BASELINES = "baselines.tiers=[]"
 
 
@@ -27,7 +28,7 @@ NO_BASELINES = "baselines.tiers=[]"
             r"^model.heads=2 .* choose a number of processes that divides 2$",
         ),
         (
-            ["layout=model", "runtime.ep=1", "runtime.processes=3", "runtime.mp=3", "model.ffn_dim=1024"],
+            ["layout=model", "runtime.ep=1", "runtime.processes=3", "runtime.mp=3", *SIX_HEADS, "model.ffn_dim=1024"],
             r"model.ffn_dim=1024 \(H of wi_MH\) is not divisible by runtime.mp=3, the axis model; choose 1023 or 1026",
         ),
         (

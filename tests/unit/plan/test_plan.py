@@ -55,6 +55,25 @@ def test_collectives_come_with_their_bytes_and_link() -> None:
     assert all(transfer.seconds > 0 for transfer in plan.collectives)
 
 
+def test_fine_grained_experts_cost_what_few_large_ones_cost() -> None:
+    """Exactly, with router and shared expert: 2 · 2 · 384 + 8 = 2 · (8 + 1) · 84 + 32 times 2 · M of a token."""
+    presets = (["model.moe.expert_dim=384"], ["model=fine_grained"])
+    sizes = ["model.dim=192", "model.ffn_dim=768", "model.heads=6", "model.encoder_layers=3", "model.decoder_layers=3"]
+    configs = [load_config([*sizes, *words]) for words in presets]
+    few, fine = (make_plan(workload_of(config), setup_of(expert=2), DEVICE) for config in configs)
+    assert fine.flops.useful_per_token == few.flops.useful_per_token
+    assert fine.parameters.active == few.parameters.active
+    assert fine.parameters.total / few.parameters.total == pytest.approx(0.97, abs=0.005)
+    moe = configs[1].model.moe
+    assert (moe.num_experts, moe.gate.kind, moe.gate.experts_per_token, moe.shared_experts) == (32, "topk", 8, 1)
+
+
+def test_fine_grained_experts_of_the_demo_cost_nearly_the_same() -> None:
+    moe, fine = (load_config(words).model.moe for words in ([], ["model=fine_grained"]))
+    units = [2 * 2 * moe.expert_dim + 8, 2 * 9 * fine.expert_dim + 32]  # 2 · M of a token, as above
+    assert (fine.expert_dim, units[1] / units[0]) == (56, pytest.approx(1.008, abs=0.0005))
+
+
 def test_faster_devices_and_fewer_tokens_take_less_time() -> None:
     workload, setup = small(), setup_of("model", data=2, expert=2, model=2)
     seconds = make_plan(workload, setup, DEVICE).step.seconds

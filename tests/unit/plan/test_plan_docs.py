@@ -55,8 +55,8 @@ def test_the_keys_exist():
 
 def test_links_lead_somewhere():
     links = re.findall(r"\]\(([^)]*)\)", TEXT)
-    assert len(links) == 2
-    assert (ROOT / "docs" / "plan_gshard.png").is_file()
+    assert "plan_gshard.png" in links
+    assert [link for link in links if not (ROOT / "docs" / link.partition("#")[0]).is_file()] == []
 
 
 def write() -> None:

@@ -60,7 +60,8 @@ def test_a_direction_has_several_names(server, body):
 
 def test_settings_of_a_request_reach_the_search(server):
     settings = {"beam": 6, "n_best": 5, "length_penalty": 0, "coverage_penalty": 0.2, "no_repeat_ngram": 3, "seed": 7}
-    settings |= {"search": "sample", "temperature": 0.7, "top_k": 5, "top_p": 0.9}
+    settings |= {"search": "sample", "temperature": 0.7, "top_k": 5, "top_p": 0.9, "draws": 7}
+    settings |= {"choose": "mbr", "utility": "chrf++"}
     ask(server, text="ja", **settings).raise_for_status()
     config = server.pool.calls[-1][1]
     assert {name: getattr(config, name) for name in settings} == settings
@@ -87,6 +88,9 @@ WRONG = {
     "n_best of the beam": ({"n_best": 3, "beam": 2}, "n_best", 3, "at most 2, or beam=3"),
     "beam": ({"beam": 9}, "beam", 9, "at most 8"),
     "samples": ({"search": "sample", "n_best": 9}, "n_best", 9, "at most 8"),
+    "draws": ({"search": "sample", "draws": 9}, "draws", 9, "at most 8"),
+    "draws of a beam": ({"draws": 4}, "draws", 4, "leave it out"),
+    "one to choose from": ({"beam": 1, "choose": "mbr"}, "choose", "mbr", "leave it out"),
     "greedy": ({"beam": 0}, "beam", 0, "openapi.json"),
     "infinity": ({"length_penalty": 1e999}, "length_penalty", "inf", "openapi.json"),
     "of sampling": ({"beam": 2, "temperature": 0.5}, "temperature", 0.5, "leave it out"),

@@ -4,6 +4,7 @@ import re
 from operator import attrgetter
 
 from pipeline.config import ROOT
+from pipeline.decode.job.replica import runtime_of_replica
 from pipeline.serve.config import load_serve
 from tests.make import overrides_of
 
@@ -20,6 +21,13 @@ def test_the_commands_compose():
     assert (config.run, config.port, config.limits.seconds, config.runtime.device) == ("demo", 8001, 10, "cuda")
 
 
+def test_a_model_that_is_too_large_is_cut_over_as_many_processes_as_it_says():
+    (arguments,) = re.findall(r'^With `(ARGS="[^`]+")` four processes', TEXT, re.MULTILINE)
+    config = load_serve(overrides_of("serve", f"make serve NAME=demo {arguments}"))
+    replica = runtime_of_replica(config.runtime)
+    assert (replica.processes, config.runtime.processes, replica.decode_experts) == (4, 4, "sharded")
+
+
 def test_the_keys_have_the_defaults_of_the_table():
     config = load_serve(["run=demo"])
     checked = 0
@@ -34,4 +42,4 @@ def test_the_keys_have_the_defaults_of_the_table():
             default = attrgetter(path)(config)
             assert documented.replace(",", "") == (default if isinstance(default, str) else f"{default:.12g}"), path
             checked += 1
-    assert checked == 15
+    assert checked == 16

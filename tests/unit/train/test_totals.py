@@ -27,3 +27,13 @@ def test_progress_of_version_0_2_3_counted_nominal_flops_under_the_name_of_usefu
     resumed = Progress.from_json(before)
     resumed.add(10, 1.0, StepFlops(nominal=4.0, useful=3.0, executed=5.0))
     assert (resumed.nominal_flops, resumed.useful_flops, resumed.executed_flops) == (14.0, 13.0, 17.0)
+
+
+def test_progress_adds_the_rows_that_augmentation_drew_and_keeps_them():
+    """Without augmentation its state is that of older versions."""
+    progress = Progress()
+    assert "augmented" not in progress.to_json()
+    for drawn in (5, 7):
+        progress.count({"typos": {"drawn": drawn, "changed": 3, "too_long": 1}})
+    assert progress.augmented == {"typos": {"drawn": 12, "changed": 6, "too_long": 2}}
+    assert Progress.from_json(progress.to_json()) == progress

@@ -14,12 +14,27 @@ def choices(available: int, k: int, path: str, why: str = "", what: str = "exper
         raise ValueError(f"{path}: {request} need at least {k} {what}, there are {available}")
 
 
-def groups(num_experts: int, num_groups: int, path: str) -> None:
-    """Refuse a number of groups that does not divide the experts."""
-    if num_groups < 2 or num_experts % num_groups:
-        divisors = [n for n in range(2, num_experts) if num_experts % n == 0]
-        remedy = f"choose one of {', '.join(map(str, divisors))}" if divisors else "no number of groups does"
-        raise ValueError(f"{path}.groups={num_groups} does not divide model.moe.num_experts={num_experts}; {remedy}")
+def groups(num_experts: int, num_groups: int, path: str, *, name: str = "groups", least: int = 2) -> None:
+    """Refuse a number of groups that does not divide the experts. name: the field that has it. least: the smallest."""
+    if num_groups < least or num_experts % num_groups:
+        divisors = [n for n in range(least, num_experts) if num_experts % n == 0]
+        remedy = f"choose one of {', '.join(map(str, divisors))}" if divisors else f"no number of {name} does"
+        raise ValueError(f"{path}.{name}={num_groups} does not divide model.moe.num_experts={num_experts}; {remedy}")
+
+
+def nodes(num_experts: int, k: int, expert_nodes: int, max_nodes: int, path: str) -> None:
+    """Refuse nodes of unequal size, and a limit under which a token cannot have k experts."""
+    groups(num_experts, expert_nodes, path, name="expert_nodes", least=1)
+    if not 1 <= max_nodes <= expert_nodes:
+        raise ValueError(f"{path}.max_nodes={max_nodes} must lie in 1..{expert_nodes}, the number of expert_nodes")
+    size = num_experts // expert_nodes
+    if max_nodes < expert_nodes and (k % max_nodes or k > max_nodes * size):
+        legal = [m for m in range(1, expert_nodes) if k % m == 0 and k <= m * size]
+        choices = " or ".join(map(str, [*legal, expert_nodes]))
+        raise ValueError(
+            f"{path}.max_nodes={max_nodes} with k={k}: k / max_nodes experts of a node must be a whole number of at "
+            f"most {size}, which it has; choose max_nodes={choices} ({expert_nodes} is no limit)"
+        )
 
 
 def capacity_factor(factor: float, path: str) -> None:

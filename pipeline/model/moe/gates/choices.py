@@ -1,6 +1,6 @@
 """The first part of gates that score experts: scores from the router's logits, and the best experts of each token.
 
-G groups, S tokens of a group, E experts, K choices of a token.
+G groups, S tokens of a group, E experts, K choices of a token, A nodes, B experts of a node.
 """
 
 from dataclasses import dataclass
@@ -31,20 +31,31 @@ class Choices:
 
 
 def choose(
-    logits_GSE: Tensor, k: int, valid_GS: Tensor, *, sigmoid: bool = False, bias_E: Tensor | None = None
+    logits_GSE: Tensor,
+    k: int,
+    valid_GS: Tensor,
+    *,
+    sigmoid: bool = False,
+    bias_E: Tensor | None = None,
+    expert_nodes: int = 1,
+    max_nodes: int = 1,
 ) -> Choices:
     """Choose the k experts of each token with the largest scores. The lower index wins a tie.
 
     sigmoid: scores are sigmoids of the logits, and gates are scores divided by their sum over all experts. Otherwise
         both are the softmax.
     bias_E: added to the scores for the choice alone, so gates do not depend on it (arXiv:2408.15664).
+    expert_nodes, max_nodes: a token's experts are on max_nodes of so many nodes (`within_nodes`).
     Raises ValueError as `check_sizes`.
     """
     check_sizes(logits_GSE, k, None)
     log_scores_GSE = log_scores(at_least_float32(logits_GSE), sigmoid=sigmoid)
     gates_GSE = log_scores_GSE.softmax(dim=-1)
     scores_GSE = log_scores_GSE.detach().exp() if sigmoid else gates_GSE
-    expert_GSK = top_k(scores_GSE if bias_E is None else scores_GSE + bias_E, k)
+    compared_GSE = scores_GSE if bias_E is None else scores_GSE + bias_E
+    if max_nodes < expert_nodes:
+        compared_GSE = within_nodes(compared_GSE, k, expert_nodes, max_nodes)
+    expert_GSK = top_k(compared_GSE, k)
     gate_GSK = gates_GSE.gather(-1, expert_GSK)
     if bias_E is not None:  # it can choose experts whose gates have all underflowed
         gate_GSK = gate_GSK.clamp(min=torch.finfo(gate_GSK.dtype).tiny)
@@ -58,7 +69,10 @@ def log_scores(logits_GSE: Tensor, *, sigmoid: bool) -> Tensor:
 
 @torch.no_grad()
 def top_k(score_GSE: Tensor, k: int) -> Tensor:
-    """Return the indices [G, S, K] of the k largest scores, in falling order. The lower index wins a tie."""
+    """Return the indices [G, S, K] of the k largest scores, in falling order. The lower index wins a tie.
+
+    Other dimensions may come before the last one.
+    """
     best_GS1 = score_GSE.argmax(dim=-1, keepdim=True)
     indices = [best_GS1]
     for _ in range(k - 1):
@@ -66,6 +80,20 @@ def top_k(score_GSE: Tensor, k: int) -> Tensor:
         best_GS1 = score_GSE.argmax(dim=-1, keepdim=True)
         indices.append(best_GS1)
     return torch.cat(indices, dim=-1)
+
+
+@torch.no_grad()
+def within_nodes(score_GSE: Tensor, k: int, expert_nodes: int, max_nodes: int) -> Tensor:
+    """Return the scores with -inf for experts outside of each token's best nodes (arXiv:2412.19437, section 2.1.2).
+
+    Each of the `expert_nodes` nodes has equally many consecutive experts. Its score is the sum of its k / max_nodes
+    largest scores, and a token has the `max_nodes` best nodes. The lower index wins a tie.
+    """
+    score_GSAB = score_GSE.view(*score_GSE.shape[:-1], expert_nodes, -1)
+    sum_GSA = score_GSAB.gather(-1, top_k(score_GSAB, k // max_nodes)).sum(dim=-1)
+    others_GSA = torch.ones(sum_GSA.shape, dtype=torch.bool, device=sum_GSA.device)
+    others_GSA = others_GSA.scatter(-1, top_k(sum_GSA, max_nodes), False)
+    return score_GSAB.masked_fill(others_GSA.unsqueeze(-1), -torch.inf).flatten(-2)
 
 
 def masked_sum(value_GSE: Tensor, valid_GS: Tensor) -> Tensor:

@@ -19,6 +19,11 @@ class TopKConfig:
     bias_rate: balances without a loss (arXiv:2408.15664; 0.001 there). Each expert has a bias, which is added to its
         score when experts are chosen, and not to its weight. After each step it rises by this rate if fewer of the
         step's choices than a fair share were of the expert, and falls by it if more were. 0 is no bias.
+    expert_nodes: nodes that the experts are spread over, equally many on each, in the order of their numbers. This is a
+        property of the model: the topology of a run may be another one.
+    max_nodes: nodes that the experts of a token may be on (node-limited routing: DeepSeek-V3, section 2.1.2). A token
+        has the nodes with the largest sums of their k / max_nodes best scores, with the bias if there is one. As many
+        as expert_nodes is no limit.
     """
 
     kind: Literal["topk"] = "topk"
@@ -27,12 +32,21 @@ class TopKConfig:
     capacity_factor: float = 1.25
     balance_weight: float = 0.01
     bias_rate: float = 0.0
+    expert_nodes: int = 1
+    max_nodes: int = 1
 
     queues: ClassVar[bool] = True
     experts_choose: ClassVar[bool] = False
     encoder_only: ClassVar[str] = ""
     decoder_caution: ClassVar[str] = ""
-    unprunable: ClassVar[str] = ""
+
+    @property
+    def limits_nodes(self) -> bool:
+        return self.max_nodes < self.expert_nodes
+
+    @property
+    def unprunable(self) -> str:
+        return "it chooses among nodes with equally many experts" if self.limits_nodes else ""
 
     @property
     def experts_per_token(self) -> float:
@@ -48,11 +62,14 @@ class TopKConfig:
             return "its scores are sigmoids"
         if self.bias_rate:
             return "a bias changes its choices"
+        if self.limits_nodes:
+            return "it limits the nodes of a token"
         return "" if self.k == 2 else f"it gives every token k={self.k} experts"
 
     def check(self, num_experts: int, path: str) -> None:
         checks.choices(num_experts, self.k, path)
         checks.not_negative(self, path, "capacity_factor", "balance_weight", "bias_rate")
+        checks.nodes(num_experts, self.k, self.expert_nodes, self.max_nodes, path)
         if (self.balance_weight or self.bias_rate) and self.k == num_experts:
             raise ValueError(
                 f"{path}.k={self.k}: every token has all {num_experts} experts, so none can be used more than another; "

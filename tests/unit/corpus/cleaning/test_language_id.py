@@ -5,9 +5,10 @@ import pyarrow as pa
 import pytest
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
+from eval.language_id import GROUPS, unjudged
+from eval.language_model import MAX_BYTES, language_model
 from pipeline.corpus.cleaning.codepoints import Texts
-from pipeline.corpus.cleaning.language_id import GROUPS, unjudged, wrong_language
-from pipeline.corpus.cleaning.language_model import MAX_BYTES, language_model
+from pipeline.corpus.cleaning.language_id import wrong_language
 
 SENTENCES = {
     "en": "Choose this command to save the document under another name.",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.corpus.sources.download import Patience, download
+from pipeline.corpus.sources.download import MissingFileError, Patience, download
 from tests.unit.corpus.sources.file_server import Site, free_port, serve
 
 SHORT = Patience(timeout=0.3, attempts=3, pause=0.01)
@@ -85,11 +85,12 @@ def test_a_server_may_say_when_to_try_again_within_a_limit(site: Site, tmp_path:
     assert download(f"{site.url}/corpus.tsv", tmp_path / "a", patience=patience).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("status", [403, 404, 410])
-def test_a_refusal_is_final(site: Site, tmp_path: Path, status: int) -> None:
+@pytest.mark.parametrize(("status", "kind"), [(403, ValueError), (404, MissingFileError), (410, MissingFileError)])
+def test_a_refusal_is_final(site: Site, tmp_path: Path, status: int, kind: type[ValueError]) -> None:
     site.faults["/corpus.tsv"] = [status]
-    with pytest.raises(ValueError, match=rf"corpus.tsv: answered {status} .*correct the address"):
+    with pytest.raises(ValueError, match=rf"corpus.tsv: answered {status} .*correct the address") as error:
         download(f"{site.url}/corpus.tsv", tmp_path / "a", patience=SHORT)
+    assert error.type is kind
     assert len(site.requests) == 1
 
 

@@ -172,6 +172,7 @@ def test_long_rows_make_small_batches(tmp_path: Path) -> None:
         ({"columns": {"translation.xx": "de"}}, "no field 'translation.xx' in columns; it has translation.de"),
         ({"columns": {"translation": "de"}}, "field 'translation' is struct.*no text; the texts are translation.de"),
         ({"columns": {"translation.de": "de", "translation.en": "de"}}, "several columns are de"),
+        ({"where": {"lang": "de"}}, "no field 'lang' in where; it has id, translation.de, translation.en"),
         ({"dataset": ""}, "huggingface takes a dataset and no path"),
         ({"paths": ("a",)}, "files: a: format huggingface takes a dataset and no path"),
     ],

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ import yaml
 
 from pipeline.corpus.fetch import fetch
 from pipeline.corpus.fetched import FetchedTable, read_tables
+from pipeline.corpus.languages import LangPair, MissingPairError
 from pipeline.corpus.manifest import FileEntry, Manifest, read_manifest
 from pipeline.corpus.sources.templates import expand, named_pairs
 
@@ -131,6 +133,48 @@ def write_tatoeba_mt(files: Path) -> None:
             write(directory / part / "0000.parquet", table)
 
 
+def write_ntrex(files: Path) -> None:
+    names = {"src.eng": "en", "ref.deu": "de", "ref.fra": "fr", "ref.zho-CN": "zh-Hans"}
+    for name, code in names.items():
+        text = "".join(f"{line}\n" for line in sample()[code])
+        (files / f"newstest2019-{name}.txt").write_text(text, encoding="utf-8")
+
+
+def write_wmt24pp(files: Path) -> None:
+    directory = files / "google" / "wmt24pp"
+    directory.mkdir(parents=True)
+    configs = {"en-de_DE": "de", "en-fr_FR": "fr", "en-zh_CN": "zh-Hans"}
+    for config, code in configs.items():
+        rows = [(False, *texts) for texts in zip(sample()["en"], sample()[code], strict=True)]
+        rows[20:20] = [(True, "<html>", "<html>")]
+        records = [
+            {
+                "lp": config,
+                "domain": "news",
+                "segment_id": number,
+                "is_bad_source": bad,
+                "source": source,
+                "target": target,
+            }
+            for number, (bad, source, target) in enumerate(rows)
+        ]
+        text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        (directory / f"{config}.jsonl").write_text(text, encoding="utf-8")
+    card(directory, {config: {"train": f"{config}.jsonl"} for config in configs})
+
+
+def write_bouquet(files: Path) -> None:
+    directory = files / "facebook" / "bouquet"
+    names = {"deu_Latn": "de", "fra_Latn": "fr", "cmn_Hans": "zh-Hans"}
+    for name, code in names.items():
+        columns = {"src_lang": [name] * 40, "src_text": sample()[code], "tgt_lang": ["eng_Latn"] * 40}
+        for part in ("dev", "test"):
+            table = pa.table({**columns, "tgt_text": sample()["en"]})
+            write(directory / "data" / "sentence_level" / part / f"{name}.parquet", table)
+    parts = {name: {part: f"data/sentence_level/{part}/{name}.parquet" for part in ("dev", "test")} for name in names}
+    card(directory, parts)
+
+
 LAYOUTS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "opus-100": (write_opus_100, ("train", "dev", "test")),
     "flores-200": (write_flores, ("dev", "test")),
@@ -139,6 +183,9 @@ LAYOUTS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "ted": (write_ted, ("train", "dev")),
     "tatoeba": (write_tatoeba, ("train", "dev", "test")),
     "tatoeba_mt": (write_tatoeba_mt, ("dev", "test")),
+    "ntrex": (write_ntrex, ("test",)),
+    "wmt24pp": (write_wmt24pp, ("test",)),
+    "bouquet": (write_bouquet, ("dev", "test")),
 }
 
 
@@ -149,7 +196,7 @@ def test_rows_of_a_local_copy(name: str, tmp_path: Path) -> None:
     manifest = expand(preset(name), PAIRS)
     rows_of: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for number, entry in enumerate(manifest.files):
-        table = fetched(entry, manifest, tmp_path, str(number))
+        table = fetched(replace(entry, rows=None), manifest, tmp_path, str(number))  # the original has more
         rows = pq.read_table(table.path).to_pydict()
         assert (table.licence, table.citation) == (manifest.licence, manifest.citation)
         for pair in PAIRS:
@@ -172,8 +219,33 @@ def test_rows_of_a_local_copy(name: str, tmp_path: Path) -> None:
 def test_a_pair_that_is_not_there(name: str, message: str, tmp_path: Path) -> None:
     LAYOUTS[name][0](tmp_path)
     manifest = expand(preset(name), named_pairs("ja-de"))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(MissingPairError, match=message):
         fetched(manifest.files[0], manifest, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "pair", "message"),
+    [
+        ("ntrex", "br-en", "the corpus has no br; it has af, am, ar, az"),
+        ("wmt24pp", "br-en", "the corpus has no br; it has ar, ar-EG, bg"),
+        ("wmt24pp", "de-fr", "corpus wmt24pp has only pairs with en"),
+        ("bouquet", "de-fr", "corpus bouquet has only pairs with en"),
+    ],
+)
+def test_a_pair_that_a_preset_cannot_have(name: str, pair: str, message: str) -> None:
+    with pytest.raises(MissingPairError, match=message):
+        expand(preset(name), named_pairs(pair))
+
+
+def test_ntrex_has_the_languages_of_its_table_and_pairs_without_english(tmp_path: Path) -> None:
+    manifest = preset("ntrex")
+    assert len(manifest.codes) == len({*manifest.codes.values()}) == 124
+    assert (manifest.codes["ref.srp-Latn"], manifest.codes["ref.zho-TW"]) == ("sr-Latn", "zh-Hant")
+    write_ntrex(tmp_path)
+    (entry,) = expand(manifest, named_pairs("fr-de")).files
+    assert (entry.rows, entry.pair) == (1997, LangPair("de", "fr"))
+    table = fetched(replace(entry, rows=None), manifest, tmp_path)
+    assert pq.read_table(table.path).to_pydict() == {"de": sample()["de"], "fr": sample()["fr"]}
 
 
 def test_pairs_without_english_that_a_preset_cannot_have() -> None:
@@ -206,45 +278,3 @@ def test_codes_of_flores() -> None:
     pairs = named_pairs([f"{code}-en" for code in codes.split()])
     columns = expand(preset("flores-200"), pairs).files[0].columns
     assert columns == {**dict(zip(names.split(), codes.split(), strict=True)), "eng_Latn": "en"}
-
-
-class TestFreesoft38:
-    def test_its_manifest(self) -> None:
-        manifest = preset("freesoft38")
-        train = [entry for entry in manifest.files if entry.split == "train"]
-        codes = {code for entry in train for code in entry.columns.values()} - {"en", "document"}
-        assert len(train) == len(codes) == 38
-        assert sum(entry.rows or 0 for entry in train) == 1_749_635
-        assert {"zh-Hans", "zh-Hant", "pt-BR", "sr", "sr-Latn"} <= codes
-        tail = {code for entry in manifest.files if entry.format == "tsv" for code in entry.columns.values()}
-        assert tail >= codes
-        assert all(len(entry.sha256) == 1 and entry.rows for entry in manifest.files)
-        for source in ("lohelp", "man", "wesnoth", "gnomehelp", "ddtp"):
-            assert f"{source} (" in manifest.licence
-
-    def test_files_of_its_form(self, tmp_path: Path) -> None:
-        import lzma
-
-        def sized(entry: FileEntry) -> FileEntry:
-            return replace(entry, sha256=(), rows=None)
-
-        manifest = preset("freesoft38")
-        by_name = {entry.paths[0]: sized(entry) for entry in manifest.files}
-        (tmp_path / "train").mkdir()
-        (tmp_path / "tail").mkdir()
-        line = "Guten Tag\tGood day\tlohelp:lo:a.html\n"
-        (tmp_path / "train" / "sr@latin-en.tsv.xz").write_bytes(lzma.compress(line.encode() * 3))
-        (tmp_path / "tail" / "test.sr@latin-en.tsv").write_text("Dobar dan\tGood day\n")
-        (tmp_path / "multiway.dev.tsv").write_text("en\tpt_BR\tzh_TW\nday\tdia\t\n")
-        for name, columns, row in (
-            (
-                "train/sr@latin-en.tsv.xz",
-                ("sr-Latn", "en", "document"),
-                {"sr-Latn": "Guten Tag", "en": "Good day", "document": "lohelp:lo:a.html"},
-            ),
-            ("tail/test.sr@latin-en.tsv", ("sr-Latn", "en"), {"sr-Latn": "Dobar dan", "en": "Good day"}),
-            ("multiway.dev.tsv", ("en", "pt-BR", "zh-Hant"), {"en": "day", "pt-BR": "dia", "zh-Hant": None}),
-        ):
-            table = fetched(by_name[name], manifest, tmp_path, name.replace("/", "-"))
-            assert table.columns == columns
-            assert pq.read_table(table.path).to_pylist()[0] == row

@@ -1,6 +1,6 @@
 import pytest
 
-from pipeline.corpus.languages import LangPair
+from pipeline.corpus.languages import LangPair, MissingPairError
 from pipeline.corpus.manifest import FileEntry, Manifest
 from pipeline.corpus.sources.codes import from_iso639_3, is_language, own_code
 from pipeline.corpus.sources.templates import expand, has_templates, named_pairs
@@ -98,9 +98,17 @@ def test_columns_in_alphabetical_order() -> None:
     ]
 
 
+def test_languages_that_a_corpus_cannot_name_are_missing_pairs() -> None:
+    entry = FileEntry(split="test", format="huggingface", config="{src:iso639-3}", columns={"a": "{src}", "b": "{tgt}"})
+    with pytest.raises(MissingPairError, match="xx has no iso639-3 code; name it in the manifest"):
+        expand(manifest(entry), [LangPair("xx", "en")])
+    with pytest.raises(MissingPairError, match="pair 'xx:en' names no two languages; write it as de-en"):
+        named_pairs(["xx:en"])
+
+
 def test_wrong_templates() -> None:
     entry = FileEntry(split="dev", format="huggingface", config="{src:iso}")
-    with pytest.raises(ValueError, match="no codes are called 'iso'; the schemes are bcp47, iso639-3, flores"):
+    with pytest.raises(ValueError, match="no codes are called 'iso'; the schemes are bcp47, iso639-3, flores, listed"):
         expand(manifest(entry), [DE_EN])
     entry = FileEntry(split="dev", format="huggingface", config="{src}", columns={"a": "{pair}"})
     with pytest.raises(ValueError, match=r"\{pair\} is two languages; a column is \{src\}"):

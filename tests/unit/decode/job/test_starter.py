@@ -41,7 +41,7 @@ def job(bitext, tmp_path):
 
 def write_records(shard, rows):
     for rank in range(2):
-        records = [{"row": row, "text": f"h{row}\u2028", "score": -1.0} for row in rows[rank::2]]
+        records = [{"row": row, "text": f"h{row}\u2028", "score": -1.0, "at_limit": row == 2} for row in rows[rank::2]]
         lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
         shard.part(rank).write_text("".join(lines), encoding="utf-8")
 
@@ -55,7 +55,20 @@ def test_translations_are_in_the_order_of_the_test_set(job, bitext, tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "tr-en.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
     assert [row["hypothesis"] for row in rows] == [f"h{number}\u2028" for number in range(count)]
     assert [row["source"] for row in rows] == read_column(bitext, "test", "src")
-    assert rows[0].keys() == {"source", "hypothesis", "reference", "score"}
+    assert rows[0].keys() == {"source", "hypothesis", "reference", "score", "at_limit"}
+    assert [row["at_limit"] for row in rows] == [number == 2 for number in range(count)]
+
+
+def test_the_limit_is_unknown_for_lines_that_an_older_version_translated(job, bitext, tmp_path):
+    ((shard,),) = job.rounds
+    count = len(read_bitext(bitext, "test"))
+    records = [{"row": 0, "text": "h0", "score": -1.0}, {"row": 1, "skipped": "empty"}]
+    records += [{"row": row, "text": f"h{row}", "score": -1.0, "at_limit": False} for row in range(2, count)]
+    shard.part(0).write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    starter.run_job(job)
+    starter.write_test_translations([shard], bitext, tmp_path / "tr-en.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "tr-en.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["at_limit"] for row in rows] == [None, *[False] * (count - 1)]
 
 
 def test_choices_that_an_earlier_attempt_dropped_are_told(job, bitext, tmp_path, caplog):
@@ -73,7 +86,9 @@ def test_parts_that_an_older_version_left_are_removed(job, bitext, tmp_path):
     write_records(shards[0], list(range(len(read_bitext(bitext, "test")))))
     (tmp_path / "tr-en.rank-0.jsonl").write_text("{}\n")
     artifact = Artifact(stage="clean", key="0", path=bitext, content="")
-    work.translate({LangPair("tr", "en"): artifact}, artifact, artifact, DECODE, job.runtime, "moe", 0, None, tmp_path)
+    work.translate(
+        {LangPair("tr", "en"): artifact}, artifact, artifact, DECODE, job.runtime, "moe", 0, None, (), tmp_path
+    )
     assert [path.name for path in tmp_path.glob("*.jsonl")] == ["tr-en.jsonl"]
 
 

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from pipeline.config import load_config
-from pipeline.decode.job.workers import GivenUp, TranslatorPool
+from pipeline.decode.job.replica import GivenUp
+from pipeline.decode.job.workers import TranslatorPool
 from pipeline.decode.text.line import Line
 from pipeline.decode.text.translator import Translator
 from pipeline.model.moe.drops import DropCount
@@ -52,17 +53,22 @@ def test_a_call_may_decode_otherwise_but_not_with_another_model(pool, model, voc
     assert pool.submit(lines(LONG)).result()[0].text != expected.text
     with pytest.raises(ValueError, match=r"decode.precision=fp64: the model is loaded with fp32; start again"):
         pool.submit(lines("a"), replace(DECODE, precision="fp64"))
+    with pytest.raises(ValueError, match=r"decode.ensemble=\('b',\): the model is loaded with \(\); start again"):
+        pool.submit(lines("a"), replace(DECODE, ensemble=("b",)))
 
 
 def test_what_a_capacity_drops_is_counted_over_all_calls(pool, model, vocabulary):
+    """Processes that share experts have a share of the lines each, and count what is dropped of them."""
     tight = replace(DECODE, capacity_factor=0.5)
     here = DropCount()
     before = pool.drops.asked, pool.drops.kept
     calls = [pool.submit(lines(*TURKISH[:4]), tight), pool.submit(lines(LONG), tight), pool.submit(lines(TURKISH[5]))]
+    size = 2 // pool.num_replicas
     for texts, call in zip([TURKISH[:4], [LONG]], calls, strict=False):
-        alone = Translator(model, vocabulary, tight, max_source_tokens=24)
-        list(alone.translate(lines(*texts)))
-        here.add(alone.drops)
+        for rank in range(size):
+            alone = Translator(model, vocabulary, tight, max_source_tokens=24)
+            list(alone.translate(lines(*texts)[rank::size]))
+            here.add(alone.drops)
         call.result()
     calls[-1].result()  # it has no capacity, so nothing is dropped
     assert (pool.drops.asked - before[0], pool.drops.kept - before[1]) == (here.asked, here.kept)
@@ -78,10 +84,13 @@ def test_each_process_has_one_thread_and_an_allocator_that_keeps_memory(pool):
 
 
 def test_an_error_belongs_to_its_call(pool):
-    bad, good = pool.submit([Line(text="a", target="xx")]), pool.submit(lines(TURKISH[0]))
+    pool.wait()
+    before = {worker.pid for worker in workers()}
+    bad, good = pool.submit([*lines(LONG), Line(text="a", target="xx")]), pool.submit(lines(TURKISH[0]))
     with pytest.raises(ValueError, match="target language 'xx' has no tag"):
         bad.result()
     assert good.result()[0].text
+    assert {worker.pid for worker in workers()} == before
 
 
 def test_a_lost_process_is_an_error_of_its_calls_and_is_replaced(pool):
@@ -89,14 +98,15 @@ def test_a_lost_process_is_an_error_of_its_calls_and_is_replaced(pool):
     before = workers()
     for worker in before:
         worker.suspend()
-    lost = [pool.submit(lines(LONG)) for _ in before]
+    lost = [pool.submit(lines(LONG)) for _ in range(pool.num_replicas)]
     later = pool.submit(lines(TURKISH[0]))
     wait_until_running(lost)
     for worker in before:
         worker.kill()
     for future in lost:
         with pytest.raises(
-            TaskFailed, match=r"translate: a process was killed by SIGKILL \(out of memory\?\); what it"
+            TaskFailed,
+            match=r"translate: (a process|process \d of 2) was killed by SIGKILL \(out of memory\?\); what it",
         ):
             future.result(30)
     assert later.result(60)[0].text
@@ -106,7 +116,7 @@ def test_a_lost_process_is_an_error_of_its_calls_and_is_replaced(pool):
 def test_a_call_that_is_given_up_ends_and_its_process_goes_on(pool):
     pool.wait()
     before = workers()
-    running = [pool.submit(lines(" ".join([LONG] * 200))) for _ in before]
+    running = [pool.submit(lines(" ".join([LONG] * 200), *TURKISH[:9])) for _ in range(pool.num_replicas)]
     waiting, later = pool.submit(lines(LONG)), pool.submit(lines(TURKISH[0]))
     wait_until_running(running)
     for future in (*running, waiting):
@@ -135,20 +145,22 @@ COMMAND = """
 import json, sys, time
 from pipeline.config import load_config
 from pipeline.decode.config import DecodeConfig
-from pipeline.decode.job.workers import TranslatorPool, TranslatorSpec
+from pipeline.decode.job.calls import TranslatorSpec
+from pipeline.decode.job.workers import TranslatorPool
 
 values = json.loads(sys.argv[1])
 spec = TranslatorSpec(**{**values, "decode": DecodeConfig(**values["decode"])})
-pool = TranslatorPool(spec, load_config([]).runtime)
+pool = TranslatorPool(spec, load_config([sys.argv[2]]).runtime)
 assert "torch" not in sys.modules
 print("started", flush=True)
 time.sleep(60)
 """
 
 
-def test_processes_end_with_the_one_that_started_them(spec):
+@pytest.mark.parametrize("ep", [1, 2])
+def test_processes_end_with_the_one_that_started_them(spec, ep):
     command = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, json.dumps(asdict(spec))], cwd=ROOT, stdout=subprocess.PIPE
+        [sys.executable, "-c", COMMAND, json.dumps(asdict(spec)), f"runtime.ep={ep}"], cwd=ROOT, stdout=subprocess.PIPE
     )
     assert command.stdout.readline() == b"started\n"
     children = psutil.Process(command.pid).children()

@@ -71,7 +71,7 @@ def normalized(score, length, attention, settings):
     return score / base**settings.length_penalty + settings.coverage_penalty * coverage
 
 
-def plain_search(model, source, settings, prefix=()):
+def plain_search(model, source, settings, prefix=(), log_probabilities=log_probabilities):
     """Return the hypotheses of a sentence, best first."""
     K = settings.beam
     limit = int(settings.max_length_ratio * len(source)) + settings.max_length_extra
@@ -87,16 +87,16 @@ def plain_search(model, source, settings, prefix=()):
         for score, tokens, attention in candidates[:K]:
             if tokens[-1] == EOS or length == limit:
                 text = tokens[:-1] if tokens[-1] == EOS else tokens
-                finished.append((text, normalized(score, length, attention, settings)))
+                finished.append((text, normalized(score, length, attention, settings), tokens[-1] != EOS))
         finished = sorted(finished, key=lambda f: -f[1])[:K]
         running = [(score, tokens) for score, tokens, _ in candidates if tokens[-1] != EOS][:K]
         if len(finished) == K:
             break
-    return [Hypothesis(tokens=tokens, score=score) for tokens, score in finished[: settings.n_best]]
+    return [Hypothesis(tokens=t, score=score, at_limit=cut) for t, score, cut in finished[: settings.n_best]]
 
 
 def assert_same(actual, expected):
     """Compare tokens, and scores up to the order of float64 sums."""
     for hypotheses, references in zip(actual, expected, strict=True):
-        assert [h.tokens for h in hypotheses] == [h.tokens for h in references]
+        assert [(h.tokens, h.at_limit) for h in hypotheses] == [(h.tokens, h.at_limit) for h in references]
         assert [h.score for h in hypotheses] == pytest.approx([h.score for h in references], abs=1e-9)

@@ -44,3 +44,11 @@ def test_settings_are_written_as_the_command_line_takes_them() -> None:
     assert settings_of("held_out", config) == ["corpus.rules.held_out.shingle_words=8"]
     assert settings_of("duplicate", config) == ["corpus.rules.duplicates=true"]
     assert settings_of("language", config) == settings_of("mine", config) == settings_of("script", {}) == []
+
+
+def test_settings_of_learned_cleaning_are_named_where_they_say_something() -> None:
+    dual = {"corpus": {"rules": {}, "learned": {"kind": "dual", "remove": 0.1, "remove_of": {}}}}
+    assert settings_of("dual_cross_entropy", dual) == ["corpus.learned.remove=0.1"]
+    files = {"corpus": {"learned": {"kind": "scores", "remove": 0.0, "remove_of": {}, "min_score": 0.5}}}
+    assert settings_of("low_score", files) == ["corpus.learned.remove=0.0", "corpus.learned.min_score=0.5"]
+    assert settings_of("low_score", {"corpus": {"learned": None}}) == []

@@ -21,6 +21,13 @@ def test_runs_that_differ_in_their_seed_alone_are_one_system() -> None:
     ]
 
 
+def test_further_test_sets_of_one_seed_keep_seeds_together() -> None:
+    runs = [finished("a_s1", seed=1, score={"test_sets": ["own", "ntrex"]}), finished("a_s2", seed=2, score={})]
+    assert [system.label for system in group_seeds(runs)] == ["a"]
+    runs = [finished("a_s1", seed=1, score={"resamples": 10}), finished("a_s2", seed=2, score={})]
+    assert len(group_seeds(runs)) == 2
+
+
 def test_runs_of_one_seed_are_compared_and_labels_stay_apart() -> None:
     same = [finished("before"), finished("after")]
     assert [system.label for system in group_seeds(same)] == ["before", "after"]

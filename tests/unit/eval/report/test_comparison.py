@@ -1,13 +1,8 @@
 import pytest
 
-from eval.records.results import RunResults, group_seeds
-from eval.report.comparison import differences, headline_of, settings
-from eval.report.sections.cost import cost_groups
+from eval.records.results import RunResults
+from eval.report.comparison import differences, settings
 from tests.unit.eval.finished import finished
-
-
-def _headline(runs: list[RunResults], num_pairs: int = 6) -> str:
-    return headline_of(cost_groups(group_seeds(runs), {run.label: [] for run in runs}, ()), num_pairs)
 
 
 def test_equal_runs_differ_in_nothing() -> None:
@@ -60,17 +55,3 @@ def test_settings_are_cut_into_those_that_differ_and_those_in_common() -> None:
         "empty": "[]",
         "pairs": "['de-en']",
     }
-
-
-def test_the_headline_names_the_best_and_compares_at_equal_flops() -> None:
-    dense, moe = finished("dense", bleu=8, bilingual=10), finished("moe", experts=8, bleu=9, bilingual=10)
-    deep = finished("deep", experts=8, flops=9e6, bleu=7, bilingual=10)
-    assert _headline([dense, moe, deep]) == (
-        "moe has the highest mean BLEU of 3 systems over 6 language pairs, 9.5, 0.5 below the bilingual baselines. "
-        "Against the dense model of equal FLOPs: moe +1.0."
-    )
-    moe = finished("moe", experts=8, bleu=6)
-    assert _headline([finished("dense", bleu=8), moe]) == (
-        "dense has the highest mean BLEU of 2 systems over 6 language pairs, 8.5, "
-        "without bilingual baselines to compare with. Against the dense model of equal FLOPs: moe −2.0."
-    )

@@ -104,7 +104,7 @@ def test_a_group_is_routed_alike_alone_and_beside_others(gate):
         torch.testing.assert_close(together[group : group + 1], alone, atol=1e-6, rtol=1e-5)  # float32 matmuls
 
 
-@pytest.mark.parametrize("gate", [gate for gate in GATES if gate not in ("expert_choice", "sigmoid")])
+@pytest.mark.parametrize("gate", [gate for gate in GATES if gate not in ("expert_choice", "sigmoid", "node_limited")])
 def test_auxiliary_losses_reach_every_parameter_of_the_router(gate):
     layer = layer_of(moe_of(gate), decoder=True, noisy_weights=False)
     x, valid = some_tokens(2, 30)
@@ -249,7 +249,7 @@ def test_conditional_gate_drop_leaves_tokens_to_the_shared_network():
     torch.testing.assert_close(y, layer.conditional.shared(x))
 
 
-@pytest.mark.parametrize("gate", ["top2", "top1", "dropless", "prioritized", "topk", "sigmoid"])
+@pytest.mark.parametrize("gate", ["top2", "top1", "dropless", "prioritized", "topk", "sigmoid", "node_limited"])
 def test_a_router_in_chunks_is_the_router_at_once(gate, monkeypatch):
     """Losses, statistics and gradients agree in float64. Chunks do not divide the group here."""
     x, valid = some_tokens(2, 25)

@@ -8,7 +8,7 @@ def test_a_test_set_under_100_lines_gets_no_verdict_and_that_is_said(make_run: M
     _, run_dir = scored_run(make_run, "one", {"moe": 0.1, "bilingual": 0.5}, ["de-en", "fr-en"], 99)
     page = Rows(section_of(run_dir, [("one", run_dir)]))
     rows = [row for row in page.rows if row[0] == "de-en"]
-    assert [row[-1] for row in rows] == ["no verdict"] * 2
+    assert ["no verdict" in row for row in rows] == [True] * 2
     assert not any("*" in cell for row in rows for cell in row)
     assert 'class="sure"' not in page.text
     assert "can carry none: de-en, fr-en (under 100 test lines)." in page.text

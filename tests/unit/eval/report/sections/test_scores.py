@@ -14,6 +14,7 @@ from eval.records.scores import load_scores, load_significance
 from eval.report.sections.scores import scores_section
 from eval.score.macro import macro_means
 from eval.score.run import write_scores
+from eval.score.seeds import seed_shares
 from tests.unit.eval.conftest import MakeRun, config_of
 from tests.unit.eval.report.sections.score_pages import RESAMPLES, Rows, scored_run, section_of
 
@@ -83,6 +84,7 @@ def test_without_baselines_there_are_scores_alone(make_run: MakeRun) -> None:
     _, run_dir = scored_run(make_run, "one", {"moe": 0.2}, ["de-en", "fr-en"])
     page = Rows(section_of(run_dir, [("one", run_dir)]))
     heads = [["Pair", "Training pairs", "Test lines", f"{title} one"] for title in ("BLEU", "chrF")]
+    heads[0].append("Faults")
     assert page.rows[::4] == heads
     assert (
         [row[0] for row in page.rows[1:4]] == [row[0] for row in page.rows[5:]] == ["de-en", "fr-en", "mean, all (2)"]
@@ -105,10 +107,11 @@ def _lines(run_dir: Path, name: str, pair: str) -> list[str]:
     return [line.hypothesis for line in load_translations(run_dir, name, pair)]
 
 
-def test_seeds_are_averaged_on_the_resamples_of_one_test_set(
-    experiment: list[tuple[str, Path]], tmp_path: Path
-) -> None:
-    """The interval is that of sacreBLEU's corpus_score of every resample; of 40, one is cut off at either end."""
+def test_seeds_are_drawn_with_the_sentences_of_one_test_set(experiment: list[tuple[str, Path]], tmp_path: Path) -> None:
+    """The interval is that of sacreBLEU's corpus_score of every resample; of 40, one is cut off at either end.
+
+    Of two seeds, each resample has one.
+    """
     section = section_of(tmp_path, experiment)
     moe, dense = section["tables"]
     assert (moe.scores.label, moe.scores.num_seeds, section["reference"]) == ("moe", 2, "dense")
@@ -120,7 +123,9 @@ def test_seeds_are_averaged_on_the_resamples_of_one_test_set(
         return float(BLEU().corpus_score([lines[k] for k in places], [[references[k] for k in places]]).score)
 
     everything = range(len(one))
-    means = sorted((corpus(one, draw) + corpus(two, draw)) / 2 for draw in draws)
+    drawn = [one if share else two for share, _ in seed_shares(2, RESAMPLES, "moe")]
+    assert drawn.count(one) in range(1, RESAMPLES)
+    means = sorted(corpus(lines, draw) for lines, draw in zip(drawn, draws, strict=True))
     score = moe.scores.score("de-en", "bleu")
     assert score.score == pytest.approx((corpus(one, everything) + corpus(two, everything)) / 2, abs=1e-4)
     assert score.spread == pytest.approx(abs(corpus(one, everything) - corpus(two, everything)) / 2, abs=1e-4)
@@ -132,7 +137,7 @@ def test_seeds_are_averaged_on_the_resamples_of_one_test_set(
         chrf.score - moe.scores.score("de-en", "chrf", "bilingual").score,
         abs=2e-4,  # scores.csv keeps four decimals
     )
-    gaps = sorted((corpus(one, draw) + corpus(two, draw)) / 2 - corpus(other, draw) for draw in draws)
+    gaps = sorted(corpus(lines, draw) - corpus(other, draw) for lines, draw in zip(drawn, draws, strict=True))
     against = moe.against["de-en"]
     assert (against.ci_low, against.ci_high) == pytest.approx((gaps[1], gaps[-2]))
     assert against.delta == pytest.approx(score.score - corpus(other, everything), abs=1e-4)

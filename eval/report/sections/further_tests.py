@@ -1,0 +1,180 @@
+"""The section on further test sets, which a run scores itself by `score.test_sets`, or `make evaluate` afterwards."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from eval.records.results import RunResults
+from eval.records.run_record import EVALUATED, TEST_SETS, Json, RunRecord, load_run, load_translations
+from eval.records.scores import METRICS, ONE_STEP, PIVOT, SYSTEM, TITLES, ScoreRow, load_scores
+
+Column = tuple[str, str]  # label of the run and system
+
+
+@dataclass(frozen=True, kw_only=True)
+class FurtherTest:
+    """The scores of several runs on one test set.
+
+    title: the name of the test set, and of which runs the scores are if it has several tables.
+    columns: headings of the systems by run and system.
+    untrained: labels of runs with the pairs that they were not trained on.
+    scores: by metric and pair, then by column.
+    signatures: of each metric, with the pairs that have it.
+    ensembles: names of the runs whose models translated together with a run's, by the run's label.
+    decoding: settings of decoding in which a test set differs from the run's own test sets, by the run's label.
+    """
+
+    title: str
+    columns: Mapping[Column, str]
+    lines: Mapping[str, int]
+    untrained: frozenset[tuple[str, str]]
+    scores: Mapping[str, Mapping[str, Mapping[Column, ScoreRow]]]
+    signatures: Sequence[tuple[str, str, str]]
+    ensembles: Mapping[str, Sequence[str]]
+    decoding: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Result:
+    """The record and the scores of one run on one test set, from a directory."""
+
+    run: RunResults
+    directory: Path
+    record: RunRecord
+    rows: Sequence[ScoreRow]
+
+    def place(self, *, several: bool) -> str:
+        """Return the directory of the test set's directory, for readers. several: of runs, so that it needs a label."""
+        folder = self.directory.parent.name
+        return f"{self.run.label}/{folder}" if several else folder
+
+    @property
+    def current(self) -> bool:
+        """True if the run still has the models that translated."""
+        return has_models_of(self.run.record, self.record)
+
+    @property
+    def decoding(self) -> list[str]:
+        """The settings of decoding that are not those of the run's own test sets."""
+        return changed_decoding(self.run.record, self.record)
+
+    @cached_property
+    def sentences(self) -> Mapping[str, int]:
+        """A hash of the sources and references of each pair."""
+        return {pair: hash(self._sides(pair)) for pair in self.record.pairs}
+
+    def _sides(self, pair: str) -> tuple[tuple[str, str], ...]:
+        system = (*self.record.systems_of(pair), SYSTEM)[0]
+        lines = load_translations(self.directory, system, pair)
+        return tuple((line.source, line.reference) for line in lines)
+
+    def shares_table(self, other: "_Result") -> bool:
+        """Return whether the other result is of another run, and of the same sentences."""
+        if self.run is other.run:
+            return False
+        return all(other.sentences.get(pair, content) == content for pair, content in self.sentences.items())
+
+
+def changed_decoding(run: RunRecord, test_set: RunRecord) -> list[str]:
+    """Return the settings of decoding that are not those of the run's own test sets, as a user writes them.
+
+    The models of an ensemble are named elsewhere. Settings at their default may be absent from a record.
+    """
+    own, used = (record.config.get("decode", {}) for record in (run, test_set))
+    changed = [key for key in {**own, **used} if own and key != "ensemble" and own.get(key) != used.get(key)]
+    return [f"decode.{key}={used[key]}" if key in used else f"the default of decode.{key}" for key in changed]
+
+
+def has_models_of(run: RunRecord, test_set: RunRecord) -> bool:
+    """Return whether a run still has the models that translated a further test set."""
+    return all(
+        _models(ledgers) <= _models(run.systems.get(SYSTEM if system == PIVOT else system, ()))
+        for system, ledgers in test_set.systems.items()
+    )
+
+
+def _models(ledgers: Sequence[Json]) -> set[str]:
+    return {str((ledger.get("artifacts") or {}).get("model")) for ledger in ledgers}
+
+
+def _results(runs: Sequence[RunResults]) -> list[_Result]:
+    """Return the results of some runs, by test set. Those that are not scored yet are left out."""
+    results = []
+    for run in runs:
+        for file in (
+            file for folder in (TEST_SETS, EVALUATED) for file in run.directory.glob(f"{folder}/*/scores.csv")
+        ):
+            if (file.parent / "run.json").is_file():
+                rows = load_scores(file)
+                results.append(_Result(run=run, directory=file.parent, record=load_run(file.parent), rows=rows))
+    return sorted(results, key=lambda result: result.directory.name)
+
+
+def _tables(results: Sequence[_Result]) -> list[list[_Result]]:
+    """Return the results of each table: those of one test set, if their runs differ and their sentences do not."""
+    tables: list[list[_Result]] = []
+    for result in results:
+        for table in tables:
+            if table[0].directory.name == result.directory.name and all(map(result.shares_table, table)):
+                table.append(result)
+                break
+        else:
+            tables.append([result])
+    return tables
+
+
+def _further_test(results: Sequence[_Result], *, several: bool, title: str) -> FurtherTest:
+    columns: dict[Column, str] = {}
+    scores: dict[str, dict[str, dict[Column, ScoreRow]]] = {}
+    signatures: dict[tuple[str, str], dict[str, None]] = {}
+    lines: dict[str, int] = {}
+    for result in results:
+        label = result.run.label
+        for system in result.record.systems:
+            heading = system_title(result.record, system)
+            columns[label, system] = f"{label}, {heading}" if several else heading
+        for row in result.rows:
+            scores.setdefault(row.metric, {}).setdefault(row.pair, {})[label, row.system] = row
+            signatures.setdefault((row.metric, row.signature), {})[row.pair] = None
+            lines[row.pair] = row.n_test
+    return FurtherTest(
+        title=title,
+        columns=columns,
+        lines=lines,
+        untrained=frozenset((result.run.label, pair) for result in results for pair in result.record.untrained),
+        scores={metric: scores[metric] for metric in (*METRICS, *scores) if metric in scores},
+        signatures=[(_title(metric), signature, ", ".join(pairs)) for (metric, signature), pairs in signatures.items()],
+        ensembles={result.run.label: result.record.ensemble for result in results if result.record.ensemble},
+        decoding={result.run.label: changed for result in results if (changed := result.decoding)},
+    )
+
+
+def system_title(record: RunRecord, system: str) -> str:
+    """Return the name of a system for readers. record: of a further test set."""
+    return ONE_STEP if system == SYSTEM and {*record.pairs} == {*record.untrained} else TITLES.get(system, system)
+
+
+def _title(metric: str) -> str:
+    return METRICS[metric].title if metric in METRICS else metric
+
+
+def further_tests_section(runs: Sequence[RunResults]) -> Mapping[str, Any] | None:
+    """Return the values of further_tests_section.html.j2, or None without such test sets."""
+    results, several = _results(runs), len(runs) > 1
+    places = {result.directory: result.place(several=several) for result in results}
+    tables = _tables([result for result in results if result.current])
+    names = [table[0].directory.name for table in tables]
+    tests = [
+        _further_test(
+            table,
+            several=several,
+            title=f"{name} ({', '.join(places[result.directory] for result in table)})"
+            if names.count(name) > 1
+            else name,
+        )
+        for name, table in zip(names, tables, strict=True)
+    ]
+    outdated = [f"{places[result.directory]}/{result.directory.name}" for result in results if not result.current]
+    return {"tests": tests, "title": _title, "outdated": outdated} if results else None

@@ -1,0 +1,104 @@
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eval.records.results import RunResults, group_seeds
+from eval.records.scores import BASELINE
+from eval.report.comparison import Difference
+from eval.report.findings import Intervals, headline_of, left_open, mean_intervals, without_verdict
+from eval.report.sections.cost import FlopsGroup, cost_groups
+from eval.score.significance import percentile_interval
+from tests.unit.eval.conftest import MakeRun, config_of
+from tests.unit.eval.finished import finished
+from tests.unit.eval.report.sections.score_pages import scored_run, section_of
+
+
+def _groups(runs: Sequence[RunResults]) -> list[FlopsGroup]:
+    return cost_groups(group_seeds(runs), {run.label: [] for run in runs}, ())
+
+
+def _headline(runs: Sequence[RunResults], intervals: Intervals) -> str:
+    return headline_of(_groups(runs), 6, intervals)
+
+
+def test_the_headline_names_the_best_and_compares_at_equal_flops() -> None:
+    dense, moe = finished("dense", bleu=8, bilingual=10), finished("moe", experts=8, bleu=9, bilingual=10)
+    deep = finished("deep", experts=8, flops=9e6, bleu=7, bilingual=10)
+    intervals = {("moe", BASELINE): (-0.94, -0.1), ("moe", "dense"): (0.2, 1.8), ("moe", "deep"): (1.0, 3.0)}
+    assert _headline([dense, moe, deep], intervals) == (
+        "moe has the highest mean BLEU of 3 systems over 6 language pairs, 9.5, 0.5 below the bilingual baselines "
+        "[−0.9, −0.1]. Against the dense model of equal FLOPs: moe +1.0 [+0.2, +1.8]."
+    )
+    moe = finished("moe", experts=8, bleu=6)
+    assert _headline([finished("dense", bleu=8), moe], {}) == (
+        "dense has the highest mean BLEU of 2 systems over 6 language pairs, 8.5, "
+        "without bilingual baselines to compare with. Against the dense model of equal FLOPs: moe −2.0."
+    )
+    mixtures = [finished("few", experts=8, bleu=9), finished("many", experts=32, bleu=9.5)]
+    assert _headline(mixtures, {("many", "few"): (-0.2, 1.2)}).endswith(" many against few: +0.5 [−0.2, +1.2].")
+
+
+@pytest.mark.parametrize(
+    ("seeds", "sentences"),
+    [
+        (
+            (1, 1),
+            "The test sets do not tell moe apart from dense. "
+            "Each system has one seed: another one may change the order.",
+        ),
+        (
+            (2, 1),
+            "The test sets do not tell moe apart from dense. dense has one seed, so intervals leave out what "
+            "another one would change.",
+        ),
+        ((2, 2), "The test sets and seeds do not tell moe apart from dense."),
+    ],
+)
+def test_what_cannot_be_concluded_is_said(seeds: tuple[int, int], sentences: str) -> None:
+    runs = [
+        finished(f"{label}_s{seed}" if count > 1 else label, seed=seed, experts=experts, bleu=bleu)
+        for (label, experts, bleu), count in zip((("moe", 8, 9), ("dense", 0, 8)), seeds, strict=True)
+        for seed in range(1, count + 1)
+    ]
+    groups = _groups(runs)
+    assert left_open(groups, {("moe", "dense"): (-0.1, 2.0)}, [], {}) == sentences
+    assert "apart" not in left_open(groups, {("moe", "dense"): (0.1, 2.0)}, [], {})
+    budget, decoding = (Difference(aspect=aspect, consequence="", values=[]) for aspect in ("budget", "decoding"))
+    assert left_open(groups, {}, [budget, decoding], {}).endswith(
+        "The systems differ in budget and decoding too, so a difference has more than one cause."
+    )
+    few_lines = {"de-en": "under 100 test lines", "fr-en": "all below BLEU 1", "es-en": "under 100 test lines"}
+    assert left_open(groups, {}, [], few_lines).endswith(
+        "There is no verdict on de-en and es-en (under 100 test lines), which the means count too. "
+        "There is no verdict on fr-en (all below BLEU 1), which the means count too."
+    )
+
+
+def test_means_without_a_verdict_have_no_interval(make_run: MakeRun, tmp_path: Path) -> None:
+    runs = [
+        scored_run(make_run, name, {"moe": damage}, ["de-en"], 30, config=config_of(experts))
+        for name, damage, experts in (("dense", 0.3, 0), ("moe", 0.1, 8))
+    ]
+    tables = section_of(tmp_path, runs)["tables"]
+    assert without_verdict(tables) == {"de-en": "under 100 test lines"}
+    assert mean_intervals(tables, "dense") == {}
+
+
+def test_intervals_of_means_are_those_of_all_pairs_resampled_together(make_run: MakeRun, tmp_path: Path) -> None:
+    pairs = ["de-en", "fr-en"]
+    runs = [
+        scored_run(make_run, "dense", {"moe": 0.3, "bilingual": 0.4}, pairs, 100, config=config_of(0)),
+        scored_run(make_run, "moe_a", {"moe": 0.1, "bilingual": 0.4}, pairs, 100, config=config_of(8)),
+        scored_run(make_run, "moe_b", {"moe": 0.2}, pairs, 100, config=config_of(4)),
+    ]
+    tables = section_of(tmp_path, runs)["tables"]
+    intervals = mean_intervals(tables, "dense")
+    names = ["dense", "moe_a", "moe_b"]
+    assert set(intervals) == {(a, b) for a in names for b in names if a != b} | {(a, BASELINE) for a in names[:2]}
+    first, second = (np.mean([table.joint_against[pair] for pair in pairs], axis=0) for table in tables[1:])
+    assert intervals["moe_a", "moe_b"] == pytest.approx(percentile_interval(first - second))
+    assert intervals["moe_a", "dense"] == pytest.approx(tables[1].mean_against_interval(pairs))
+    assert intervals["dense", "moe_a"] == pytest.approx([-bound for bound in reversed(intervals["moe_a", "dense"])])
+    assert intervals["moe_a", BASELINE] == pytest.approx(tables[1].mean_gain_interval(pairs))
