@@ -17,7 +17,7 @@ from bench.output import RESULTS, ROOT, project_version
 
 DOCUMENTS = (
     *("README.md", "docs/speed.md", "docs/layouts.md", "docs/scaling.md", "docs/serve.md"),
-    "docs/scoring.md",
+    *("docs/scoring.md", "docs/decoding.md"),
 )
 BLOCK = re.compile(r"(<!-- bench: (?P<name>[a-z ]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
@@ -141,6 +141,21 @@ def decoding() -> str:
     return markdown(("model and system", "tokens/s", "ours / it", "identical", "peak MB", "row"), lines)
 
 
+def choosing() -> str:
+    """Return the table of ways to search and to choose, means over the pairs of a run."""
+    lines = []
+    rows = [*measurements("choice")]
+    for path, way in dict.fromkeys((path, row["way"]) for path, row in rows):
+        of_way = [row for other, row in rows if (other, row["way"]) == (path, way)]
+        sentences, seconds = (sum(float(row[name]) for row in of_way) for name in ("sentences", "seconds"))
+        scores = (
+            number(f"{statistics.fmean(float(row[name]) for row in of_way)}", 1) for name in ("bleu", "chrf++", "ter")
+        )
+        numbers = ", ".join(row["line"] for row in of_way)
+        lines.append((way, number(f"{sentences / seconds}", 1), *scores, f"{path.stem}:{numbers}"))
+    return markdown(("way", "sentences/s", "BLEU", "chrF++", "TER", "rows"), lines)
+
+
 def peers() -> str:
     """Return how many times as fast as each peer ours is, in the comparison that is best for the peer."""
     best: dict[tuple[str, ...], tuple[Path, Line]] = {}
@@ -237,6 +252,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers in training": peers_in_training,
     "peers": peers,
     "decoding": decoding,
+    "choosing": choosing,
     "mixture layer": mixture_layer,
     "data": data_stages,
     "layouts": layouts,

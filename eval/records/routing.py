@@ -26,6 +26,8 @@ LAYER_COLUMNS = (
     "load_max",
     "load_min",
     "load_entropy",
+    "load_cv",
+    "importance_cv",
     "dead",
     "unused",
     "drop_rate",
@@ -78,6 +80,16 @@ class LayerUse:
         """Entropy of the distribution of choices over experts, in nats. An even load gives ln E."""
         share_E = self.load_E / self.num_experts
         return float(-(share_E * np.log(np.where(share_E > 0, share_E, 1.0))).sum())
+
+    @property
+    def load_cv(self) -> float:
+        """Coefficient of variation of the number of tokens that choose each expert (Shazeer et al., Table 6)."""
+        return _variation(self.chosen_PE.sum(axis=0))
+
+    @property
+    def importance_cv(self) -> float:
+        """Coefficient of variation of the sum of each expert's combine weights (Shazeer et al., Table 6)."""
+        return _variation(self.weight_PE.sum(axis=0))
 
     @property
     def dead(self) -> list[int]:
@@ -187,6 +199,11 @@ def _entropy(use_PE: Array) -> Array:
     return entropy_P
 
 
+def _variation(total_E: Array) -> float:
+    """Return the standard deviation over the mean."""
+    return float(total_E.std() / max(float(total_E.mean()), 1e-9))
+
+
 def save_experts(path: Path, rows: Mapping[str, tuple[Sequence[str], Sequence[LayerUse]]]) -> None:
     """Write routing.csv, one line a run, layer, pair and expert.
 
@@ -212,7 +229,8 @@ def save_layers(path: Path, rows: Sequence[tuple[str, LayerUse, LayerTraining | 
             run,
             layer.name,
             str(layer.num_experts),
-            *(f"{value:.4f}" for value in (layer.load_E.max(), layer.load_E.min(), layer.load_entropy)),
+            *(f"{value:.4f}" for value in (layer.load_E.max(), layer.load_E.min())),
+            *(f"{value:.4f}" for value in (layer.load_entropy, layer.load_cv, layer.importance_cv)),
             " ".join(map(str, layer.dead)),
             " ".join(map(str, layer.unused)),
             *("" if training is None else f"{training.at_end(key):.4f}" for key in OF_TRAINING),

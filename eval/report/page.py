@@ -65,7 +65,7 @@ def write_report(out: Path, runs: Sequence[RunResults], losses: Sequence[float] 
     validation = {run.label: load_losses(run.directory, "validation") for run in runs}
     lowest = [loss for points in train.values() if (loss := lowest_loss(points)) is not None]
     levels = tuple(sorted(losses, reverse=True)) or round_levels(lowest)
-    groups = cost_groups(group_seeds(runs), train, levels)
+    groups = cost_groups(group_seeds(runs), train, validation, levels)
     if len(runs) == 1:  # the page calls its model by what it is; sweep.csv has the run's name
         (name,), runs = [run.label for run in runs], [replace(runs[0], label=runs[0].description)]
         train, validation = ({runs[0].label: by_label[name]} for by_label in (train, validation))

@@ -20,7 +20,7 @@ from pipeline.model.config import ModelConfig
 from pipeline.model.moe.conditional import Conditional
 from pipeline.model.moe.routers import Router
 from pipeline.model.norm import Norm
-from pipeline.model.transformer import Transformer
+from pipeline.model.transformer import Layer, Transformer
 from pipeline.parallel.build import materialize
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import partition
@@ -70,7 +70,8 @@ def load_model(
     if mesh is not None:
         partition(model, mesh)
     materialize(model, max_positions=max(longest, max_length(longest, config)), device=device)
-    load_weights([path for run in (checkpoints, *further_runs) for path in choose(run, config)], model, mesh, rows)
+    directories = [path for run in (checkpoints, *further_runs) for path in choose(run, config)]
+    load_weights(directories, model, mesh, rows, convert=lambda layer: set_precision(layer, config.precision))
     set_precision(model, config.precision)
     return model.eval()
 
@@ -105,20 +106,21 @@ def outline(checkpoints: Path, vocabulary: Vocabulary, config: DecodeConfig) -> 
         )
 
 
-def set_precision(model: Transformer, precision: Literal["fp32", "bf16", "fp64", "int8"]) -> None:
+def set_precision(module: Layer | Transformer, precision: Literal["fp32", "bf16", "fp64", "int8"]) -> None:
     """Convert a float32 model in place: all of it to fp64, its matrices to bf16 (not norms, gates and positions).
 
-    int8 rounds the matrices that activations are multiplied by. Raises ValueError if this processor is too old for it.
+    int8 rounds the matrices that activations are multiplied by. Layers of a model that are converted already stay.
+    Raises ValueError if this processor is too old for int8, or the model is on a GPU.
     """
     if precision == "int8":
-        check_int8(model.positions.device.type)
-        quantize(model)
+        check_int8(next(module.parameters()).device.type)
+        quantize(module)
     if precision == "fp64":
-        model.double()
+        module.double()
     if precision == "bf16":
-        for module in model.modules():
-            if not isinstance(module, Norm | Conditional | Router):
-                for parameter in module.parameters(recurse=False):
+        for part in module.modules():
+            if not isinstance(part, Norm | Conditional | Router):
+                for parameter in part.parameters(recurse=False):
                     parameter.data = parameter.data.bfloat16()
 
 

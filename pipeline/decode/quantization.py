@@ -10,10 +10,11 @@ from pipeline.model.moe.ragged_experts import inner_weights
 from pipeline.model.transformer import Layer, Transformer
 
 
-def quantize(model: Transformer) -> None:
-    """Round the weights of a float32 model on a CPU in place: those of attention, networks, experts and logits.
+def quantize(model: Layer | Transformer) -> None:
+    """Round float32 weights on a CPU in place: those of attention, networks, experts and, of a whole model, logits.
 
-    Norms, gates, positions and the tables that tokens are looked up in stay. The model can only translate afterwards.
+    Norms, gates, positions and the tables that tokens are looked up in stay. What is rounded already stays, too. The
+    model can only translate afterwards.
     """
     for module in model.modules():
         if isinstance(module, Layer):
@@ -30,13 +31,22 @@ def quantize(model: Transformer) -> None:
         elif isinstance(module, Experts):
             _round_experts(*inner_weights(module.wi_EMH, module.wu_EMH))
             _round_experts(module.wo_EHM)
-    table_VM = model.target_embedding_VM
-    table_VM.int8 = Int8Product(table_VM.detach())  # type: ignore[attr-defined]
+    if isinstance(model, Transformer):
+        table_VM = model.target_embedding_VM
+        table_VM.int8 = Int8Product(table_VM.detach())  # type: ignore[attr-defined]
+
+
+def is_rounded(name: str) -> bool:
+    """Return whether `quantize` rounds a parameter, by its name. Embeddings that logits come from are kept as well."""
+    owner, _, weight = name.rpartition(".")
+    return weight.startswith("w") and owner.endswith(("attention", "feed_forward", "experts"))
 
 
 @torch.no_grad()
 def _round(*weights: Tensor, inputs: int = 0) -> None:
     """Give the first of several weights with the same input their product in 8 bits, and free the weights."""
+    if hasattr(weights[0], "int8"):
+        return
     matrix_OI = torch.cat([weight.reshape(inputs or len(weight), -1).T for weight in weights])
     weights[0].int8 = Int8Product(matrix_OI, len(weights))  # type: ignore[attr-defined]
     _free(weights)
@@ -45,6 +55,8 @@ def _round(*weights: Tensor, inputs: int = 0) -> None:
 @torch.no_grad()
 def _round_experts(*weights_EIO: Tensor) -> None:
     """Do the same for each expert; the first weight gets a list of products."""
+    if hasattr(weights_EIO[0], "int8"):
+        return
     weights_EIO[0].int8 = [  # type: ignore[attr-defined]
         Int8Product(torch.cat([weight_IO.T for weight_IO in of_expert]), len(weights_EIO))
         for of_expert in zip(*weights_EIO, strict=True)

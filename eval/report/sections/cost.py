@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 from eval.records.results import SEED, RunResults, System
+from eval.records.routing import load_routing
 from eval.records.run_record import Json, LossPoint
 from eval.records.scores import BASELINE, SYSTEM, write_csv
 from eval.report.plots.loss_levels import tokens_to
@@ -14,6 +16,7 @@ from eval.score.macro import ALL, THIRDS, complete_mean, macro_means
 EQUAL_FLOPS = 1.1  # the largest ratio of FLOPs a token within a group; routers and vocabularies change them by less
 WHOLE = ("parameters", "active_parameters", "flops_per_token", "tokens", "batch_tokens")
 RESOURCES = (ALL, *THIRDS)
+BALANCE = ("load_max", "load_cv", "importance_cv")  # of the development sets, means over MoE layers
 Numbers = dict[str, float | None]
 
 
@@ -69,18 +72,21 @@ class FlopsGroup:
 
 
 def cost_groups(
-    systems: Sequence[System], losses: Mapping[str, Sequence[LossPoint]], levels: Sequence[float]
+    systems: Sequence[System],
+    losses: Mapping[str, Sequence[LossPoint]],
+    validation: Mapping[str, Sequence[LossPoint]],
+    levels: Sequence[float],
 ) -> list[FlopsGroup]:
     """Return groups of systems with equal FLOPs, the cheapest first.
 
     In a group, dense systems come first; otherwise the order is the one given.
 
-    losses: training records by the label of the run.
+    losses, validation: records of training and of validation by the label of the run.
     levels: losses to which tokens are counted.
     """
     groups: list[list[tuple[CostRow, ...]]] = []
     for rows in sorted(
-        (_system_rows(system, losses, levels) for system in systems),
+        (_system_rows(system, losses, validation, levels) for system in systems),
         key=lambda rows: rows[0].numbers["flops_per_token"] or float("inf"),
     ):
         flops = rows[0].numbers["flops_per_token"]
@@ -139,7 +145,7 @@ def number_columns(levels: Sequence[float]) -> list[str]:
     """Return the names of the columns of numbers."""
     costs = [*WHOLE[:3], "flops_over_dense", "tokens", "steps_per_second", "batch_tokens", "device_hours"]
     scores = [score_column(kind, resource) for resource in RESOURCES for kind in ("bleu", "delta_bleu")]
-    return [*costs, *map(level_column, levels), *scores]
+    return [*costs, "validation", *BALANCE, *map(level_column, levels), *scores]
 
 
 def level_column(level: float) -> str:
@@ -179,9 +185,12 @@ def _over_dense(row: CostRow, base: float | None) -> CostRow:
 
 
 def _system_rows(
-    system: System, losses: Mapping[str, Sequence[LossPoint]], levels: Sequence[float]
+    system: System,
+    losses: Mapping[str, Sequence[LossPoint]],
+    validation: Mapping[str, Sequence[LossPoint]],
+    levels: Sequence[float],
 ) -> tuple[CostRow, ...]:
-    rows = [_run_row(run, losses[run.label], levels) for run in system.runs]
+    rows = [_run_row(run, losses[run.label], validation[run.label], levels) for run in system.runs]
     if len(rows) == 1:
         return tuple(rows)
     numbers = {name: complete_mean([row.numbers[name] for row in rows]) for name in rows[0].numbers}
@@ -189,11 +198,15 @@ def _system_rows(
     return (mean, *rows)
 
 
-def _run_row(run: RunResults, train: Sequence[LossPoint], levels: Sequence[float]) -> CostRow:
+def _run_row(
+    run: RunResults, train: Sequence[LossPoint], validation: Sequence[LossPoint], levels: Sequence[float]
+) -> CostRow:
     config = run.record.config
     ledgers = run.record.systems.get(SYSTEM) or [{}]
     numbers = _cost(ledgers[0])
     numbers |= {level_column(level): tokens_to(train, level) for level in levels}
+    numbers["validation"] = min((point.cross_entropy for point in validation), default=None)
+    numbers |= _balance(run)
     return CostRow(
         id=run.label,
         kind="run",
@@ -211,6 +224,15 @@ def _cost(ledger: Json) -> Numbers:
     numbers["steps_per_second"] = steps / seconds if steps and seconds else None
     numbers["batch_tokens"] = tokens / steps if steps and tokens else None
     return numbers
+
+
+def _balance(run: RunResults) -> Numbers:
+    """Return how evenly the experts are used, None without experts."""
+    layers = load_routing(run.directory, run.record.pairs)
+    if not layers:
+        return dict.fromkeys(BALANCE)
+    columns = ([float(x.load_E.max()) for x in layers], [x.load_cv for x in layers], [x.importance_cv for x in layers])
+    return dict(zip(BALANCE, map(fmean, columns), strict=True))
 
 
 def _scores(run: RunResults, system: str) -> Numbers:

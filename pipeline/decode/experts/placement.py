@@ -14,7 +14,9 @@ import torch
 
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.experts.peers import ExpertPeers
+from pipeline.decode.quantization import is_rounded
 from pipeline.decode.search.search import max_length
+from pipeline.engine.checkpoint.weights import by_layer
 from pipeline.jobs.device import Place
 from pipeline.jobs.rendezvous import World, connect
 from pipeline.jobs.runtime import RuntimeConfig
@@ -26,7 +28,7 @@ from pipeline.parallel.partition import expert_parameters
 logger = logging.getLogger(__name__)
 
 SHORTEST = 3  # tokens of a source: tag, one piece and end
-NUMBER_BYTES = {"fp32": 4, "bf16": 2, "fp64": 8, "int8": 4}  # of keys and values; weights are read in float32
+NUMBER_BYTES = {"fp32": 4, "bf16": 2, "fp64": 8, "int8": 4}  # of keys and values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,19 +48,37 @@ class Demand:
     def of(cls, outline: Transformer, config: DecodeConfig, *, longest: int = 0) -> "Demand":
         """Count the bytes of a model. outline: the whole model, any device. longest: tokens of the longest source."""
         expert_names = expert_parameters(outline)
-        size = NUMBER_BYTES[config.precision]
-        weights = {name: parameter.numel() * max(4, size) for name, parameter in outline.named_parameters()}
-        copies = 1 if config.average == 1 else 2  # averaging holds the sum so far and the checkpoint that is read
-        experts = sum(num_bytes for name, num_bytes in weights.items() if name in expert_names)
+        sizes = {name: p.numel() * _weight_bytes(name, config) for name, p in outline.named_parameters()}
+        read = _largest_layer(outline, config)
+        experts = sum(num_bytes for name, num_bytes in sizes.items() if name in expert_names)
+        read_experts = sum(num_bytes for name, num_bytes in read.items() if name in expert_names)
+        table = outline.target_embedding_VM.numel() if config.precision == "int8" else 0  # kept in float32 as well
         return cls(
-            dense=(sum(weights.values()) - experts) * copies,
-            experts=experts * copies,
-            batch=_batch_bytes(outline, config, longest, size),
+            dense=sum(sizes.values()) - experts + sum(read.values()) - read_experts + table,
+            experts=experts + read_experts,
+            batch=_batch_bytes(outline, config, longest, NUMBER_BYTES[config.precision]),
         )
 
     @property
     def whole(self) -> int:
         return self.dense + self.experts + self.batch
+
+
+def _weight_bytes(name: str, config: DecodeConfig) -> int:
+    """Return the bytes of a number of a weight. Weights are read in float32, and then converted layer by layer."""
+    return 1 if config.precision == "int8" and is_rounded(name) else max(4, NUMBER_BYTES[config.precision])
+
+
+def _largest_layer(outline: Transformer, config: DecodeConfig) -> dict[str, int]:
+    """Return the bytes that reading takes for a while, by parameter, for the layer where they are the most.
+
+    Weights of 8 bits are read in float32, and averaging holds the sum so far and the checkpoint that is read.
+    """
+    copies = (config.precision == "int8") + (config.average > 1)
+    layers = [
+        {name: outline.get_parameter(name).numel() * 4 * copies for name in names} for _, names in by_layer(outline)
+    ]
+    return max(layers, key=lambda layer: sum(layer.values()))
 
 
 def _batch_bytes(outline: Transformer, config: DecodeConfig, longest: int, size: int) -> int:

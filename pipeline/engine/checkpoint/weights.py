@@ -5,7 +5,7 @@ This module does not import torch.distributed.checkpoint, because that takes lon
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from pipeline.engine.checkpoint.names import RESUME_SHARDS, STATE
 from pipeline.model.adapters import merged_difference
 from pipeline.model.components import is_adapter
 from pipeline.model.lora import weight_of
-from pipeline.model.transformer import Transformer
+from pipeline.model.transformer import Layer, Transformer
 from pipeline.parallel.mesh import Mesh
 from pipeline.parallel.partition import expert_parameters
 
@@ -27,22 +27,52 @@ FORMAT = 1
 
 
 def load_weights(
-    directories: Sequence[Path], model: Transformer, mesh: Mesh | None = None, kept: Mapping[str, Tensor] | None = None
+    directories: Sequence[Path],
+    model: Transformer,
+    mesh: Mesh | None = None,
+    kept: Mapping[str, Tensor] | None = None,
+    convert: Callable[[Layer], None] | None = None,
 ) -> None:
     """Fill a model with the weights of a checkpoint, or with the mean of several ones. No collective.
 
     mesh: cuts the experts. Only the experts of this process are read.
     kept: the checkpoint's rows that remain in a parameter, by name, if it has lost some.
+    convert: called with each layer as soon as its weights are there, so that it may make them smaller before the next
+        layer needs memory.
 
     Raises ValueError if a checkpoint is damaged. If the model is cut, one process alone may raise it.
     """
-    kept = kept or {}
-    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
     rank = 0 if mesh is None else mesh.devices["expert"].get_local_rank()
     cut = expert_parameters(model) if mesh is not None else set()
-    first = {name: (rank * len(parameters[name]),) for name in cut}
-    for count, directory in enumerate(directories, start=1):
+    first = {name: (rank * len(model.get_parameter(name)),) for name in cut}
+    for directory in directories:
         verify(directory, mesh)
+    for layer, names in by_layer(model):
+        _load_mean(directories, {name: model.get_parameter(name).detach() for name in names}, first, kept or {})
+        if convert is not None and layer is not None:
+            convert(layer)
+
+
+def by_layer(model: Transformer) -> Iterator[tuple[Layer | None, list[str]]]:
+    """Yield each layer with the names of its parameters, and at last None with the other names."""
+    other_names = {name for name, _ in model.named_parameters()}
+    for place, module in model.named_modules():
+        if isinstance(module, Layer):
+            names = [f"{place}.{name}" for name, _ in module.named_parameters()]
+            other_names -= set(names)
+            yield module, names
+    yield None, sorted(other_names)
+
+
+def _load_mean(
+    directories: Sequence[Path],
+    parameters: Mapping[str, Tensor],
+    first: Mapping[str, Sequence[int]],
+    kept: Mapping[str, Tensor],
+) -> None:
+    """Fill some parameters as `load_weights` does. first: where a process' part of its experts begins."""
+    kept = {name: rows for name, rows in kept.items() if name in parameters}
+    for count, directory in enumerate(directories, start=1):
         into = parameters if count == 1 else {name: torch.empty_like(p) for name, p in parameters.items()}
         _read(directory, {name: tensor for name, tensor in into.items() if name not in kept}, first)
         shapes = shapes_of(directory) if kept else {}

@@ -2,9 +2,11 @@
 
 import re
 from dataclasses import asdict, fields
+from statistics import fmean
 
 import yaml
 
+from bench.published import measurements
 from pipeline.config import ROOT, load_config
 from pipeline.decode.config import SPEED_ONLY, DecodeConfig
 from pipeline.decode.search.rows import batch_size
@@ -51,3 +53,19 @@ def test_capacity_is_that_of_the_page():
     """The formula is ceil(1.25 · k · S / E)."""
     assert "ceil(1.25 · k · S / E)" in WORDS
     assert capacity_of(1.25, Top2Config.k, 100, 8) == 32  # 31.25
+
+
+def test_the_conclusion_about_the_choice_is_that_of_the_measurement():
+    """It compares mbr over the hypotheses of a beam with that beam, and one sample with greedy search."""
+    rows = [row for _, row in measurements("choice")]
+    mean = {
+        (way, metric): fmean(float(row[metric]) for row in rows if row["way"] == way)
+        for way in dict.fromkeys(row["way"] for row in rows)
+        for metric in ("bleu", "chrf++", "ter")
+    }
+    for way in ("mbr chrf of beam 8", "mbr chrf of beam 16"):
+        assert mean[way, "chrf++"] > mean["beam 8", "chrf++"]
+        assert mean[way, "bleu"] < mean["beam 8", "bleu"]
+        assert mean[way, "ter"] > mean["beam 8", "ter"]
+    assert mean["sample", "bleu"] < mean["beam 1", "bleu"]
+    assert {(row["sentences"], row["commit"][:7]) for row in rows} == {("100", "4dd354f")}

@@ -2,6 +2,7 @@
 
 import csv
 import re
+from statistics import fmean
 
 import pytest
 
@@ -11,6 +12,14 @@ from tests.make import overrides_of
 TEXT = (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8")
 with (ROOT / "configs" / "baselines" / "tiered_search.csv").open(encoding="utf-8") as stream:
     ROWS = list(csv.DictReader(stream))
+with (ROOT / "recipes" / "demo.csv").open(encoding="utf-8") as stream:
+    BLEU = {
+        (row["pair"], row["system"] + row["seed"]): float(row["score"])
+        for row in csv.DictReader(stream)
+        if row["metric"] == "bleu"
+    }
+PAIRS = list(dict.fromkeys(pair for pair, _ in BLEU))
+SYSTEMS = ("bilingual1", "moe1", "moe2", "moe3")
 
 
 def test_the_table_is_that_of_the_file():
@@ -42,6 +51,30 @@ def test_the_conclusions_are_those_of_the_table():
     assert all(0.01 <= gain <= 0.02 for gain in gains("larger")[1:])
     parameters = {row["candidate"]: int(row["parameters"]) for row in ROWS if row["pair"] == pairs[0]}
     assert parameters["larger"] / parameters["base"] == pytest.approx(2.7, abs=0.05)
+
+
+def test_the_scores_of_three_seeds_are_those_of_the_file():
+    (table,) = re.findall(r"^\| pair \| bilingual .*\n\|[-:|]+\|\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
+    cells = {
+        name: numbers for name, *numbers in ([c.strip() for c in line.split("|")[1:-1]] for line in table.splitlines())
+    }
+    means = [f"{fmean(BLEU[pair, system] for pair in PAIRS):.1f}" for system in SYSTEMS]
+    assert cells.pop("mean") == means
+    assert cells == {pair: [f"{BLEU[pair, system]:.1f}" for system in SYSTEMS] for pair in PAIRS}
+
+
+def test_the_table_of_the_readme_is_the_first_seed():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown_rows = re.findall(r"^\| ([\w-]+) \| [\d,]+ \| ([\d.]+) \| ([\d.]+) \|", text, re.MULTILINE)
+    assert shown_rows == [(pair, f"{BLEU[pair, 'moe1']:.1f}", f"{BLEU[pair, 'bilingual1']:.1f}") for pair in PAIRS]
+
+
+def test_all_seeds_agree_on_where_the_multilingual_model_is_better():
+    """On the four pairs with the least text; on the two with the most it is worse."""
+    for seed in ("moe1", "moe2", "moe3"):
+        gains = [BLEU[pair, seed] - BLEU[pair, "bilingual1"] for pair in PAIRS]
+        assert all(gain > 0 for gain in gains[3:])
+        assert all(gain < 0 for gain in gains[:2])
 
 
 def test_the_command_searches_what_the_table_has():

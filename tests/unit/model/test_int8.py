@@ -5,6 +5,7 @@ import torch
 
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.model import set_precision
+from pipeline.decode.quantization import is_rounded
 from pipeline.decode.search.incremental import DecoderState
 from pipeline.decode.search.search import Request, search
 from pipeline.jobs.default_precision import check_int8
@@ -97,3 +98,14 @@ def test_weights_in_8_bits_are_in_memory_once():
     assert {"encoder.layers.0.self_attention.wq_MND", "decoder.layers.0.cross_attention.wo_NDM"} <= freed
     kept = {name.rsplit(".", 1)[-1] for name, p in model.named_parameters() if name not in freed and p.dim() > 1}
     assert kept == {"target_embedding_VM", "source_embedding_VM", "wg_EM"}
+    assert freed == {name for name, _ in model.named_parameters() if is_rounded(name)}
+
+
+def test_a_model_that_was_rounded_layer_by_layer_is_the_same():
+    layers = built(small(num_experts=4)).eval()
+    with torch.no_grad():
+        layers.target_embedding_VM.mul_(3.0)
+    for layer in [*layers.encoder.layers, *layers.decoder.layers]:
+        set_precision(layer, "int8")
+    set_precision(layers, "int8")
+    assert torch.equal(logits(layers), logits(sharp("int8", num_experts=4)))

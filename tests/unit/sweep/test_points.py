@@ -2,11 +2,13 @@
 
 import json
 import logging
+from itertools import product
 
 import pytest
 
 from pipeline.config import load_config
 from pipeline.model.flops import count_parameters, forward_flops
+from pipeline.model.moe.gates.config import NoisyTopKConfig
 from pipeline.sweep.config import load_sweep
 from pipeline.sweep.counterparts import EVEN, MOST_FLOPS, TOLERANCE, warn_of_unequal, with_counterparts
 from pipeline.sweep.equal import check_equal, literal, with_common_baselines
@@ -76,6 +78,20 @@ def test_names_are_of_recipes_where_recipes_are_swept():
     full = expand(load_sweep(["experiment=freesoft38", "corpus.path=anywhere"]))
     assert (ids(full), {point.config.train.max_tokens for point in full}) == (ids(points), {20_000_000})
     assert all(point.config.baselines == points[0].config.baselines for point in points)
+
+
+def test_the_mixtures_of_the_experiment_cost_the_same():
+    """All four ways to balance of Shazeer et al.'s Table 6 are there, beside a dense model and every gate with a k."""
+    points = expand(load_sweep(["experiment=mixtures", "train.seed=2"]))
+    check_equal(points)
+    flops = {point.id: forward_flops(point.config.model, target_vocabulary=0) for point in points}
+    dense = flops["dense_4l"]
+    for point, cost in flops.items():
+        assert cost.target_token == pytest.approx(dense.target_token, rel=0.03), point
+    gates = [point.config.model.moe.gate for point in points]
+    noisy = {(g.importance_weight, g.load_weight) for g in gates if isinstance(g, NoisyTopKConfig)}
+    assert noisy == set(product((0.0, 0.01), repeat=2))
+    assert {point.config.train.seed for point in points} == {2}
 
 
 @pytest.mark.parametrize(

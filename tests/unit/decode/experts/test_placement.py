@@ -11,6 +11,7 @@ import torch
 from pipeline.config import load_config
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.experts.placement import Demand, free_bytes, must_cut
+from pipeline.decode.quantization import is_rounded
 from pipeline.decode.search.search import max_length
 from pipeline.jobs.device import Place
 from pipeline.jobs.rendezvous import World
@@ -42,7 +43,23 @@ def test_weights_are_counted_as_they_are_loaded():
     assert demand.experts == moe > 0
     assert demand.dense + demand.experts == sum(p.nbytes for p in model.parameters())
     assert Demand.of(model.double(), decoding(precision="fp64")).dense == 2 * demand.dense
-    assert Demand.of(model, decoding(average=2)).experts == 2 * demand.experts  # the mean and the next checkpoint
+
+
+def test_what_is_read_before_it_is_averaged_or_rounded_is_one_layer():
+    """4 layers, of which the second of each stack has experts. Embeddings and final norms are read together."""
+    model = built(small(num_experts=4))
+    demand, averaged = Demand.of(model, decoding()), Demand.of(model, decoding(average=2))
+    layer = model.decoder.layers[1]
+    experts = sum(p.nbytes for p in layer.feed_forward.experts.parameters())
+    whole = sum(p.nbytes for p in layer.parameters())
+    assert averaged.experts == demand.experts + experts
+    assert averaged.dense == demand.dense + whole - experts
+    rounded = Demand.of(model, decoding(precision="int8"))
+    matrices = {name: p.nbytes for name, p in model.named_parameters() if is_rounded(name)}
+    table = model.target_embedding_VM.numel()
+    assert rounded.experts == demand.experts // 4 + experts
+    saved = sum(num_bytes * 3 // 4 for num_bytes in matrices.values())
+    assert rounded.dense + rounded.experts == demand.dense + demand.experts - saved + table + whole
 
 
 @pytest.mark.parametrize(("batch_tokens", "longest"), [(600, 0), (600, 400)])

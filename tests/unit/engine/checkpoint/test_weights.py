@@ -8,7 +8,8 @@ import torch
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
 from pipeline.engine.checkpoint.shard_writer import write_shard
-from pipeline.engine.checkpoint.weights import read_parts, shapes_of, verify
+from pipeline.engine.checkpoint.weights import load_weights, read_parts, shapes_of, verify
+from tests.unit.model.test_transformer import built, small
 
 WEIGHTS = {"experts": torch.arange(60.0).view(6, 5, 2), "norm": torch.arange(3.0)}
 
@@ -56,6 +57,33 @@ def test_parts_that_are_cut_on_several_dimensions_and_take_the_weights_of_anothe
     read_parts(checkpoint, into, {"one": (3, 1), "two": (0, 0, 1)}, dict.fromkeys(into, "experts"))
     assert torch.equal(into["one"], WEIGHTS["experts"][3:5, 1:4])
     assert torch.equal(into["two"], WEIGHTS["experts"][:, :, 1:])
+
+
+def test_a_layer_is_converted_before_the_next_one_is_read(tmp_path):
+    """So that a model never needs the memory of all its layers as they are in the file."""
+    model = built(small(num_experts=4))
+    parts = {
+        MetadataIndex(f"model.{name}", torch.Size([0] * p.dim())): p.detach().clone()
+        for name, p in model.named_parameters()
+    }
+    (tmp_path / "state.json").write_text(
+        json.dumps({"format": 1, "shards": {"shard-00001": write_shard(tmp_path / "shard-00001", parts)}})
+    )
+    layers = [*model.encoder.layers, *model.decoder.layers]
+    for parameter in model.parameters():
+        parameter.data.fill_(torch.nan)
+
+    def convert(layer):
+        read = [all(p.isfinite().all() for p in one.parameters()) for one in layers]
+        assert read == [place <= layers.index(layer) for place in range(len(layers))]
+        converted.append(layer)
+        layer.bfloat16()
+
+    converted = []
+    load_weights([tmp_path], model, convert=convert)
+    assert converted == layers
+    assert all(p.isfinite().all() for p in model.parameters())
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16, torch.float32}
 
 
 @pytest.mark.parametrize(

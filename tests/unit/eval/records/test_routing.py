@@ -35,6 +35,9 @@ def test_use_load_and_dead_experts_by_hand() -> None:
     shares = [0.375, 0.6175, 0.0075]
     assert use.load_entropy == pytest.approx(-sum(share * math.log(share) for share in shares))
     assert (use.dead, use.unused) == ([2], [3])
+    variance = sum((load - 1) ** 2 for load in (1.5, 2.47, 0.03, 0)) / 4
+    assert use.load_cv == pytest.approx(math.sqrt(variance))
+    assert use.importance_cv == pytest.approx(use.load_cv)  # the weights are half of the choices
 
 
 @pytest.mark.parametrize(("choices", "dead"), [(4, [2]), (5, [])])

@@ -16,7 +16,8 @@ from tests.unit.eval.report.sections.score_pages import scored_run, section_of
 
 
 def _groups(runs: Sequence[RunResults]) -> list[FlopsGroup]:
-    return cost_groups(group_seeds(runs), {run.label: [] for run in runs}, ())
+    empty = {run.label: [] for run in runs}
+    return cost_groups(group_seeds(runs), empty, empty, ())
 
 
 def _headline(runs: Sequence[RunResults], intervals: Intervals) -> str:

@@ -1,4 +1,6 @@
 import csv
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ def _losses(runs: list[RunResults], last: float = 2.0) -> dict[str, list[LossPoi
 
 
 def _table(tmp_path: Path, runs: list[RunResults]) -> list[dict[str, str]]:
-    groups = cost_groups(group_seeds(runs), _losses(runs), LEVELS)
+    groups = cost_groups(group_seeds(runs), _losses(runs), _losses(runs), LEVELS)
     save_sweep(tmp_path / "sweep.csv", groups, bilingual_rows(runs), LEVELS)
     with (tmp_path / "sweep.csv").open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
@@ -34,7 +36,7 @@ def test_systems_are_grouped_by_equal_flops_the_dense_first() -> None:
         finished("deep", flops=2e6),
         finished("unknown", flops=None),
     ]
-    groups = cost_groups(group_seeds(runs), _losses(runs), ())
+    groups = cost_groups(group_seeds(runs), _losses(runs), _losses(runs), ())
     assert [[rows[0].id for rows in group.systems] for group in groups] == [
         ["dense", "moe"],
         ["wide"],
@@ -79,10 +81,29 @@ def test_the_table_holds_every_run_the_means_of_seeds_and_the_baselines_once(tmp
     ]
 
 
+def test_the_lowest_validation_loss_is_a_column_and_has_a_mean_over_seeds() -> None:
+    runs = [finished("moe_s1", experts=8, seed=1), finished("moe_s2", experts=8, seed=2)]
+    validation = _losses(runs[:1], last=3.5) | _losses(runs[1:])
+    ((mean, first, second),) = cost_groups(group_seeds(runs), _losses(runs), validation, ())[0].systems
+    assert [row.numbers["validation"] for row in (first, second, mean)] == [3.0, 2.0, 2.5]
+
+
+def test_the_balance_of_experts_is_that_of_the_development_sets(tmp_path: Path) -> None:
+    """Two layers of two experts: 3 and 1 of 4 choices, with half the weight each; then an even one."""
+    pairs = finished("moe").record.pairs
+    layers = {"encoder.2": {"chosen": [3, 1], "weight": [1, 1]}, "decoder.2": {"chosen": [2, 2], "weight": [1, 1]}}
+    content = {"layers": {name: {pair: {"tokens": 4, **use} for pair in pairs} for name, use in layers.items()}}
+    (tmp_path / "routing.json").write_text(json.dumps(content))
+    run = replace(finished("moe", experts=2), directory=tmp_path)
+    uneven, even = _table(tmp_path, [run, finished("dense")])[1], _table(tmp_path, [finished("dense")])[0]
+    assert [uneven[name] for name in ("load_max", "load_cv", "importance_cv")] == ["1.2500", "0.2500", "0.0000"]
+    assert [even[name] for name in ("load_max", "load_cv", "importance_cv")] == ["", "", ""]
+
+
 def test_a_level_that_one_seed_does_not_reach_has_no_mean() -> None:
     runs = [finished("moe_s1", experts=8, seed=1), finished("moe_s2", experts=8, seed=2)]
     losses = _losses(runs[:1]) | _losses(runs[1:], last=2.5)
-    ((mean, first, second),) = cost_groups(group_seeds(runs), losses, LEVELS)[0].systems
+    ((mean, first, second),) = cost_groups(group_seeds(runs), losses, losses, LEVELS)[0].systems
     assert [row.numbers["tokens_to_2.0"] for row in (mean, first, second)] == [None, 1000, None]
     assert mean.numbers["tokens_to_3.0"] == 500
 
