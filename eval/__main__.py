@@ -12,7 +12,7 @@ from eval.terminal import log_to_terminal, printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `score`, `comet`, `report`, `summary` or `data`. Return 0, or 2 after one line on stderr for bad input."""
+    """Run a command of those below. Return 0, or 2 after one line on stderr for bad input."""
     options = _parser().parse_args(arguments)
     log_to_terminal()
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it logs every score that it computes
@@ -25,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _summary(options)
         elif options.command == "comet":
             _comet(options.model)
+        elif options.command == "choose":
+            _choose(options)
         else:
             _data(options.run_dir)
     except (ValueError, OSError) as error:
@@ -39,6 +41,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_score(commands.add_parser("score", help="score files of translations against reference files"))
     comet = commands.add_parser("comet", help="print COMET's score of every line of stdin, for score.commands")
     comet.add_argument("model", type=Path, help="checkpoints/model.ckpt of a COMET or CometKiwi model")
+    choose = commands.add_parser("choose", help="choose among several translations of each line by a neural metric")
+    choose.add_argument("--src", type=Path, required=True, help="what make translate read with format=json")
+    choose.add_argument("--hyp", type=Path, required=True, help="what it wrote, with decode.n_best=8 for example")
+    choose.add_argument("--command", dest="metric", required=True, help="of the metric, as score.commands has it")
     _add_report(
         commands.add_parser("report", help="write report.html, its figures and sweep.csv of one run or several")
     )
@@ -114,6 +120,14 @@ def _comet(model: Path) -> None:
     sources, translations, references = ([row[side] for row in rows] for side in range(3))
     for score in Comet(model).scores(sources, translations, references):
         print(score)
+
+
+def _choose(options: argparse.Namespace) -> None:
+    from eval.score.choose import chosen_translations
+    from eval.score.text_files import read_lines
+
+    for text in chosen_translations(read_lines(options.src), read_lines(options.hyp), options.metric):
+        print(text)
 
 
 def _report(options: argparse.Namespace) -> None:

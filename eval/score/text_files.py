@@ -35,7 +35,7 @@ def read_files(
     for path in systems:
         if systems.count(path) > 1:
             raise ValueError(f"--hyp names {path} twice; give every system once")
-    lines = {path: _read_lines(path) for path in dict.fromkeys([*systems, *ref, *([src] if src else [])])}
+    lines = {path: read_lines(path) for path in dict.fromkeys([*systems, *ref, *([src] if src else [])])}
     expected, first = len(lines[ref[0]]), ref[0]
     for path, texts in lines.items():
         if len(texts) != expected:
@@ -60,7 +60,7 @@ def check_language(tgt: str) -> None:
         raise ValueError(f"tgt={tgt!r} is no BCP-47 code of a language; give one such as 'en', 'ja' or 'zh-Hans'")
 
 
-def _read_lines(path: Path) -> list[str]:
+def read_lines(path: Path) -> list[str]:
     """Return the lines of a file, which end at line feeds only, as in sacreBLEU."""
     if not path.is_file():
         raise ValueError(f"{path} does not exist or is not a file; check the path")
