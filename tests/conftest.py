@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.rotation import parse_part, part_of
+from tests.rotation import long_seconds, parse_part, parts_of_long_tests
 
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", settings.get_profile("busy machine"), max_examples=1_000)  # SECURITY.md
@@ -24,6 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long-part", default="", metavar="K/N", help="of the long tests, run the K-th of N parts alone")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests that tests/long_seconds.json names, and the nightly ones, as long."""
+    if item.nodeid in long_seconds() or item.get_closest_marker("nightly"):
+        item.add_marker("long")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the long tests of other parts, and those that no part holds because they take too long."""
     if not config.getoption("--long-part"):
@@ -32,12 +38,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         part, parts = parse_part(config.getoption("--long-part"))
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
-    deselected = [
-        item
-        for item in items
-        if item.get_closest_marker("nightly")
-        or (item.get_closest_marker("long") and part_of(item.nodeid, parts) != part)
-    ]
+    chosen = parts_of_long_tests(parts)
+    deselected = [item for item in items if item.get_closest_marker("nightly") or chosen.get(item.nodeid, part) != part]
     config.hook.pytest_deselected(items=deselected)
     items[:] = [item for item in items if item not in deselected]
 

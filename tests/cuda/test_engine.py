@@ -20,9 +20,9 @@ STEP = {  # the host needs the gradient norm before it may update
     [
         ("adamw", "fp32", 1),
         ("adafactor", "fp32", 2),
-        pytest.param("adamw", "bf16", 2, marks=pytest.mark.long),
-        pytest.param("adamw", "fp16", 1, marks=pytest.mark.long),
-        pytest.param("adafactor", "bf16", 1, marks=pytest.mark.long),
+        ("adamw", "bf16", 2),
+        ("adamw", "fp16", 1),
+        ("adafactor", "bf16", 1),
     ],
 )
 def test_steps_and_a_checkpoint(on_impostor, on_cpu, tmp_path, optimizer, precision, zero_stage):

@@ -14,7 +14,6 @@ def job_of(prepared, out, steps, **changes):
     return replace(job, model=replace(job.model, dropout=0.0))  # whose draws differ
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("settings", [{}, {"optimizer": "adafactor", "ema": 0.5}], ids=str)
 def test_a_run_and_its_continuation(on_impostor, on_cpu, prepared, tmp_path, settings):
     for device, run in (("cpu", on_cpu), ("cuda", on_impostor)):

@@ -23,7 +23,6 @@ sys.exit(code)
 """
 
 
-@pytest.mark.long
 def test_an_import_needs_little_more_memory_than_its_largest_tensor(tmp_path, record_property):
     install_or_skip(ROOT)
     if shutil.disk_usage(tmp_path).free < 8 << 30:

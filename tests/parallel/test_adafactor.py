@@ -12,9 +12,9 @@ from tests.parallel.conftest import SPIKES, SPIKY, assert_same_bits, step_name
     ("worlds", "groups", "gates", "steps"),
     [
         ([3], 3, ["top2"], 3),
-        pytest.param([1, 2, 3, 4], 12, ["top2"], 4, marks=pytest.mark.long),
-        pytest.param([1, 6], 12, ["top2"], 4, marks=pytest.mark.long),
-        pytest.param([1, 6], 12, ["hierarchical"], 4, marks=pytest.mark.long),
+        ([1, 2, 3, 4], 12, ["top2"], 4),
+        ([1, 6], 12, ["top2"], 4),
+        ([1, 6], 12, ["hierarchical"], 4),
     ],
 )
 def test_it_is_the_whole_one_on_every_topology(worlds, groups, gates, steps):
@@ -29,7 +29,6 @@ def test_it_is_the_whole_one_on_every_topology(worlds, groups, gates, steps):
     verify(config)
 
 
-@pytest.mark.long  # a short form is in test_skipping.py, with fp16
 def test_resuming_is_bitwise(run_wrong, spiky, tmp_path):
     assert_same_bits(run_wrong(SPIKES, into=spiky.until(2, tmp_path), **SPIKY), spiky)
 

@@ -1,10 +1,7 @@
 """GShard's three annotations in real processes."""
 
-import pytest
-
 from tests.parallel.conftest import run_worker
 
 
-@pytest.mark.long
 def test_the_three_words_in_four_processes(tmp_path):
     assert run_worker("annotations_worker.py", tmp_path, processes=4).endswith("equal\n")

@@ -71,11 +71,7 @@ def test_each_process_writes_a_shard_and_no_tensor_twice(kept_three):
     ("ep", "settings"),
     [
         (2, {}),
-        pytest.param(
-            1,
-            {"layout": MODEL, "runtime": {"mp": 2, "zero_stage": 2}, "optimizer": "adafactor", "ema": 0.5},
-            marks=pytest.mark.long,
-        ),
+        (1, {"layout": MODEL, "runtime": {"mp": 2, "zero_stage": 2}, "optimizer": "adafactor", "ema": 0.5}),
     ],
 )
 def test_each_process_stages_what_it_writes_and_no_more(prepared, tmp_path, ep, settings):
@@ -144,7 +140,6 @@ def test_averaging_more_than_was_kept_is_an_error(kept_three):
         choose(kept_three.checkpoint().parent, decoding(average=4))
 
 
-@pytest.mark.long
 def test_resuming_keeps_what_was_kept(run_job):
     keep = CheckpointConfig(best_k=1, last_n=2, every_n=2)
     first = run_job(processes=1, ep=1, max_steps=3, checkpoints=keep)
@@ -213,7 +208,6 @@ def test_a_save_that_fails_half_way_leaves_nothing_behind(tmp_path, monkeypatch)
     np.testing.assert_array_equal(written["model.x"], tensors["model.x"].numpy())
 
 
-@pytest.mark.long
 def test_a_disk_that_is_full_and_then_is_not(run_job, tmp_path):
     """A real disk of 12 MB is filled up to 64 kB. Training ends with an error, and continues once there is space."""
     disk = tmp_path / "disk"

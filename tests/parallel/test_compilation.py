@@ -7,7 +7,6 @@ import pytest
 from tests.parallel.conftest import MODEL
 
 
-@pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.parametrize(("recompute", "mp"), [("none", 1), ("all", 1), ("none", 2)])
 def test_a_compiled_job_trains_as_an_eager_one(run_job, recompute, mp):

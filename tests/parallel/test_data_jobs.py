@@ -18,7 +18,6 @@ from tests.parallel.slurm import two_nodes
 from tests.unit.tasks import work
 from tests.unit.tasks.test_tasks import SAMPLE, gone
 
-pytestmark = pytest.mark.long
 pytest.importorskip("submitit")
 
 JOBS = JobConfig(minutes=5, memory_gb=1, retries=1)

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize(
     ("processes", "ep"),
-    [(2, 2), pytest.param(4, 4, marks=pytest.mark.long), pytest.param(4, 2, marks=pytest.mark.long)],
+    [(2, 2), (4, 4), (4, 2)],
 )
 def test_processes_that_share_experts_translate_as_one_does(prepared, tmp_path, monkeypatch, processes, ep):
     """No choice of an expert is lost, whatever the batches, also fewer than processes.
@@ -113,7 +113,6 @@ def checkpoints(prepared, tmp_path_factory):
     return write_checkpoints(tmp_path_factory.mktemp("untrained"), small(num_experts=4, dim=32), vocabulary)
 
 
-@pytest.mark.long
 def test_a_job_with_cut_experts_ends_with_the_error_of_any_process(checkpoints, prepared, tmp_path, capfd, monkeypatch):
     """When its cause is removed, the job translates as processes with whole models do."""
     settings = {"batch_tokens": 512, "capacity_factor": 4}
@@ -155,7 +154,6 @@ LINES = {  # processes, ep, tokens of a batch, True for backwards
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("precision", ["fp32", "fp64"])
 def test_lines_are_translated_alike_by_any_processes_in_any_order(checkpoints, prepared, tmp_path, precision):
     texts = [line for bitext in prepared.bitexts for line in read_column(Path(bitext), "train", "src")][:1200]

@@ -8,9 +8,7 @@ from pipeline.jobs.launch import launch
 from tests.parallel.conftest import EVERY, MODEL, Outcome, assert_same_bits, make_job, run_worker
 
 
-@pytest.mark.parametrize(
-    ("sizes", "optimizer"), [((1, 1, 2), "adamw"), pytest.param((2, 1, 2), "adafactor", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("sizes", "optimizer"), [((1, 1, 2), "adamw"), ((2, 1, 2), "adafactor")])
 def test_what_drifts_is_found_and_repaired_and_nothing_else_changes(tmp_path, sizes, optimizer):
     """The processes compare all state, before and after, by other means. Without drift, 12 bytes a copy are sent."""
     arguments = ("x".join(map(str, sizes)), optimizer)
@@ -34,7 +32,6 @@ def drifting(prepared, out, max_steps):
     return Outcome(out)
 
 
-@pytest.mark.long
 def test_a_run_that_drifts_says_so_and_resumes_bit_for_bit(prepared, tmp_path, capfd):
     """Without repair, a resumed run would continue from one copy, and an uninterrupted one from both."""
     straight = drifting(prepared, tmp_path / "straight", 4)

@@ -42,7 +42,6 @@ def test_it_changes_no_step_but_what_is_validated(kept_three, averaged):
         assert actual["cross_entropy"] != expected["cross_entropy"]
 
 
-@pytest.mark.long
 def test_it_resumes_bitwise_and_at_another_topology(run_job, averaged):
     settings = {"ema": DECAY, "validate_every": 2}
     first = run_job(processes=2, ep=2, max_steps=2, **settings)

@@ -97,7 +97,6 @@ def tcp():
         return f"tcp://127.0.0.1:{free.getsockname()[1]}"
 
 
-@pytest.mark.long
 @pytest.mark.quiet
 def test_a_killed_process_is_named_by_those_that_lost_it(start):
     """The others lose a connection at once, and wait for the heartbeat to name the process."""
@@ -108,7 +107,6 @@ def test_a_killed_process_is_named_by_those_that_lost_it(start):
         assert re.match(rf"process 1 of 3 has been silent for [{LIMIT}-9] s \(stopped, swapped out, or ", error)
 
 
-@pytest.mark.long
 @pytest.mark.quiet
 def test_the_process_that_keeps_the_store_is_stopped(start):
     job = start(store=tcp())
@@ -118,7 +116,6 @@ def test_the_process_that_keeps_the_store_is_stopped(start):
         assert re.match(r"process 0 of 3, which serves the job's store at 127.0.0.1:\d+, (is lost|has not ans)", error)
 
 
-@pytest.mark.long
 @pytest.mark.quiet
 def test_an_error_reaches_processes_of_other_launchers(start):
     job = start(store=tcp(), fails=1)
@@ -133,7 +130,6 @@ def test_a_process_that_never_comes_is_named(start, tmp_path):
     assert job.errors_of(0, within=60) == ["processes 1, 2 of 3 did not join the job within 2 s"]
 
 
-@pytest.mark.long
 @pytest.mark.quiet
 def test_a_process_that_never_comes_is_named_to_all(start):
     """The first process serves the store. It lives until the others know the missing one."""
@@ -141,7 +137,6 @@ def test_a_process_that_never_comes_is_named_to_all(start):
     assert job.errors_of(0, 2, within=60) == ["process 1 of 3 did not join the job within 10 s"] * 2
 
 
-@pytest.mark.long
 @pytest.mark.quiet
 def test_a_job_that_was_suspended_as_a_whole_goes_on_and_stops_when_asked(start, tmp_path):
     """The job is suspended for longer than the limit, like by `scontrol suspend`. Then Slurm sends SIGUSR1 to one."""
@@ -213,7 +208,6 @@ def test_a_stopped_process_ends_the_job_which_resumes(straight, prepared, tmp_pa
     a_stopped_process_ends_the_job_which_resumes(straight, prepared, tmp_path, monkeypatch, limit=4, within=15)
 
 
-@pytest.mark.long
 @pytest.mark.quiet
 def test_with_the_default_heartbeat_a_job_ends_within_a_minute(straight, prepared, tmp_path, monkeypatch):
     limit = load_config([]).runtime.heartbeat

@@ -107,7 +107,6 @@ def test_hosts_are_cut_apart_and_resume(prepared, run_job, hosts, start, tmp_pat
     hosts_are_cut_apart_and_resume(prepared, run_job, hosts, start, tmp_path, heartbeat=4, within=60)
 
 
-@pytest.mark.long
 @pytest.mark.quiet
 def test_with_the_default_heartbeat_hosts_that_are_cut_apart_end_within_a_minute(
     prepared, run_job, hosts, start, tmp_path

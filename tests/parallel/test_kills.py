@@ -10,8 +10,6 @@ import time
 from contextlib import suppress
 from dataclasses import asdict
 
-import pytest
-
 from pipeline.jobs.launch import process_environment
 from pipeline.train.config import CheckpointConfig
 from tests.parallel.conftest import Outcome, assert_same_bits, make_job
@@ -128,12 +126,10 @@ def killed_run_equals_straight_run(prepared, tmp_path, moments, max_steps, seed)
     ).read_text()
 
 
-@pytest.mark.long
 def test_two_kills_change_nothing(prepared, tmp_path):
     killed_run_equals_straight_run(prepared, tmp_path, ["save", "step"], max_steps=12, seed=7)
 
 
-@pytest.mark.long
 def test_twenty_kills_change_nothing(prepared, tmp_path):
     moments = ["save", "step", "save", "start"] * 5
     killed_run_equals_straight_run(prepared, tmp_path, moments, max_steps=120, seed=11)

@@ -21,8 +21,6 @@ from tests.parallel.slurm import two_nodes
 
 STARTER = ROOT / "tests" / "parallel" / "run_on_hosts.py"
 
-pytestmark = pytest.mark.long
-
 
 def test_deepspeeds_launcher_over_ssh(prepared, run_job, tmp_path):
     (tmp_path / "ssh").mkdir()

@@ -14,7 +14,6 @@ def test_every_layout_is_plain_torch_and_any_goes_on_from_any_checkpoint(tmp_pat
     assert run_worker("layouts_worker.py", tmp_path, str(tmp_path), processes=4).endswith("adamw\nadafactor\ndone\n")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("cases", [*TABLES, "chains"])
 def test_every_gate_under_every_layout(tmp_path, cases):
     """Every layout runs on every mesh. `chains` tests bf16, and checkpoints that pass through all layouts."""

@@ -18,7 +18,6 @@ def run(job):
     return Outcome(job.log.parent)
 
 
-@pytest.mark.long
 def test_a_curriculum_goes_on_at_its_step_on_another_number_of_processes(prepared, tmp_path):
     """Turkish comes from step 4 on, Japanese until step 5. The run stops after step 3 and resumes on one process."""
     mixture = MixtureConfig(
@@ -61,7 +60,6 @@ def test_changed_rows_are_the_same_on_another_number_of_processes_and_after_an_i
     assert min(kind["changed"] for kind in counts[0]["augmented"].values()) > 0
 
 
-@pytest.mark.long
 @pytest.mark.quiet
 def test_waiting_for_batches_is_a_fiftieth_of_training_at_most(prepared, tmp_path):
     """The model and batches are those of the demo. Packing, drawing and assembling happen between two steps."""

@@ -10,7 +10,6 @@ def test_every_mode_trains_to_the_same_bits(tmp_path):
     assert run_worker("recompute_worker.py", tmp_path).count("all\n") == 2
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("zero_stage", [1, 2])
 def test_a_job_ends_with_the_same_weights(run_job, zero_stage):
     """The whole trainer gives equal weights and records, also of routing."""

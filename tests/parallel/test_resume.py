@@ -47,7 +47,6 @@ def test_resuming_on_another_topology_keeps_the_optimizer(run_job, straight, tmp
             torch.testing.assert_close(resumed.tensors()[name], tensor, atol=1e-6, rtol=1e-2)
 
 
-@pytest.mark.long
 def test_a_crash_between_the_last_save_and_its_mark_loses_nothing(run_job):
     outcome = run_job(processes=1, ep=1, max_steps=2)
     mark = outcome.directory / "checkpoints" / "best.json"
@@ -132,7 +131,6 @@ def test_a_state_that_is_cut_off_is_damage_too(tmp_path, caplog):
     assert "taking step-00000001 instead" in caplog.text
 
 
-@pytest.mark.long
 def test_early_stopping_goes_on_counting(run_job):
     """With a tiny learning rate no weight changes, so all validations are equal."""
     settings = {"learning_rate": 1e-30, "validate_every": 1, "patience": 4}

@@ -42,7 +42,6 @@ def test_spikes_are_skipped_and_logged(spiky):
     assert [state["guard"]["skipped"] for state in states] == [2, 0]
 
 
-@pytest.mark.long
 def test_spikes_in_a_row_end_training_and_the_history_is_in_the_checkpoint(run_wrong, spiky, tmp_path):
     """The run resumes after the first of two spikes.
 
@@ -115,7 +114,6 @@ def test_fp16_resumes_bitwise_with_its_loss_scale(run_wrong, overflowing, tmp_pa
     assert len(state["guard"]["norms"]) == state["engine"]["updates"] > 1
 
 
-@pytest.mark.long
 def test_a_spike_is_no_overflow(run_wrong):
     """Ten times the loss of one process is too little for an overflow, so the loss scale stays."""
     settings = {"precision": "fp16", "max_steps": 4, "spikes": SpikeConfig(threshold=2.0, window=2)}
@@ -124,7 +122,6 @@ def test_a_spike_is_no_overflow(run_wrong):
     assert read_state(outcome.checkpoint())["engine"]["loss_scaler"]["cur_scale"] == 2.0**16
 
 
-@pytest.mark.long
 def test_fp16_trains_as_fp32_does(run_job):
     """The tolerance is one percent over 30 steps, because rounding moves some near-ties of routers."""
     fp32, fp16 = (run_job(processes=2, ep=2, max_steps=30, precision=p).records("train") for p in ("fp32", "fp16"))

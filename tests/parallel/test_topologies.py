@@ -72,6 +72,5 @@ def test_two_processes_and_one(run_job, prepared, tmp_path):
     round_trip(run_job, prepared, tmp_path, (2, 2, 1), [(1, 1, 1), (2, 1, 2)], steps=6, ema=0.9)
 
 
-@pytest.mark.long
 def test_four_processes_two_and_one(run_job, prepared, tmp_path):
     round_trip(run_job, prepared, tmp_path, (4, 4, 1), [(2, 1, 2), (1, 1, 1)], steps=23)

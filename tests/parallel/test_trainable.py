@@ -18,7 +18,6 @@ from tests.parallel.conftest import EVERY, assert_same_bits, initial_model, make
 LORA = LoraConfig(rank=2, dropout=0.1)
 
 
-@pytest.mark.long
 def test_frozen_weights_keep_their_bits_and_the_others_train_as_in_plain_torch(tmp_path):
     """Two processes share data, experts or a model. They resume bit for bit, and decoding reads merged weights.
 

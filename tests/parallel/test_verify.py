@@ -43,7 +43,6 @@ def test_short_form(capsys):
     assert f"{len(table)} comparisons, 0 beyond their bounds" in output
 
 
-@pytest.mark.long
 def test_checkpoints_go_from_every_topology_to_every_other(capsys):
     verify(VerifyConfig(groups=[4], precisions=["float64"], gates=["top2"], steps=6))
     output = capsys.readouterr().out

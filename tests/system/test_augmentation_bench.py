@@ -2,14 +2,11 @@
 
 import csv
 
-import pytest
-
 from eval.records.challenge import KINDS, PLAIN
 from pipeline.config import ROOT
 from tests.system.place import Place, run
 
 
-@pytest.mark.long
 def test_the_command_trains_both_ways_and_prints_a_table(tmp_path):
     place = Place(tmp_path)  # not the smoke run's, whose record says that it made everything itself
     command = [str(ROOT / ".venv/bin/python"), "-m", "bench.quality.augmentation", "--quick", "--recipe", "smoke"]

@@ -166,7 +166,6 @@ def test_interrupted_and_resumed_by_other_processes_equals_uninterrupted(place, 
     assert [shard.records() for shard in parts] == expected
 
 
-@pytest.mark.long
 def test_a_signal_stops_the_command_and_the_same_command_goes_on(place, backtranslated, tmp_path):
     corpus, _ = backtranslated
     other = Place(tmp_path)

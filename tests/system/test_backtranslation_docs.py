@@ -3,8 +3,6 @@
 import re
 import shlex
 
-import pytest
-
 from pipeline.commands.backtranslate import load_backtranslation
 from pipeline.config import ROOT, load_config
 from tests.make import words_of
@@ -46,7 +44,6 @@ def test_settings_of_the_table_exist():
         load_backtranslation([*words, setting])
 
 
-@pytest.mark.long
 def test_the_commands_run(tmp_path):
     for command in BLOCKS:
         line = re.sub(r"\bcorpora\b", f"{tmp_path}/corpora", command)

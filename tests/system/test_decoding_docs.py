@@ -4,8 +4,6 @@ import json
 import re
 import shlex
 
-import pytest
-
 from bench.decode.choice import parse
 from pipeline.commands.evaluate import load_evaluation
 from pipeline.commands.translate import load_translate
@@ -46,7 +44,6 @@ def test_the_commands_compose(monkeypatch):
     assert (parse().run, parse().sentences) == ("demo", 200)
 
 
-@pytest.mark.long
 def test_the_commands_run(place, results, tmp_path):
     """Two samples of a line are the same, and beside it other ones."""
     (tmp_path / "in.de").write_text("Öffnet die Datei.\n", encoding="utf-8")

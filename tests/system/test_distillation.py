@@ -4,7 +4,6 @@ import re
 import shlex
 
 import pyarrow.parquet as pq
-import pytest
 
 from pipeline.commands.distill import load_distillation
 from pipeline.config import ROOT, load_config
@@ -74,7 +73,6 @@ def test_settings_of_the_table_exist():
         load_distillation([*words, *setting.split()])
 
 
-@pytest.mark.long
 def test_the_commands_of_the_page_run(tmp_path):
     for command in BLOCKS:
         line = command.replace("corpora/", f"{tmp_path}/corpora/")

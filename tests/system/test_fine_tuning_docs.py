@@ -57,7 +57,6 @@ def artifacts(tmp_path, name):
     return record["systems"]["moe"][0]["artifacts"]
 
 
-@pytest.mark.long
 def test_the_second_command_continues_the_first_and_follows_its_changes(make, tmp_path):
     first, second = BLOCK.strip().splitlines()
     own = TINY[2:]  # the vocabulary's sizes are those of the first run
@@ -84,7 +83,6 @@ def weights_of(tmp_path, name):
     return {key: tensor for shard in shards for key, tensor in load_file(shard).items()}
 
 
-@pytest.mark.long
 def test_a_part_of_the_model_or_adapters_train_and_the_rest_is_that_of_the_first_run(make, tmp_path):
     own = TINY[2:]
     make(BLOCK.strip().splitlines()[0], *TINY)
@@ -107,7 +105,6 @@ def test_a_part_of_the_model_or_adapters_train_and_the_rest_is_that_of_the_first
     assert make(LIGHT.strip(), *own) == make(ADAPTED.strip(), *own) == []
 
 
-@pytest.mark.long
 def test_a_language_is_added_and_what_is_forgotten_is_scored(make, tmp_path):
     first, second = EXTENSION.strip().splitlines()
     make(first, *TINY)

@@ -166,7 +166,6 @@ def test_a_piece_that_stopped_in_order_is_not_done(tmp_path):
     assert re.findall(r"^(\w+): begins", faked(tmp_path).stdout, re.MULTILINE) == ["experiment"]
 
 
-@pytest.mark.long
 def test_an_experiment_is_done_in_pieces(tmp_path):
     (tmp_path / "out").mkdir()
     settings = {

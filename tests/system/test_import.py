@@ -39,7 +39,6 @@ def write_corpus(directory):
     return directory
 
 
-@pytest.mark.long
 def test_an_import_is_fine_tuned_translates_and_is_exported(pipeline, tmp_path):
     write_checkpoint(tmp_path / "checkpoint", CONFIGS["dense"], train_tokenizer(tmp_path / "spm"))
     pipeline("import", f"FROM={tmp_path}/checkpoint", "NAME=base", "LANG_PAIRS=de-en")

@@ -11,8 +11,6 @@ from pipeline.corpus.funnel import funnel
 from pipeline.dag.run import data_run
 from tests.corpora import bitext_rows, write_german
 
-pytestmark = pytest.mark.long  # four trainings
-
 TINY = "dim: 16, ffn_dim: 16, heads: 2, layers: 1, vocab_size: 400, max_tokens: 2000"
 ROWS = 240
 

@@ -116,7 +116,6 @@ def finished_model(finished):
     return load
 
 
-@pytest.mark.long
 def test_routing_is_the_same_where_processes_share_the_experts(place, finished, tmp_path, capfd):
     """Up to tokens whose experts were nearly equally good, which a matmul of other sizes may turn."""
     runtime = load_pruning(["run=smoke", "pairs=[de-en]", *place.directories]).runtime
@@ -134,7 +133,6 @@ def test_routing_is_the_same_where_processes_share_the_experts(place, finished, 
                 assert measures[measure] == pytest.approx(recorded[layer][pair][measure], abs=2)
 
 
-@pytest.mark.long
 def test_make_translate_gives_the_translations_that_were_scored(place, pruned, finished, tmp_path):
     path, _ = pruned
     (artifact,) = [

@@ -104,7 +104,6 @@ def test_a_million_pairs_take_flat_memory_and_linear_time(tmp_path):
     check_linear([stage for stage in STAGES if stage != "vocab"], *measured, limit=LINEAR_BESIDE)
 
 
-@pytest.mark.long
 @pytest.mark.nightly
 @pytest.mark.quiet
 def test_ten_million_pairs_take_flat_memory_and_linear_time(tmp_path):

@@ -39,7 +39,6 @@ def test_many_clients_at_once_get_what_one_gets(server):
     assert sum(one["text"] == other["text"] for one, other in zip(alone, together, strict=True)) >= 49
 
 
-@pytest.mark.long
 @pytest.mark.quiet
 def test_many_clients_are_served_faster_than_one(server):
     texts = sentences(96)

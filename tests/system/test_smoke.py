@@ -222,7 +222,6 @@ def test_a_changed_learning_rate_trains_again_but_tokenizes_nothing_and_survives
     assert numbers == sorted(set(numbers)), "a step was recorded twice or out of order"
 
 
-@pytest.mark.long
 def test_english_to_many_and_between_others_in_one_run(tmp_path):
     """en->X and X->Y with a shared vocabulary: tags on the source, zh and ja scored with their own tokenizers. Trained
     with heads, hidden units and vocabulary cut over both processes, and translated by each."""

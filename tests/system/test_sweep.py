@@ -136,7 +136,6 @@ def wait_for_training(place, process, beyond):
     raise AssertionError("no training step in 300 s")
 
 
-@pytest.mark.long
 def test_stopped_by_a_file_by_ctrl_c_and_killed_a_sweep_goes_on(tmp_path):
     place, step = Place(tmp_path), 0
     runs = tmp_path / "runs" / "long"

@@ -57,7 +57,6 @@ def on_terminal(command, *, stop_at=""):
     return code, screen
 
 
-@pytest.mark.long
 def test_one_line_a_step_and_the_result(tiny):
     code, screen = on_terminal(tiny("train"), stop_at="[5/10] train: ")
     rows = screen.rows()

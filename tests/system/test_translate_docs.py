@@ -4,8 +4,6 @@ import json
 import re
 from dataclasses import asdict
 
-import pytest
-
 from pipeline.commands.translate import load_translate
 from pipeline.config import ROOT
 from pipeline.decode.job.replica import runtime_of_replica
@@ -52,7 +50,6 @@ def test_the_keys_exist_and_have_the_defaults_of_the_table(tmp_path, monkeypatch
     assert all(value is None for value in plain["decode"].values())
 
 
-@pytest.mark.long
 def test_the_commands_run(place, results, tmp_path):
     (tmp_path / "in.de").write_text("Öffnet die Datei.\n\nDie Datei konnte nicht geöffnet werden.", encoding="utf-8")
     answers = []

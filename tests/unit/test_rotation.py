@@ -1,4 +1,4 @@
-"""The twentieth of the long tests that each CI run takes: every long test is in one part, and every part comes."""
+"""The part of the long tests that each CI run takes: every long test is in one part, and every part comes."""
 
 import os
 import re
@@ -8,10 +8,9 @@ import sys
 import pytest
 
 from pipeline.config import ROOT
-from tests.rotation import DEFAULT_SECONDS, PARTS, measured_seconds, parse_part, part_of
+from tests.rotation import PARTS, long_seconds, parse_part, parts_of_long_tests
 
 MOST_SECONDS = 360  # of a part, measured beside other work: that of the longest test; most parts need 270
-TESTING = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
 
 
 def collected(*options):
@@ -22,41 +21,38 @@ def collected(*options):
     return {line for line in process.stdout.splitlines() if "::" in line}
 
 
-@pytest.fixture(scope="module")
-def long_tests():
-    return collected("-m", "long")
+def test_the_long_tests_are_those_of_the_list_and_the_nightly_one_of_the_page():
+    text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    (marks,) = re.findall(r"^## What do the marks mean\?\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    nightly = set(re.findall(r"`(tests/[^`]+::[^`]+)`", marks))
+    wrong = collected("-m", "long") ^ {*long_seconds(), *nightly}
+    assert not wrong, "a test was renamed or removed: correct tests/long_seconds.json"
 
 
-@pytest.fixture(scope="module")
-def nightly():
-    """Names of the tests that only `make test-full` runs, as docs/testing.md lists them."""
-    (marks,) = re.findall(r"^## What do the marks mean\?\n(.*?)^## ", TESTING, re.MULTILINE | re.DOTALL)
-    return set(re.findall(r"`(tests/[^`]+::[^`]+)`", marks))
+def test_a_part_has_its_long_tests_and_all_that_are_not_long():
+    files = ["tests/parallel/test_resume.py", "tests/system/test_scale.py"]  # with the nightly test
+    parts, every = parts_of_long_tests(), ("-m", "long or not long", *files)
+    tests = collected(*every)
+    part = max(parts[test] for test in tests & parts.keys())
+    expected = {test for test in tests - collected("-m", "nightly", *files) if parts.get(test, part) == part}
+    assert collected(*every, "--long-part", f"{part}/{PARTS}") == expected
 
 
-def test_the_parts_hold_every_long_test_once_but_those_of_the_list(long_tests, nightly):
-    tests = collected("-m", "long", "--long-part", "3/20")
-    assert tests == {test for test in long_tests - nightly if part_of(test) == 3}
-    assert nightly < long_tests
-    assert {part_of(test) for test in long_tests} == set(range(1, PARTS + 1))
-
-
-def test_no_part_takes_longer_than_ci_has_time_for(long_tests, nightly):
-    seconds = measured_seconds()
-    assert set(seconds) <= long_tests - nightly, "a test was renamed or removed: correct tests/long_seconds.json"
+def test_no_part_takes_longer_than_ci_has_time_for():
     filled = dict.fromkeys(range(1, PARTS + 1), 0.0)
-    for test in long_tests - nightly:
-        filled[part_of(test)] += seconds.get(test, DEFAULT_SECONDS)
+    for test, part in parts_of_long_tests().items():
+        filled[part] += long_seconds()[test]
+    assert min(filled.values()) > 0
     assert max(filled.values()) <= MOST_SECONDS, filled
 
 
-@pytest.mark.parametrize("wrong", ["3", "0/20", "21/20", "a/20", ""])
+@pytest.mark.parametrize("wrong", ["3", "0/30", "31/30", "a/30", ""])
 def test_a_part_that_does_not_exist_is_refused(wrong):
-    with pytest.raises(ValueError, match="choose 1/20 to 20/20"):
+    with pytest.raises(ValueError, match="choose 1/30 to 30/30"):
         parse_part(wrong)
 
 
-def test_twenty_runs_of_ci_take_all_twenty_parts(tmp_path):
+def test_thirty_runs_of_ci_take_all_thirty_parts(tmp_path):
     """With programs in place of make and of what .ci/run installs, which say how they were called."""
     for name in ("make", "chromium"):
         (tmp_path / name).write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
@@ -70,7 +66,7 @@ def test_twenty_runs_of_ci_take_all_twenty_parts(tmp_path):
         assert (check, docs) == ("check", "docs")
         return parse_part(test.removeprefix("test LONG="))
 
-    assert {part(CI_RUN=str(number)) for number in range(37, 57)} == {(k, PARTS) for k in range(1, PARTS + 1)}
+    assert {part(CI_RUN=str(number)) for number in range(37, 67)} == {(k, PARTS) for k in range(1, PARTS + 1)}
     command = ["git", "rev-list", "--count", "--first-parent", "HEAD"]
     commits = int(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     assert part(CI_RUN="") == (commits % PARTS + 1, PARTS)

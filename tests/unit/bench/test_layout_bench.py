@@ -4,13 +4,10 @@ import csv
 import subprocess
 import sys
 
-import pytest
-
 from bench.layout.table import judge, table
 from pipeline.config import ROOT
 
 
-@pytest.mark.long
 def test_every_way_gives_the_same_layer_and_has_a_time(tmp_path):
     out = tmp_path / "layout.csv"
     sizes = ["--dim", "32", "--hidden", "64", "--tokens", "32", "--rounds", "2"]

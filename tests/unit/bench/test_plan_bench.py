@@ -83,7 +83,6 @@ def test_what_is_off_is_missed():
         assert table([judged]).endswith(verdict)
 
 
-@pytest.mark.long
 def test_it_calibrates_and_predicts(tmp_path):
     environment = {**os.environ, "PYTHON": sys.executable, "RUNTIME": "cpu", "OUT": str(tmp_path)}
     process = subprocess.run(

@@ -143,8 +143,6 @@ def test_ours_is_held_against_the_best_peer_of_the_same_minute():
     assert judge([{**rows[0], "bleu": 31.0}, rows[1]], "a machine")[0]["verdict"] == "ok"
 
 
-@pytest.mark.long
-@pytest.mark.long
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_quick_contest_trains_translates_and_scores(system, tmp_path):
     """A real run in seconds of training. A peer is left out where bench/setup.sh has not installed it."""

@@ -99,7 +99,6 @@ def test_rows_become_a_table_and_a_file(contest, rounds, tmp_path):
     assert "d=64 E=4 2+2" in table(judged)
 
 
-@pytest.mark.long
 def test_the_command_says_what_a_peer_lacks(tmp_path):
     out = tmp_path / "train.csv"
     command = [sys.executable, "-m", "bench.train", "--quick", "--out", str(out)]

@@ -35,7 +35,6 @@ def test_a_missing_compiler_is_named_before_anything_runs(monkeypatch):
         compile_layers(built())
 
 
-@pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.parametrize("blocks", [{}, {"activation": "swiglu", "norm": "rms"}], ids=["relu", "modern"])
 def test_loss_and_gradients_are_those_of_eager_and_recomputed_too(blocks):

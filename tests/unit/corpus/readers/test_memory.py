@@ -31,7 +31,6 @@ def _peak(paths: list[Path], format_: str, rows: int) -> float:
     return int(peak) / 1024
 
 
-@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 @pytest.mark.parametrize(
     ("format_", "suffix"), [*((name, "") for name in (*FORMATS, "aligned")), *(("tsv", s) for s in COMPRESSIONS if s)]

@@ -69,7 +69,6 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
-@pytest.mark.long
 @pytest.mark.skipif(not INSTALLED, reason="needs mtdata")
 class TestIndex:
     def test_rows_come_through_our_downloads(self, tmp_path: Path, index: Site) -> None:
