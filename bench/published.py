@@ -17,9 +17,11 @@ from bench.output import RESULTS, ROOT, project_version
 
 DOCUMENTS = (
     *("README.md", "docs/speed.md", "docs/layouts.md", "docs/scaling.md", "docs/serve.md"),
-    *("docs/scoring.md", "docs/decoding.md"),
+    *("docs/scoring.md", "docs/decoding.md", "docs/cleaning.md"),
 )
 BLOCK = re.compile(r"(<!-- bench: (?P<name>[a-z ]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+NOISE_METHODS = ("none", "rules", "dual", "rules and dual", "undamaged")  # in the order of the table
 
 Line = dict[str, str]
 
@@ -156,6 +158,22 @@ def choosing() -> str:
     return markdown(("way", "sentences/s", "BLEU", "chrF++", "TER", "rows"), lines)
 
 
+def noise() -> str:
+    """Return the table of what each cleaning removes of damaged rows, and of BLEU after training on what it leaves."""
+    rows = [*measurements("noise")]
+    kinds = [*dict.fromkeys(row["kind"] for _, row in rows if row["kind"])]
+    lines = []
+    for method in sorted({row["method"] for _, row in rows}, key=NOISE_METHODS.index):
+        of_method = [(path, row) for path, row in rows if row["method"] == method]
+        by_kind = {row["kind"]: row for _, row in of_method if row["kind"]}
+        removed = [percent(by_kind[kind]["recall"]) if by_kind else "" for kind in kinds]
+        precision = percent(by_kind["all"]["precision"]) if by_kind else ""
+        bleu = ", ".join(number(row["bleu"], 1) for _, row in of_method if row["bleu"])
+        numbers = ", ".join(row["line"] for _, row in of_method)
+        lines.append((method, *removed, precision, bleu, f"{of_method[0][0].stem}:{numbers}"))
+    return markdown(("cleaning", *kinds, "precision", "BLEU, by seed", "rows"), lines)
+
+
 def peers() -> str:
     """Return how many times as fast as each peer ours is, in the comparison that is best for the peer."""
     best: dict[tuple[str, ...], tuple[Path, Line]] = {}
@@ -253,6 +271,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers": peers,
     "decoding": decoding,
     "choosing": choosing,
+    "noise": noise,
     "mixture layer": mixture_layer,
     "data": data_stages,
     "layouts": layouts,

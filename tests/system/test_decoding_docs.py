@@ -32,6 +32,7 @@ def test_the_commands_compose(monkeypatch):
         {"beam": 8, "choose": "mbr"},
         {"search": "sample", "draws": 32, "choose": "mbr"},
         {"beam": 8, "choose": "mbr", "utility": "bleu"},
+        {"beam": 8, "n_best": 8},
         {"ensemble": ["second", "third"]},
         {"ensemble": ["second"], "combine": "log_linear"},
         {"precision": "int8"},
@@ -60,3 +61,22 @@ def test_the_commands_run(place, results, tmp_path):
     assert answers[1] == answers[3]
     alternatives = json.loads(answers[1])["alternatives"]
     assert len({alternative["text"] for alternative in alternatives}) == 3
+
+
+def test_a_metric_of_the_user_chooses(place, results, tmp_path):
+    """The block about COMET, with a metric that likes long translations."""
+    (block,) = (block for block in BLOCKS if any("eval choose" in line for line in block))
+    (tmp_path / "in.json").write_text('{"text": "Öffnet die Datei."}\n{"text": "Hallo"}\n', encoding="utf-8")
+    metric = "import sys\nfor line in sys.stdin:\n    print(len(line.split(chr(9))[1]))\n"
+    (tmp_path / "metric.py").write_text(metric, encoding="utf-8")
+    for command in block:
+        line = command.replace("NAME=demo", "NAME=smoke").replace('ARGS="', f'ARGS="{" ".join(place.directories)} ')
+        for name in ("in.json", "translations.json", "metric.py", "out.en"):
+            line = line.replace(name, str(tmp_path / name))
+        process = run(["bash", "-c", line], timeout=120)
+        assert process.returncode == 0, process.stderr
+    answers = (tmp_path / "translations.json").read_text(encoding="utf-8").splitlines()
+    longest = [max((one["text"] for one in json.loads(answer)["alternatives"]), key=len) for answer in answers]
+    assert [len(line) for line in (tmp_path / "out.en").read_text(encoding="utf-8").splitlines()] == [
+        len(text) for text in longest
+    ]

@@ -2,14 +2,30 @@
 
 import argparse
 import csv
+import re
 import time
+from statistics import fmean
 
 import pytest
 
 from bench.data import noise
 from bench.data.injection import COPIED, KINDS, MISALIGNED, TRUNCATED, WRONG_LANGUAGE, Row, inject
-from bench.data.noise import CLEAN, DUAL, METHODS, NONE, QUICK, RULES, RULES_OFF, TOGETHER, judge, overrides_of, read
-from pipeline.config import load_config
+from bench.data.noise import (
+    CLEAN,
+    DUAL,
+    METHODS,
+    NONE,
+    QUICK,
+    RULES,
+    RULES_OFF,
+    TOGETHER,
+    TRAINED,
+    judge,
+    overrides_of,
+    read,
+)
+from bench.published import measurements
+from pipeline.config import ROOT, load_config
 from pipeline.corpus.learned_config import DualCleaning
 
 ROWS = [(f"Zeile Nummer {n} im Text", f"line number {n} of text") for n in range(100)]
@@ -137,3 +153,26 @@ def test_the_share_of_both_together_is_that_of_the_noise(tmp_path, monkeypatch):
 
 def load_pair():
     return read(None, None, 1)[0]
+
+
+def test_the_conclusion_of_the_page_is_that_of_the_measurement():
+    rows = [row for _, row in measurements("noise")]
+    page = (ROOT / "docs" / "cleaning.md").read_text(encoding="utf-8")
+    recall = {(row["method"], row["kind"]): float(row["recall"]) for row in rows if row["kind"]}
+    assert all(recall[RULES, kind] > 0.95 for kind in (COPIED, WRONG_LANGUAGE))
+    assert all(recall[method, TRUNCATED] < 0.25 for method in METHODS)
+    assert all(0.45 < recall[method, MISALIGNED] < 0.55 for method in (DUAL, TOGETHER))
+    (precision,) = (float(row["precision"]) for row in rows if (row["method"], row["kind"]) == (DUAL, "all"))
+    assert 0.45 < precision < 0.55
+    scores = {
+        method: [float(row["bleu"]) for row in rows if row["method"] == method and row["bleu"]] for method in TRAINED
+    }
+    mean = {method: fmean(values) for method, values in scores.items()}
+    sentence = re.search(
+        r"Noise costs (\S+) BLEU here, and rules win back (\S+) of it. .* add (\S+) is not shown: .* by (\S+),", page
+    )
+    assert sentence is not None
+    gains = mean[CLEAN] - mean[NONE], mean[RULES] - mean[NONE], mean[TOGETHER] - mean[RULES]
+    assert sentence.groups() == tuple(f"{value:.1f}" for value in (*gains, max(scores[RULES]) - min(scores[RULES])))
+    assert {len(values) for values in scores.values()} == {2}
+    assert {row["commit"][:7] for row in rows} == {"684c543"}

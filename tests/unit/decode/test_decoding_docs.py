@@ -45,7 +45,7 @@ def test_what_changes_no_translation_is_said():
 
 
 def test_gates_that_refuse_a_capacity_are_those_that_are_named():
-    named = re.search(r"do not queue for an expert \(([^)]*)\) refuse", WORDS)
+    named = re.search(r"never limit an expert's tokens \(([^)]*)\) refuse", WORDS)
     assert set(re.findall(r"`(\w+)`", named[1])) == {*GATES} - {*gates_where(lambda gate: gate.queues)}
 
 
