@@ -13,7 +13,7 @@ from pipeline.corpus.languages import LangPair, parse_pair
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.reuse import check_member_vocabulary, check_members, check_models, trained_config
 from pipeline.dag.store import Store
-from pipeline.dag.system import Initial
+from pipeline.dag.system import EarlierRun
 from pipeline.decode.config import DecodeConfig, with_neutral
 from pipeline.decode.experts.pruning import Pruning
 from pipeline.decode.job.calls import TranslatorSpec
@@ -92,9 +92,9 @@ class FinishedRun:
         """The run as messages name it."""
         return f"run {self.name} with its {ENSEMBLE}" if self.ensemble else f"run {self.name}"
 
-    def initial(self) -> Initial:
+    def as_earlier_run(self) -> EarlierRun:
         """Return what a new run needs of this one, to start from it or to translate with it."""
-        return Initial(
+        return EarlierRun(
             run=self.name, pairs=self.pairs, vocabulary=self.vocabulary, model=self.model, decode=self.decode
         )
 
@@ -155,10 +155,10 @@ class FinishedRun:
         try:
             members = find_ensemble(decode, runtime, self.name, runs=runs, store=store, model=self.model)
             common = tuple(pair for pair in self.pairs if all(pair in member.pairs for member in members))
-            initials = [member.initial() for member in members]
-            check_members(initials, self.name, common or self.pairs, trained_config(self.model), decode)
-            for initial in initials:
-                check_member_vocabulary(initial, self.name, self.vocabulary)
+            earlier = [member.as_earlier_run() for member in members]
+            check_members(earlier, self.name, common or self.pairs, trained_config(self.model), decode)
+            for other in earlier:
+                check_member_vocabulary(other, self.name, self.vocabulary)
         except ValueError as error:
             if decode.ensemble != self.decode.ensemble:
                 raise

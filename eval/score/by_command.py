@@ -41,7 +41,8 @@ def check_command(name: str, command: str) -> None:
 
 def file_digests(command: str) -> list[str]:
     """Return the SHA-256 of the text files that a command names, programs and settings, of at most 10 MB each."""
-    contents = [_content(word) for word in shlex.split(command)]
+    program, *words = shlex.split(command)
+    contents = [_content(word) for word in (shutil.which(program) or program, *words)]
     return [hashlib.sha256(content).hexdigest() for content in contents if content is not None and b"\0" not in content]
 
 
@@ -93,7 +94,14 @@ def _run(words: Sequence[str], lines: str, stop: Callable[[], bool]) -> "subproc
     """Run a program to its end. Return None if a stop was requested before, and kill it and what it has started."""
     pipe, left = subprocess.PIPE, iter([lines])
     with subprocess.Popen(
-        words, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8", env=_environment(os.environ), process_group=0
+        words,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        encoding="utf-8",
+        errors="replace",
+        env=_environment(os.environ),
+        process_group=0,
     ) as process:
         try:
             while not stop():

@@ -92,7 +92,7 @@ def evaluate(config: EvaluationConfig) -> list[Path]:
         test_sets = {challenge_name(name): challenge_rows(rows, store) for name, rows in test_sets.items()}
     record = run.record()
     directories: list[Path] = []
-    metrics = config.metrics or recorded_metrics(record)
+    metrics = [] if config.challenge else config.metrics or recorded_metrics(record)
     for name, rows in test_sets.items():
         translations = translate_tests(
             store,

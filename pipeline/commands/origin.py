@@ -5,7 +5,7 @@ from pathlib import Path
 from pipeline.config import ROOT, RunConfig
 from pipeline.dag.reuse import check_change, check_member_vocabulary, check_vocabulary_of
 from pipeline.dag.store import Store
-from pipeline.dag.system import Initial, Origin
+from pipeline.dag.system import EarlierRun, Origin
 from pipeline.earlier_runs import FROM_RUN, RECORD
 from pipeline.finished_run import FinishedRun, find_ensemble
 from pipeline.train import retention
@@ -21,7 +21,7 @@ def find_origin(config: RunConfig) -> Origin:
     """
     store, runs = Store(ROOT / config.runtime.artifacts), ROOT / config.runtime.runs
     members = find_ensemble(config.decode, config.runtime, config.name, runs=runs, store=store)
-    ensemble = [member.initial() for member in members]
+    ensemble = [member.as_earlier_run() for member in members]
     vocabulary = None
     if config.vocab.from_run:
         vocabulary = FinishedRun.open(config.vocab.from_run, runs=runs, store=store, setting=FROM_RUN).vocabulary
@@ -50,7 +50,7 @@ def find_origin(config: RunConfig) -> Origin:
     return Origin(vocabulary=vocabulary, checkpoint=checkpoint, initial=initial, ensemble=ensemble, store=store)
 
 
-def _checkpoint(config: RunConfig, store: Store, runs: Path) -> tuple[Path, Initial | None]:
+def _checkpoint(config: RunConfig, store: Store, runs: Path) -> tuple[Path, EarlierRun | None]:
     """Return the checkpoint at the path of `train.initialize_from`, or the best one of the run that it names.
 
     The second value is the run.
@@ -61,7 +61,7 @@ def _checkpoint(config: RunConfig, store: Store, runs: Path) -> tuple[Path, Init
     is_run = any((place / name / RECORD).is_file() for place in (runs, runs.parent, ROOT))
     if is_run or ("/" not in name and not Path(name).exists()):
         run = FinishedRun.open(name, runs=runs, store=store, setting=START)
-        return retention.resolve(run.model.path), run.initial()
+        return retention.resolve(run.model.path), run.as_earlier_run()
     checkpoint = retention.resolve(Path(name)).resolve()
     if store.root.resolve() in checkpoint.parents:  # of a train stage, which nobody can remove until this command ends
         stage, key, *_ = checkpoint.relative_to(store.root.resolve()).parts

@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.corpus import Corpus, train_rows
-from pipeline.dag.system import Initial
+from pipeline.dag.system import EarlierRun
 from pipeline.decode.checkpoints import choose
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.mean_weights import check_mean
@@ -154,7 +154,7 @@ def check_models(decode: DecodeConfig, models: Sequence[Artifact], run: str, own
 
 
 def check_members(
-    members: Sequence[Initial], run: str, pairs: Sequence[LangPair], model: ModelConfig, decode: DecodeConfig
+    members: Sequence[EarlierRun], run: str, pairs: Sequence[LangPair], model: ModelConfig, decode: DecodeConfig
 ) -> None:
     """Raise ValueError if a run of `decode.ensemble` lacks pairs, or if its weights are to be averaged and cannot be.
 
@@ -170,7 +170,7 @@ def check_members(
             check_mean(model, trained_config(member.model), run, member.run)
 
 
-def check_other_model(member: Initial, model: Artifact) -> None:
+def check_other_model(member: EarlierRun, model: Artifact) -> None:
     """Raise ValueError if a run of `decode.ensemble` has the very model that it is to translate with."""
     if member.model.content == model.content:
         raise ValueError(
@@ -179,7 +179,7 @@ def check_other_model(member: Initial, model: Artifact) -> None:
         )
 
 
-def check_member_vocabulary(member: Initial, run: str, vocabulary: Artifact) -> None:
+def check_member_vocabulary(member: EarlierRun, run: str, vocabulary: Artifact) -> None:
     """Raise ValueError if a run of `decode.ensemble` has another vocabulary than the run that it translates with."""
     from pipeline.vocab.vocabulary import vocabulary_sha256
 

@@ -44,7 +44,7 @@ class System:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Initial:
+class EarlierRun:
     """A finished run whose weights the main model starts from, or that translates together with it.
 
     run: its name.
@@ -72,8 +72,8 @@ class Origin:
 
     vocabulary: Artifact | None = None
     checkpoint: Path | None = None
-    initial: Initial | None = None
-    ensemble: Sequence[Initial] = ()
+    initial: EarlierRun | None = None
+    ensemble: Sequence[EarlierRun] = ()
     store: Store | None = field(default=None, compare=False)
 
 

@@ -13,7 +13,7 @@ from pipeline.dag import stages
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.reuse import check_other_model, check_vocabulary_of
 from pipeline.dag.store import Store
-from pipeline.dag.system import Initial, System, Trained, vocabulary_sizes
+from pipeline.dag.system import EarlierRun, System, Trained, vocabulary_sizes
 from pipeline.jobs.default_precision import default_precision
 from pipeline.jobs.visible_devices import device_type
 from pipeline.parallel.layout import layout_of
@@ -112,7 +112,7 @@ def train_and_translate(
     store: Store,
     cleaned: Mapping[LangPair, Artifact],
     system: System,
-    ensemble: Sequence[Initial] = (),
+    ensemble: Sequence[EarlierRun] = (),
 ) -> Trained:
     """Train a system and translate the test sets of its pairs.
 
@@ -136,7 +136,7 @@ def train_and_translate(
 
 
 def translate_before(
-    config: RunConfig, store: Store, cleaned: Mapping[LangPair, Artifact], initial: Initial | None
+    config: RunConfig, store: Store, cleaned: Mapping[LangPair, Artifact], initial: EarlierRun | None
 ) -> dict[LangPair, Artifact]:
     """Translate the test sets that the model of `initial` can translate. Return the translations by pair.
 

@@ -39,7 +39,7 @@ def quantize(model: Layer | Transformer) -> None:
 def is_rounded(name: str) -> bool:
     """Return whether `quantize` rounds a parameter, by its name. Embeddings that logits come from are kept as well."""
     owner, _, weight = name.rpartition(".")
-    return weight.startswith("w") and owner.endswith(("attention", "feed_forward", "experts"))
+    return weight.startswith("w") and owner.endswith(("attention", "feed_forward", "experts", "conditional.shared"))
 
 
 @torch.no_grad()

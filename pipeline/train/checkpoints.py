@@ -97,6 +97,12 @@ class Checkpoints:
         if wait and (failure := self._saving.collect(wait=True)) is not None:
             raise failure
 
+    def add_validation(self, step: int, loss: float, score: float | None) -> None:
+        """Add the result of a validation to the checkpoint of a step, which was saved without one."""
+        if self.first:
+            retention.add_validation(self.root, step, loss, score)
+            self.tidy()
+
     def tidy(self) -> None:
         """Remove the checkpoints that need not stay. Only the first process does so, and no save may be running."""
         retention.apply(self.root, self.config)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.checked_json import load_checked
+from pipeline.checked_json import dump_checked, load_checked
 from pipeline.engine.checkpoint.names import STATE
 from pipeline.files import remove_tree, write_atomically
 from pipeline.train.config import CheckpointConfig
@@ -19,6 +19,7 @@ from pipeline.train.config import CheckpointConfig
 logger = logging.getLogger(__name__)
 
 MARKS = "best.json"
+LATE_VALIDATION = "late_validation"  # in the state of a checkpoint: the result of a validation after it was saved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +57,9 @@ def saved(root: Path) -> list[Saved]:
         except ValueError as error:
             logger.warning("%s is damaged and not counted: %s", path, error)
             continue
-        score = state.get("validation_score")
-        checkpoints.append(Saved(name=path.name, step=step, loss=_loss(state), score=score))
+        late = state.get(LATE_VALIDATION, {})
+        loss, score = late.get("loss", _loss(state)), late.get("score", state.get("validation_score"))
+        checkpoints.append(Saved(name=path.name, step=step, loss=loss, score=score))
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
 
 
@@ -91,6 +93,13 @@ def apply(root: Path, config: CheckpointConfig) -> None:
     for path in root.glob("step-*"):
         if path.name not in stay:
             remove(path)
+
+
+def add_validation(root: Path, step: int, loss: float, score: float | None) -> None:
+    """Add the result of a validation to the checkpoint of that step, which was saved before it."""
+    (checkpoint,) = (path for path in root.glob("step-*") if _step(path) == step)
+    values = {**state(checkpoint), LATE_VALIDATION: {"loss": loss, "score": score}}
+    write_atomically(checkpoint / STATE, dump_checked(values))
 
 
 def forget_after(root: Path, step: int) -> None:

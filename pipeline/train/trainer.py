@@ -73,13 +73,7 @@ class Trainer:
         sizes = {"source_vocabulary": vocabulary.source_size, "target_vocabulary": vocabulary.target_size}
         positions = max(job.batch.max_source, job.batch.max_target)
         model = build(
-            job.model,
-            mesh,
-            **sizes,
-            shared=vocabulary.shared,
-            max_positions=positions,
-            seed=job.train.seed,
-            lora=job.train.lora,
+            job.model, mesh, **sizes, shared=vocabulary.shared, max_positions=positions, seed=seed, lora=job.train.lora
         )
         self.checkpoints = Checkpoints(Path(job.out) / CHECKPOINTS, job.train.checkpoints)
         self.vocabulary = vocabulary.sha256
@@ -101,6 +95,7 @@ class Trainer:
         self.gradient_check = RouterGradientCheck(layers, self.device)
         self.sample_score = sample_score(job, dev, vocabulary, model, mesh)
         self.progress = Progress()
+        self.validation_due = False
         self._restore()
         self.feed = Feed(self.mixture, self.data, mesh, self.window.data_wait)
 
@@ -111,6 +106,8 @@ class Trainer:
         with self._records() as records, self.checkpoints, closing(self.feed):
             if records is not None:
                 write_atomically(self.job.log / "mixture.json", json.dumps(self.mixture.table(), indent=1))
+            if self.validation_due:
+                self._validate_restored(records)
             while not progress.finished(t):
                 stop_asked = self._step(records)
                 validate = progress.step % t.validate_every == 0 or progress.finished(t)
@@ -145,13 +142,9 @@ class Trainer:
         """Return a context with Records on the first process, and with None on the others."""
         if self.rank != 0:
             return nullcontext()
+        job, step = self.job, self.progress.step
         return Records(
-            self.job.log,
-            title=self.job.title,
-            slot=self.job.slot,
-            resumed_step=self.progress.step,
-            wandb=self.job.runtime.wandb,
-            config=asdict(self.job),
+            job.log, title=job.title, slot=job.slot, resumed_step=step, wandb=job.runtime.wandb, config=asdict(job)
         )
 
     def _step(self, records: Records | None) -> bool:
@@ -265,6 +258,14 @@ class Trainer:
             records.say(f"step {self.progress.step}: validation cross-entropy {macro:.4f}{translated}{mark}")
         return result
 
+    def _validate_restored(self, records: Records | None) -> None:
+        """Run the validation that a stop has ended, on the checkpoint that was saved then, and add its result to it."""
+        with self.engine.averaged():
+            result = self._validate(records)
+        if result is None:
+            raise Stopped(self.job.title)
+        self.checkpoints.add_validation(self.progress.step, result.loss, result.score)
+
     def _state(self, validation: ValidationResult | None) -> dict[str, Any]:
         """Return the state of the run that is not in tensors, for a checkpoint."""
         return {
@@ -291,5 +292,7 @@ class Trainer:
             self.mixture.restore(state["mixture"])
             self.window.restore(tensors)
             self.guard.restore(state["guard"])
+            translates = self.sample_score is not None and self.progress.step % self.job.train.validate_every == 0
+            self.validation_due = translates and state["validation"] is None
             if state["world"] == self.world:
                 self.peak.flops = state.get("matmul_peak", 0.0)  # version 0.2.3 and older did not keep it

@@ -1,5 +1,6 @@
 """A stop during a validation that translates: it ends without a score, and what was trained is saved."""
 
+import json
 import sys
 import time
 from dataclasses import asdict
@@ -10,6 +11,8 @@ import pytest
 
 from pipeline.jobs.launch import launch
 from pipeline.stopping import Stopped
+from pipeline.train.config import CheckpointConfig
+from pipeline.train.retention import MARKS
 from tests.parallel.conftest import Outcome, make_job, step_name
 
 SETTINGS = {"validate_metric": "chrf++", "validate_lines": 400, "log_every": 1}
@@ -31,12 +34,23 @@ def stop_in(place, prepared, directory, **changes):
 
 
 def test_a_stop_while_processes_translate_saves_the_step(prepared, run_job, tmp_path):
-    stopped = stop_in("translations", prepared, tmp_path, **SETTINGS)
-    continued = run_job(processes=2, ep=2, into=stopped, max_steps=2, validate_every=2, **SETTINGS)
-    straight = run_job(processes=2, ep=2, max_steps=2, validate_every=2, **SETTINGS)
+    """The next start begins with the validation that was stopped, as if nothing had happened."""
+    checkpoints = CheckpointConfig(best_k=3)
+    stopped = stop_in("translations", prepared, tmp_path, checkpoints=checkpoints, **SETTINGS)
+    options = {"max_steps": 3, "validate_every": 1, "checkpoints": checkpoints, **SETTINGS}
+    continued = run_job(processes=2, ep=2, into=stopped, **options)
+    straight = run_job(processes=2, ep=2, **options)
     times = {"seconds", "translation_seconds"}
-    (record,), (expected,) = (outcome.records("validation") for outcome in (continued, straight))
-    assert {k: v for k, v in record.items() if k not in times} == {k: v for k, v in expected.items() if k not in times}
+    records, expected = (
+        [{k: v for k, v in record.items() if k not in times} for record in outcome.records("validation")]
+        for outcome in (continued, straight)
+    )
+    assert records == expected
+    assert [record["step"] for record in records] == [1, 2, 3]
+    marks, expected_marks = (
+        json.loads((o.directory / "checkpoints" / MARKS).read_text()) for o in (continued, straight)
+    )
+    assert marks == expected_marks
     usage, expected_usage = (np.load(o.directory / "log" / "routing.npz") for o in (continued, straight))
     for name in expected_usage.files:
         np.testing.assert_array_equal(usage[name], expected_usage[name])

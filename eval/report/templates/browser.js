@@ -48,9 +48,9 @@ function choose() {
     && (!fault || [...sentence.systems.values()].some(faulty)));
   const ordering = orderings.get(field.order.value);
   if (ordering) {
-    const keyed = chosen.map(sentence => [ordering.key(sentence), sentence]);
-    chosen = keyed.filter(([key]) => !Number.isNaN(key) && key !== undefined)
-      .sort((one, other) => other[0] - one[0]).map(([, sentence]) => sentence);
+    const height = sentence => { const key = ordering.key(sentence); return Number.isFinite(key) ? key : -1e9; };
+    const keyed = chosen.map(sentence => [height(sentence), sentence]);
+    chosen = keyed.sort((one, other) => other[0] - one[0]).map(([, sentence]) => sentence);
   }
   page = 0;
   show();

@@ -42,9 +42,6 @@ def open_dataset(
         raise ValueError(empty)
     fields = dict(entry.columns) or _codes(entry, first.fields, renames)
     _check(entry, first.fields, fields)
-    for field in entry.where:
-        if field not in first.fields:
-            raise ValueError(f"{_name(entry)}: no field {field!r} in where; it has {', '.join(first.fields)}")
     columns = tuple(fields.values())
     for column in columns:
         if columns.count(column) > 1:
@@ -116,7 +113,7 @@ def _cut(table: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _check(entry: FileEntry, kinds: Mapping[str, Any], fields: Iterable[str]) -> None:
-    """Raise ValueError for a field that does not exist or is no text. kinds: Arrow type by field."""
+    """Raise ValueError for a field that does not exist, or is no text and in `fields`. kinds: Arrow type by field."""
     for field in fields:
         kind = kinds.get(field)
         texts = ", ".join(name for name, candidate in kinds.items() if is_text(candidate))
@@ -127,6 +124,9 @@ def _check(entry: FileEntry, kinds: Mapping[str, Any], fields: Iterable[str]) ->
         elif is_text(kind) or (pa.types.is_primitive(kind) and not pa.types.is_boolean(kind)) or pa.types.is_null(kind):
             continue
         raise ValueError(f"{_name(entry)}: field {field!r} is {kind}, no text; the texts are {texts}")
+    for field in entry.where:
+        if field not in kinds:
+            raise ValueError(f"{_name(entry)}: no field {field!r} in where; it has {', '.join(kinds)}")
 
 
 def _codes(entry: FileEntry, kinds: Mapping[str, Any], renames: Mapping[str, str]) -> dict[str, str]:

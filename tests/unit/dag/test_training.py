@@ -11,7 +11,7 @@ from pipeline.corpus.languages import LangPair
 from pipeline.dag import stages
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.store import Store
-from pipeline.dag.system import Initial, Origin, multilingual
+from pipeline.dag.system import EarlierRun, Origin, multilingual
 from pipeline.dag.training import train, train_and_translate, translate_before
 from pipeline.decode.config import DecodeConfig
 from pipeline.jobs import visible_devices
@@ -99,7 +99,7 @@ def test_a_training_that_continues_needs_no_warning(store, system, caplog):
 
 
 def earlier_run(vocabulary, model):
-    return Initial(run="base", pairs=[PAIR], vocabulary=vocabulary, model=model, decode=DecodeConfig())
+    return EarlierRun(run="base", pairs=[PAIR], vocabulary=vocabulary, model=model, decode=DecodeConfig())
 
 
 def test_a_run_that_translates_with_others_is_not_compared_with_its_start(store, system, caplog):

@@ -46,3 +46,18 @@ def test_a_flag_may_be_null_in_the_first_row(tmp_path: Path) -> None:
     assert rows(open_dataset(chosen, tmp_path, tmp_path / "cache", {})) == [{"de": "2", "en": "x"}]
     with pytest.raises(ValueError, match="no field 'c' in where; it has a, b, bad, none"):
         open_dataset(replace(chosen, where={"c": "x"}), tmp_path, tmp_path / "cache", {})
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_a_later_file_without_the_field_is_an_error(tmp_path: Path, kind: str) -> None:
+    directory = tmp_path / "maker" / "corpus"
+    directory.mkdir(parents=True)
+    for number, columns in enumerate([{"a": ["1"], "b": ["5"], "bad": [False]}, {"a": ["2"], "b": ["6"]}]):
+        path = directory / f"train-{number}.{kind}"
+        if kind == "parquet":
+            pq.write_table(pa.table(columns), path)
+        else:
+            path.write_text(json.dumps({name: values[0] for name, values in columns.items()}) + "\n")
+    chosen = entry("", columns={"a": "de", "b": "en"}, where={"bad": "false"})
+    with pytest.raises(ValueError, match=r"after row 1: .*no field 'bad' in where; it has a, b"):
+        rows(open_dataset(chosen, tmp_path, tmp_path / "cache", {}))

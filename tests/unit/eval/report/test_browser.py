@@ -105,6 +105,16 @@ def test_sentences_are_ordered_by_the_difference_of_two_systems(page: Any, run_d
     assert printed_scores == [f"{moe[best]:.0f}", f"{bilingual[best]:.0f}"]
 
 
+def test_sentences_without_a_score_are_the_last(page: Any) -> None:
+    page.select_option("#pair", "ar-en")
+    page.evaluate("sentences.find(each => each.pair.pair === 'ar-en' && each.line === 1).systems.delete('bilingual')")
+    (name,) = {label for label in page.evaluate("systems") if label != "bilingual"}
+    for order in (f"{name}>bilingual", f"bilingual>{name}", "+bilingual", "-bilingual"):
+        page.select_option("#order", order)
+        assert len(_heads(page)) == 3
+        assert _heads(page)[-1] == "ar-en, line 1"
+
+
 def test_words_that_the_reference_lacks_are_underlined(page: Any) -> None:
     page.select_option("#pair", "ar-en")
     marks = page.eval_on_selector_all(

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import os
 import re
 import shlex
 import sys
@@ -49,6 +50,7 @@ import sys
 lines = sys.stdin.read().split(chr(10))[:-1]
 assert [line.split(chr(9)) for line in lines] == [["a b", "c d", "e f"], ["", "x", "ü"]], lines
 print("warnings go to stderr", file=sys.stderr)
+sys.stderr.buffer.write(bytes([255]))  # no UTF-8
 print(0.25); print("-1e-3")
 """
     assert scores_by_command("score.commands.comet", command_of(tmp_path, code), SENTENCES) == [0.25, -0.001]
@@ -109,6 +111,16 @@ def test_a_changed_program_has_another_signature_which_does_not_show_the_command
     assert command_signature(command + "2") != signature
     command_of(tmp_path, "print(2)")
     assert command_signature(command) != signature
+
+
+def test_a_changed_program_of_the_search_path_has_another_signature(tmp_path, monkeypatch):
+    program = tmp_path / "my-metric"
+    program.write_text("#!/bin/sh\necho 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    signature = command_signature("my-metric --fast")
+    program.write_text("#!/bin/sh\necho 2\n")
+    assert command_signature("my-metric --fast") != signature
 
 
 def test_models_are_no_text_files(tmp_path):
