@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from eval.records.results import RESERVED
 from eval.score.by_command import check_command
 from pipeline.baseline_config import BUDGETS, BaselinesConfig, budget_cautions, complete
 from pipeline.batch.config import SUBWORD_SETTINGS, BatchConfig
@@ -111,6 +112,8 @@ class RunConfig:
             check_pair_form(pair)
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise ValueError(f"NAME={self.name!r} must be a plain directory name")
+        if self.name in RESERVED:
+            raise ValueError(f"NAME={self.name} is what a report calls {RESERVED[self.name]}; choose another name")
         layout = layout_of(self.layout, self.runtime)
         check_sizes(layout, model=self.model, batch=self.batch, vocab=self.vocab)
         if self.train.translates:

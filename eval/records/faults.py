@@ -27,7 +27,7 @@ class FaultRow:
     judged: lines whose language was judged: those long enough, 0 where `not_judged` gives a reason.
     wrong_language: judged lines that are surely in another language than the target.
     empty: lines without a character.
-    copied: lines that are the source apart from case and spaces.
+    copied: lines with a letter that are the source apart from case and spaces.
     repeated: lines with an n-gram that recurs, and recurs less often in the source.
     truncated: lines that decoding ended at its limit of length; None if the translations do not record it.
     faulty: lines with at least one of these faults, as far as they are recorded.

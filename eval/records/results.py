@@ -6,11 +6,21 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from eval.records.faults import FaultRow, load_faults
+from eval.records.decisive import decisive
+from eval.records.faults import REFERENCE, FaultRow, load_faults
 from eval.records.run_record import Json, RunRecord, load_run
-from eval.records.scores import Change, ScoreRow, SignificanceRow, load_forgetting, load_scores, load_significance
+from eval.records.scores import (
+    BASELINE,
+    Change,
+    ScoreRow,
+    SignificanceRow,
+    load_forgetting,
+    load_scores,
+    load_significance,
+)
 
 SEED = "seed"
+RESERVED = {BASELINE: "the bilingual models", REFERENCE: "the reference translations"}  # labels that no run may have
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +79,8 @@ def find_run(text: str, below: Path) -> tuple[str, Path]:
 def load_results(directories: Iterable[tuple[str, Path]]) -> list[RunResults]:
     """Read runs, each given as (label, directory). The directory's name takes the place of an empty label.
 
-    Raises ValueError for missing files, and if two runs have the same label.
+    Raises ValueError for missing files, if two runs have the same label, and if one is called as the report calls
+    the baselines or the references.
     """
     runs: list[RunResults] = []
     for label, directory in directories:
@@ -82,6 +93,11 @@ def load_results(directories: Iterable[tuple[str, Path]]) -> list[RunResults]:
             forgetting=tuple(load_forgetting(directory)),
             faults=tuple(load_faults(directory)),
         )
+        if run.label in RESERVED:
+            raise ValueError(
+                f"{run.label!r} is what a report calls {RESERVED[run.label]}; name the run otherwise, as "
+                f"other={directory}"
+            )
         if any(run.label == earlier.label for earlier in runs):
             raise ValueError(f"two runs are called {run.label!r}; name one of them otherwise, as other={directory}")
         runs.append(run)
@@ -96,14 +112,15 @@ def group_seeds(runs: Sequence[RunResults]) -> list[System]:
     """
     groups: list[list[RunResults]] = []
     for run in runs:
-        equal_groups = (group for group in groups if _without_seed(group[0]) == _without_seed(run))
+        equal_groups = (group for group in groups if without_seed(group[0]) == without_seed(run))
         seeds_of = next((group for group in equal_groups if _seed(run) not in map(_seed, group)), None)
         if seeds_of is None:
             groups.append(seeds_of := [])
         seeds_of.append(run)
     systems: list[System] = []
     for group in groups:
-        used_labels = {run.label for run in runs} - {run.label for run in group} | {system.label for system in systems}
+        of_others = {run.label for run in runs} - {run.label for run in group}
+        used_labels = {*RESERVED, *of_others, *(system.label for system in systems)}
         label = _common_label([run.label for run in group])
         systems.append(System(label=group[0].label if label in used_labels else label, runs=tuple(group)))
     return systems
@@ -113,12 +130,13 @@ def _seed(run: RunResults) -> object:
     return run.record.config.get("train", {}).get(SEED)
 
 
-def _without_seed(run: RunResults) -> Json:
-    config = run.record.config
-    train = {key: value for key, value in config.get("train", {}).items() if key != SEED}
-    score = {key: value for key, value in config.get("score", {}).items() if key != "test_sets"}  # further ones
-    ignored = ("name", "recipe", "report", "runtime", "layout", "train", "score")
-    return {**{key: value for key, value in config.items() if key not in ignored}, "train": train, "score": score}
+def without_seed(run: RunResults) -> Json:
+    """Return the settings that decide a run's results, without the seed of its training and of its baselines'.
+
+    Where a run executes is left out too.
+    """
+    config = decisive(run.record.config, without=("train.seed",))
+    return {key: value for key, value in config.items() if key not in ("runtime", "layout") and value != {}}
 
 
 def _common_label(labels: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eval.number_format import MISSING, integer, quantity
-from eval.records.results import RunResults
+from eval.records.results import RunResults, without_seed
 from eval.records.run_record import Json
 from eval.records.scores import SYSTEM
 
@@ -41,7 +41,7 @@ def differences(runs: Sequence[RunResults]) -> list[Difference]:
         if len({repr(identity(run)) for run in runs}) > 1:
             rows.append(_difference(aspect, consequence, [(run.label, identity(run), value(run)) for run in runs]))
     for aspect, consequence, names in _SETTINGS:
-        parts = settings({run.label: {name: _setting(run.record.config, name) for name in names} for run in runs})
+        parts = settings({run.label: {name: _setting(without_seed(run), name) for name in names} for run in runs})
         if parts.differing:
             cells: dict[str, list[str]] = {label: [] for label in parts.labels}
             for name, values in parts.differing[:_MOST_NAMED]:

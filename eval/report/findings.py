@@ -58,7 +58,9 @@ def headline_of(groups: Sequence[FlopsGroup], num_pairs: int, intervals: Interva
     gain = best[0].numbers["delta_bleu"]
     pairs = f"{num_pairs} language pairs" if num_pairs > 1 else "one language pair"
     names = _listed([row.id for row in best]) + (" have" if len(best) > 1 else " has")
-    text = f"{names} the highest mean BLEU of {len(rows)} systems over {pairs}, {_bleu(best[0]):.1f}"
+    several = f"the highest mean BLEU of {len(rows)} systems over {pairs},"
+    highest = several if len(rows) > 1 else f"over {pairs} a mean BLEU of"
+    text = f"{names} {highest} {_bleu(best[0]):.1f}"
     if gain is None:
         text += ", without bilingual baselines to compare with."
     else:

@@ -38,5 +38,5 @@ def _forgetting(summary: PairSummary) -> list[str]:
 
 def _comparison(summary: PairSummary) -> list[str]:
     gain = summary.gains.get("bleu")
-    verdict = VERDICTS[gain.verdict] if gain is not None else ""
+    verdict = "" if gain is None else "no verdict" if summary.no_verdict else VERDICTS[gain.verdict]
     return [decimal(summary.score(BASELINE, "bleu")), signed(summary.gain("bleu")), verdict]

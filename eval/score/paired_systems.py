@@ -134,6 +134,10 @@ def _translations(system: System, pair: str) -> _Translated:
             f"pair={pair!r}: the translations of {', '.join(run.label for run in system.runs)} are of different test "
             "sets, yet count as one system; translate one test set with all"
         )
+    if not hypotheses[SYSTEM]:
+        raise _no_score(
+            next(run for run, names in zip(system.runs, names_of_runs, strict=True) if SYSTEM not in names), pair
+        )
     return _Translated(test_set=test_sets[0], system=hypotheses[SYSTEM], baseline=hypotheses[BASELINE])
 
 
@@ -144,11 +148,14 @@ def _draws(run: RunResults, pair: str) -> tuple[int, int]:
     """
     rows = [row for row in run.scores if (row.pair, row.system, row.metric) == (pair, SYSTEM, "bleu")]
     if not rows:
-        raise ValueError(
-            f"{run.directory / 'scores.csv'} has no bleu of {SYSTEM!r} for pair={pair!r}; score the run again"
-        )
+        raise _no_score(run, pair)
     parts: Mapping[str, str] = dict(part.split(":", 1) for part in rows[0].signature.split("|"))
     return int(parts.get("bs", NUM_RESAMPLES)), int(parts.get("seed", SEED))
+
+
+def _no_score(run: RunResults, pair: str) -> ValueError:
+    file = run.directory / "scores.csv"
+    return ValueError(f"{file} has no bleu of {SYSTEM!r} for pair={pair!r}; score the run again")
 
 
 def _mean_over_seeds(seeds: Sequence[Resampled], draw: str) -> Resampled:

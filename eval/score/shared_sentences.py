@@ -23,7 +23,8 @@ class SharedSentences:
     """An index of the sentences of all test sets.
 
     Rows are one sentence if they have a text of the same language in common, directly or through other rows. If a text
-    occurs several times in a set, its kth occurrence belongs to the kth in another set, so rows of one set stay apart.
+    occurs several times in a set, its kth occurrence belongs to the kth in another set. So equal rows of one set stay
+    apart. Rows of other sets can still join two rows of one set.
     """
 
     def __init__(self) -> None:

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.artifact import Artifact
@@ -34,7 +35,7 @@ def translate_by_pivot(
     """
     return Stage(
         name="pivot",
-        version=1,
+        version=2,
         config={**decode.decisive(bool(ensemble)), "pivots": {pair.name: code for pair, code in pivots.items()}},
         inputs={**translating(vocabulary, model, ensemble), **{pair.name: artifact for pair, artifact in rows.items()}},
         run=partial(_translate, rows, pivots, vocabulary, model, decode, runtime, label, ensemble),
@@ -85,14 +86,17 @@ def _translate(
 
     sources = {pair: read_column(artifact.path, "test", "src") for pair, artifact in rows.items()}
     first = translated("first", sources, {pair: (pair.src, pivots[pair]) for pair in rows})
-    middle = {pair: _texts(of_pair) for pair, of_pair in first.items()}
+    middle = {pair: [record.get("text", "") for record in _records(of_pair)] for pair, of_pair in first.items()}
     last = translated("second", middle, {pair: (pivots[pair], pair.tgt) for pair in rows})
     for pair, artifact in rows.items():
-        write_test_translations(last[pair], artifact.path, out / f"{pair.name}.jsonl", pivot=middle[pair])
+        at_limit = [bool(record.get("at_limit")) for record in _records(first[pair])]
+        write_test_translations(
+            last[pair], artifact.path, out / f"{pair.name}.jsonl", pivot=middle[pair], at_limit=at_limit
+        )
     shutil.rmtree(out / WORK)
 
 
-def _texts(shards: Iterable[Shard]) -> list[str]:
-    """Return the translations in all rows of some shards, empty for a row that was not translated."""
+def _records(shards: Iterable[Shard]) -> list[dict[str, Any]]:
+    """Return the records of all rows of some shards. A row that was not translated has no `text`."""
     records = {row: record for shard in shards for row, record in shard.records().items()}
-    return [records[row].get("text", "") for row in sorted(records)]
+    return [records[row] for row in sorted(records)]

@@ -6,25 +6,13 @@ from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from eval.records.decisive import decisive
 from eval.report.page_record import has_foreign_page
 from pipeline.config import PLACE, ROOT, RunConfig
-from pipeline.dag.stages import NOT_DECISIVE
-from pipeline.decode.config import SPEED_ONLY
 from pipeline.earlier_runs import RECORD, imported_from
-from pipeline.model.moe.gates.task_config import FILLED_IN
 
 SWEEP = "sweep.json"
 ON_DATA = ("pairs", "corpus", "vocab")  # the parts of the configuration that `make data` shows
-# Labels, and settings that do not change a result.
-_WITHOUT_EFFECT = {
-    "": ("name", "recipe", "report", *PLACE),
-    "train": NOT_DECISIVE,
-    "decode": SPEED_ONLY,
-    "corpus": ("keep_removed",),
-    "gate": FILLED_IN,
-    "encoder_gate": FILLED_IN,
-    "score": ("test_sets",),
-}
 _SHOWN, _LONGEST = 3, 60  # differences in a message, and characters of each value
 
 Difference = tuple[str, Any, Any]  # key, value of the earlier run, value of this one
@@ -80,22 +68,11 @@ def differences(directory: Path, config: RunConfig) -> list[Difference]:
     return list(_compare(earlier, current, "", config))
 
 
-def _decisive(config: Mapping[str, Any], place: str = "") -> dict[str, Any]:
-    """Return the part of a configuration that decides results. Tiers and candidates have parts of the same names."""
-    kept: dict[str, Any] = {}
-    for key, value in config.items():
-        if key in _WITHOUT_EFFECT.get(place, ()):
-            continue
-        if isinstance(value, Mapping):
-            kept[key] = _decisive(value, key)
-        elif isinstance(value, list):
-            kept[key] = [_decisive(item, key) if isinstance(item, Mapping) else item for item in value]
-        else:
-            kept[key] = value
-    if place == "corpus":
-        kept["path"] = str((ROOT / Path(kept["path"]).expanduser()).resolve())
-    if place == "" and "pairs" in kept:
-        kept["pairs"] = [pair.replace(":", "-") for pair in kept["pairs"]]
+def _decisive(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that decide results, except where a run executes. Paths and pairs have one spelling."""
+    kept = {key: value for key, value in decisive(dict(config)).items() if key not in PLACE}
+    kept["corpus"]["path"] = str((ROOT / Path(kept["corpus"]["path"]).expanduser()).resolve())
+    kept["pairs"] = [pair.replace(":", "-") for pair in kept["pairs"]]
     return kept
 
 

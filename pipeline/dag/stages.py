@@ -16,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from unicodedata import unidata_version
 
+from eval.records.decisive import NOT_OF_TRAINING
 from pipeline.config import PLACE, RunConfig, set_values
 from pipeline.corpus.config import CorpusConfig, HeldOutRule, SplitConfig
 from pipeline.corpus.languages import LangPair
@@ -39,7 +40,6 @@ from pipeline.vocab.config import OF_A_RUN
 Cleaned = Mapping[LangPair, Artifact]
 Encoded = Mapping[LangPair, Artifact]
 KNOWLEDGE = ("py3langid", "langcodes", "fonttools")  # packages whose data decide which rows the rules remove
-NOT_DECISIVE = ("log_every", "checkpoints")  # settings of training that do not change its result
 
 
 def fetch(manifest: Manifest, entry: FileEntry, *, files: Path, cache: Path) -> Stage:
@@ -143,7 +143,7 @@ def train(system: System, vocabulary: Artifact, encoded: Encoded) -> Stage:
     because torch's generators draw other numbers on another type.
     """
     device = device_type(system.runtime.device)
-    settings = {k: v for k, v in asdict(system.train, dict_factory=set_values).items() if k not in NOT_DECISIVE}
+    settings = {k: v for k, v in asdict(system.train, dict_factory=set_values).items() if k not in NOT_OF_TRAINING}
     if system.train.initialize_from:
         settings["initialize_from"] = retention.content(retention.resolve(Path(system.train.initialize_from)))
     return Stage(
@@ -265,7 +265,7 @@ def report(
     further = {f"test set {test_set}": artifact for test_set, artifact in tests.items()}
     return Stage(
         name="report",
-        version=9,
+        version=10,
         config={},
         inputs={"scores": scores, **({"routing": routing} if routing is not None else {}), **further},
         run=partial(results.write_report, name, scores, model, routing, tests),

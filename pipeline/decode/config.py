@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-SPEED_ONLY = ("batch_tokens", "beam_memory")  # fields that affect translations only in bf16, in int8 or with a capacity
+from eval.records.decisive import decisive_decoding
+
 AT_LEAST = {
     **dict.fromkeys(("beam", "n_best", "max_length_extra", "batch_tokens", "average"), 1),
     **dict.fromkeys(("length_penalty", "coverage_penalty", "max_length_ratio", "min_length"), 0),
@@ -168,12 +169,8 @@ class DecodeConfig:
 
         with_ensemble: True if the models of `ensemble` take part. Their weights decide, and not their names.
         """
-        excluded = {*SPEED_ONLY, "ensemble", *(() if with_ensemble else ("combine",))}
-        if self.depends_on_batch:
-            excluded.remove("batch_tokens")
-        if self.rounds:
-            excluded.remove("beam_memory")
-        settings = asdict(self)
+        excluded = {"ensemble", *(() if with_ensemble else ("combine",))}
+        settings = decisive_decoding(asdict(self))
         excluded |= {key for key, value in DECODE_UNSET.items() if settings[key] == value}
         return {key: value for key, value in settings.items() if key not in excluded}
 

@@ -73,7 +73,7 @@ def export_run(config: ExportConfig) -> Path:
         target=_target(config.target, run),
         extracted=bool(config.pairs),
     )
-    out = ROOT / config.out
+    out = (ROOT / config.out).resolve()  # a link stays, and its directory is filled
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"out={out} exists and is not an empty directory; remove it or choose another")
     check_writable(out.parent, "out")

@@ -53,6 +53,11 @@ def write_ctranslate2(export: Export, out: Path) -> None:
 
 def _check(config: ModelConfig, vocabulary: Vocabulary) -> None:
     check_ctranslate2(config)
+    if vocabulary.tags_by_side:
+        raise ValueError(
+            "format=ctranslate2 cannot hold an imported vocabulary, whose translations begin with a tag; "
+            "choose format=huggingface"
+        )
 
 
 def _set_vocabularies(spec: Any, vocabulary: Vocabulary) -> None:

@@ -50,7 +50,8 @@ def extracted(config: ModelConfig, pairs: Sequence[str]) -> ModelConfig:
 def extract(model: Transformer, pairs: Sequence[str]) -> None:
     """Turn the model into the dense model of these pairs, in place. Other pairs lose their experts.
 
-    A layer's K experts and its shared experts become one network, whose weights are theirs, bit for bit.
+    A layer's K experts and its shared experts become one network. Its weights are theirs, bit for bit, if
+    `output_scale` is 1; otherwise the output weights are multiplied by it. Biases of outputs are added.
     Raises ValueError as `extracted`, and if the pairs have different experts.
     """
     config = extracted(model.config, pairs)

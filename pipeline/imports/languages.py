@@ -14,7 +14,8 @@ M2M_LANGUAGES = (  # the tags of M2M100, in the order of their ids; its files ne
     "zu"
 )
 _FLORES = re.compile(r"([a-z]{3})_([A-Z][a-z]{3})")  # ISO 639-3 and ISO 15924, as in NLLB
-_NAMED = {"ns": "nso", "arb": "ar", "prs": "prs", "tgl": "tl"}  # where the standard has another name, or none
+# where the standard has another name, or none, and where a macrolanguage has no other language in NLLB
+_NAMED = {"ns": "nso", "arb": "ar", "prs": "prs", "tgl": "tl", "pbt": "ps", "quy": "qu", "fuv": "ff"}
 
 
 def tag_language(token: str) -> str:

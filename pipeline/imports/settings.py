@@ -70,7 +70,7 @@ def _moe(checkpoint: Checkpoint, settings: Mapping[str, Any], hidden: int) -> Mo
         num_experts=_number(checkpoint, settings, "num_experts"),
         expert_dim=hidden,
         every=_number(checkpoint, settings, "encoder_sparse_step"),
-        gate=Top2Config(prioritized=bool(settings.get("batch_prioritized_routing", False))),
+        gate=Top2Config(),  # batch_prioritized_routing says who is dropped first, and evaluation drops nobody
         output_masking=dropped,
         output_scale=1 - dropped,
     )

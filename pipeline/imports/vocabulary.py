@@ -23,6 +23,7 @@ from pipeline.vocab.vocabulary import ORIGINAL, VOCABULARY
 
 MODEL = "sentencepiece.bpe.model"
 PIECES = "vocab.json"  # of M2M100: the id of each piece
+TOKENIZERS = ("M2M100Tokenizer", "NllbTokenizer")
 SPECIAL_TOKENS, TOKENIZER_CONFIG = "special_tokens_map.json", "tokenizer_config.json"
 FILES = (MODEL, PIECES, SPECIAL_TOKENS, TOKENIZER_CONFIG, "tokenizer.json", "added_tokens.json")
 SYMBOLS = {BOS: "<s>", PAD: "<pad>", EOS: "</s>", UNK: "<unk>"}
@@ -47,6 +48,7 @@ class Tokenizer:
     @classmethod
     def read(cls, checkpoint: Checkpoint) -> "Tokenizer":
         """Read the files of a checkpoint. Raises ValueError for a missing file, and for a tokenizer of another kind."""
+        _check_kind(checkpoint)
         path = checkpoint.directory / MODEL
         if not path.is_file():
             raise checkpoint.error(f"{MODEL} is missing; copy it from where the checkpoint came from")
@@ -202,6 +204,20 @@ def _numbered_tokens(checkpoint: Checkpoint) -> dict[str, int | None]:
             "SentencePiece and special tokens only"
         )
     return {**tokens}
+
+
+def _check_kind(checkpoint: Checkpoint) -> None:
+    """Raise ValueError for a tokenizer that puts the tags of languages elsewhere than M2M100's and NLLB's do."""
+    settings = checkpoint.json(TOKENIZER_CONFIG, optional=True)
+    kind = settings.get("tokenizer_class")
+    if kind is not None and str(kind).removesuffix("Fast") not in TOKENIZERS:
+        raise checkpoint.error(
+            f"{TOKENIZER_CONFIG} has tokenizer_class={kind}, and import knows {' and '.join(TOKENIZERS)} only"
+        )
+    if settings.get("legacy_behaviour"):
+        raise checkpoint.error(
+            f"{TOKENIZER_CONFIG} has legacy_behaviour=true, which puts the source tag last; import puts it first"
+        )
 
 
 def _content(token: Any) -> str:

@@ -101,6 +101,11 @@ def check_vocabulary(layout: Layout, vocab: VocabConfig, *, source_size: int, ta
         if size % parts:
             setting = getattr(vocab, f"{side}_size")
             field = "source_size and target_size" if vocab.shared else f"{side}_size"
+            if vocab.from_run:
+                raise ValueError(
+                    f"vocab.from_run={vocab.from_run}: the vocabulary has {size} pieces (V of embedding_VM), which is "
+                    f"not divisible by {_divisor(layout, 'V')}; set runtime.mp=1, or a layout that does not cut V"
+                )
             raise ValueError(
                 f"vocab.{field}={setting}: the text has pieces for {size} alone (V of embedding_VM), which is not "
                 f"divisible by {_divisor(layout, 'V')}; choose {size // parts * parts}"

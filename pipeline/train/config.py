@@ -190,6 +190,11 @@ class TrainConfig:
             raise ValueError(
                 "train.lora: adapters belong to a trained model; name it by train.initialize_from, or leave this out"
             )
+        if self.trainable != ALL and not self.initialize_from:
+            raise ValueError(
+                f"train.trainable={self.trainable}: the other components would keep random weights; name a trained "
+                "model by train.initialize_from, or leave this out"
+            )
         check_names("train.learning_rate_factors", self.learning_rate_factors)
         if "experts" in self.learning_rate_factors:
             raise ValueError(

@@ -38,7 +38,7 @@ def initialize_from(
     parts: Mapping[str, Part] | None = None,
     row_sources: RowSources | None = None,
 ) -> None:
-    """Copy every weight of equal name and shape. Routers keep their new weights.
+    """Copy every weight of equal name and shape. Routers that the checkpoint does not have keep their new weights.
 
     If the checkpoint has a dense feed-forward network in the place of experts, all of them become copies of it (sparse
     upcycling, arXiv:2212.05055). If the model's vocabulary was made of that of the checkpoint, each row of an embedding
@@ -214,7 +214,7 @@ def _of_expert(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _fresh(name: str) -> bool:
-    """Return true for a weight that decides about routes, or is an adapter's. Those are not copied."""
+    """Return true for a weight that decides about routes, or is an adapter's. The checkpoint need not have those."""
     return is_adapter(name) or ".feed_forward.router." in name or name.endswith(".feed_forward.conditional.wc_M")
 
 

@@ -180,6 +180,7 @@ def test_a_baseline_is_the_recipe_without_experts_and_with_its_tiers_changes():
         (["train.spikes.window=0"], r"train.spikes.window=0 must be at least 1"),
         (["pairs=[]"], r"pairs is empty"),
         (["name=a/b"], r"NAME='a/b' must be a plain directory name"),
+        (["name=bilingual"], "NAME=bilingual is what a report calls the bilingual models; choose another name"),
         (["decode.beam=0"], r"decode.beam=0 must be at least 1"),
         (["score.resamples=10"], r"score.resamples=10"),
         (["score.metrics=[bleu,chrff]"], r"score.metrics: 'chrff' does not exist; did you mean chrf"),

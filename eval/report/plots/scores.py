@@ -248,7 +248,11 @@ def correlations(systems: Mapping[str, Sequence[ScorePoint]]) -> str:
         for name, points in systems.items()
     }
     texts = [f"{name} " + f"{rho:.2f}".replace("-", "−") for name, rho in rhos.items() if rho is not None]
-    return f"Spearman’s ρ of the two: {', '.join(texts)}." if texts else "Spearman’s ρ is undefined under three pairs."
+    return (
+        f"Spearman’s ρ of the two: {', '.join(texts)}."
+        if texts
+        else ("Spearman’s ρ is undefined: there are fewer than three pairs, or all have one score or one size.")
+    )
 
 
 def _extents(series: Sequence[Sequence[ScorePoint]], bars: bool) -> list[tuple[float, float, float, str]]:

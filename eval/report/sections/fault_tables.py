@@ -175,7 +175,7 @@ def _shares(rows: Sequence[FaultRow], numbers: Sequence[LineNumbers]) -> Shares:
 
 
 def _far_above(share: float | None, floor: float | None) -> bool:
-    return share is not None and floor is not None and share - floor >= _NOTABLE
+    return share is not None and floor is not None and round(share - floor, 9) >= _NOTABLE
 
 
 def _mean(shares_of_pairs: Sequence[Shares]) -> Shares:

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from eval.records.decisive import decisive_decoding
 from eval.records.results import RunResults
 from eval.records.run_record import EVALUATED, TEST_SETS, Json, RunRecord, load_run, load_translations
 from eval.records.scores import METRICS, ONE_STEP, PIVOT, SYSTEM, TITLES, ScoreRow, load_scores
@@ -82,8 +83,9 @@ def changed_decoding(run: RunRecord, test_set: RunRecord) -> list[str]:
 
     The models of an ensemble are named elsewhere. Settings at their default may be absent from a record.
     """
-    own, used = (record.config.get("decode", {}) for record in (run, test_set))
-    changed = [key for key in {**own, **used} if own and key != "ensemble" and own.get(key) != used.get(key)]
+    own, used = (decisive_decoding(record.config.get("decode", {})) for record in (run, test_set))
+    excluded = ("ensemble", "batch_sentences")  # the latter is of an old version
+    changed = [key for key in {**own, **used} if own and key not in excluded and own.get(key) != used.get(key)]
     return [f"decode.{key}={used[key]}" if key in used else f"the default of decode.{key}" for key in changed]
 
 

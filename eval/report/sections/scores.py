@@ -26,7 +26,7 @@ from eval.score.pairwise import (
 )
 from eval.score.significance import percentile_interval
 from eval.score.system_scores import Score, SystemScores, mean_score, system_scores
-from eval.score.verdict import FEWEST_LINES, LOWEST_BLEU
+from eval.score.verdict import FEWEST_LINES, LOWEST_BLEU, no_verdict
 
 Joint = NDArray[np.float64]
 
@@ -143,7 +143,7 @@ def scores_section(out: Path, systems: Sequence[System]) -> Mapping[str, Any]:
         "USUAL_PATIENCE": USUAL_PATIENCE,
         "FEWEST_LINES": FEWEST_LINES,
         "LOWEST_BLEU": f"{LOWEST_BLEU:g}",
-        "SYSTEM": SYSTEM,
+        "no_verdict": no_verdict,
         "BASELINE": BASELINE,
         "tables": tables,
         "reference": reference.label if reference else None,

@@ -12,7 +12,8 @@ Submit = Callable[[Sequence[Line]], "Future[list[Translated]]"]
 def submit_steps(submit: Submit, lines: Sequence[Line]) -> "Future[list[Translated]]":
     """Let a pool translate lines, those with a pivot in two steps. Return a future of the translations in their order.
 
-    The prefix of a line is one of its last step. A line that the first step skips has no second one.
+    The prefix of a line is one of its last step. A line that the first step skips, or translates to nothing, has no
+    second one.
     submit: translates lines in one step, as `TranslatorPool.submit` does.
     """
     if not any(line.pivot for line in lines):
@@ -23,7 +24,7 @@ def submit_steps(submit: Submit, lines: Sequence[Line]) -> "Future[list[Translat
     def first_done(future: "Future[list[Translated]]") -> None:
         try:
             first = future.result()
-            left = [index for index, line in enumerate(lines) if line.pivot and not first[index].skipped]
+            left = [index for index, line in enumerate(lines) if line.pivot and first[index].text]
             second = submit([_second_step(lines[index], first[index]) for index in left])
             second.add_done_callback(lambda future: second_done(future, first, left))
         except BaseException as error:  # noqa: BLE001 - whoever waits for the outcome gets it

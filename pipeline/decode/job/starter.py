@@ -30,12 +30,15 @@ def run_job(job: TranslateJob) -> None:
         assert shard.gather(), f"{shard} has {len(shard.records())} records"
 
 
-def write_test_translations(shards: Sequence[Shard], bitext: Path, path: Path, *, pivot: Sequence[str] = ()) -> None:
+def write_test_translations(
+    shards: Sequence[Shard], bitext: Path, path: Path, *, pivot: Sequence[str] = (), at_limit: Sequence[bool] = ()
+) -> None:
     """Write the translated test set of a pair: source, hypothesis, reference and score, in the test set's order.
 
     `at_limit` says whether the limit of length ended a translation. It is null where an older version translated a line
     before an interruption, and files of older versions lack it.
     pivot: the text that was translated in place of each source, which is written too.
+    at_limit: for each line, true if the limit of length ended the translation that is its pivot.
     """
     records = {row: record for shard in shards for row, record in shard.records().items()}
     sources, references = (read_column(bitext, "test", side) for side in ("src", "tgt"))
@@ -45,6 +48,8 @@ def write_test_translations(shards: Sequence[Shard], bitext: Path, path: Path, *
             text, score = record.get("text", ""), record.get("score", 0.0)
             values = {"source": source, "hypothesis": text, "reference": reference, "score": score}
             values["at_limit"] = False if "skipped" in record else record.get("at_limit")
+            if at_limit:
+                values["at_limit"] = at_limit[row] or values["at_limit"]
             if pivot:
                 values["pivot"] = pivot[row]
             stream.write(json.dumps(values, ensure_ascii=False) + "\n")

@@ -5,7 +5,7 @@ This module does not import torch.distributed.checkpoint, because that takes lon
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +106,15 @@ def shapes_of(directory: Path) -> dict[str, tuple[int, ...]]:
     return {name: shape for name, shape in _all_shapes(directory).items() if not is_adapter(name)}
 
 
-def adapters_of(directory: Path) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return the matrices A and B of each adapter by the name of its weight; empty for a run without adapters."""
-    matrices = {name: torch.empty(shape) for name, shape in _all_shapes(directory).items() if is_adapter(name)}
+def adapters_of(directory: Path, weights: Collection[str] | None = None) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return the matrices A and B of each adapter by the name of its weight; empty for a run without adapters.
+
+    weights: names of weights; None is all.
+    """
+    shapes = {name: shape for name, shape in _all_shapes(directory).items() if is_adapter(name)}
+    matrices = {
+        name: torch.empty(shape) for name, shape in shapes.items() if weights is None or weight_of(name) in weights
+    }
     _fill(directory, matrices, {}, {name: name for name in matrices})
     by_weight: dict[str, dict[str, Tensor]] = {}
     for name, matrix in matrices.items():
@@ -136,7 +142,7 @@ def _read(
     lora = read_state(directory).get("lora")
     if lora is None:
         return
-    for weight, (a, b) in adapters_of(directory).items():
+    for weight, (a, b) in adapters_of(directory, {sources[name] for name in into}).items():
         difference = merged_difference(a.double(), b.double(), lora["alpha"] / lora["rank"])
         for name in into:
             if sources[name] == weight:

@@ -4,9 +4,10 @@ from dataclasses import fields, replace
 
 import pytest
 
+from eval.records.decisive import SPEED_ONLY
 from pipeline.commands.keys import meaning
 from pipeline.config import load_config
-from pipeline.decode.config import DECODE_UNSET, SAMPLING_DEFAULTS, SPEED_ONLY, DecodeConfig, with_neutral
+from pipeline.decode.config import DECODE_UNSET, SAMPLING_DEFAULTS, DecodeConfig, with_neutral
 
 PLAIN = DecodeConfig(beam=4, length_penalty=1.0)
 MISTAKES = [

@@ -7,8 +7,9 @@ from statistics import fmean
 import yaml
 
 from bench.published import measurements
+from eval.records.decisive import SPEED_ONLY
 from pipeline.config import ROOT, load_config
-from pipeline.decode.config import SPEED_ONLY, DecodeConfig
+from pipeline.decode.config import DecodeConfig
 from pipeline.decode.search.rows import batch_size
 from pipeline.model.moe.gates.capacity import capacity_of
 from pipeline.model.moe.gates.config import Top2Config

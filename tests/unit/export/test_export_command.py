@@ -135,6 +135,14 @@ def test_what_cannot_be_done_is_said(export, run, words, message):
         export(run, *words)
 
 
+def test_a_link_to_an_empty_directory_stays_one(export, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "disk")
+    export("dense")
+    assert (tmp_path / "out").is_symlink()
+    assert (tmp_path / "disk" / "model.safetensors").exists()
+
+
 def test_what_is_there_is_left_alone(export, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")

@@ -15,13 +15,18 @@ from safetensors.torch import load_file
 
 from pipeline.config import ROOT
 from pipeline.corpus.languages import LangPair
+from pipeline.decode.config import DecodeConfig
+from pipeline.decode.model import load_model
+from pipeline.engine.checkpoint import weights
 from pipeline.export.command import export_run
 from pipeline.export.config import load_export
 from pipeline.export.weights import named_weights
-from pipeline.model.adapters import add_adapters
+from pipeline.finished_run import FinishedRun
+from pipeline.model.adapters import add_adapters, merged_difference
 from pipeline.model.components import is_adapter
 from pipeline.model.config import MoEConfig
 from pipeline.model.lora import LoraConfig
+from pipeline.train.retention import resolve
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.tokenizer import Vocabulary, train_vocabulary
 from tests.exports import Runs, config_of, install_or_skip, random_model
@@ -54,6 +59,21 @@ def runs(prepared, tmp_path_factory):
                 parameter.data.normal_(std=0.2, generator=generator)
         runs.add(name, [model], directory, PAIRS, lora=LORA)
     return runs
+
+
+def test_each_adapter_is_merged_once_though_layers_are_read_one_by_one(runs, monkeypatch):
+    merged = []
+
+    def counted(*matrices):
+        merged.append(matrices)
+        return merged_difference(*matrices)
+
+    monkeypatch.setattr(weights, "merged_difference", counted)
+    run = FinishedRun.open("dense", runs=runs.root / "runs", store=runs.store)
+    checkpoints = run.model.path / "checkpoints"
+    vocabulary = Vocabulary.load(run.vocabulary.path)
+    load_model(checkpoints, vocabulary, longest=64, config=DecodeConfig(), device=torch.device("cpu"))
+    assert len(merged) == len(weights.adapters_of(resolve(checkpoints))) > 0
 
 
 @pytest.mark.parametrize("name", MODELS)

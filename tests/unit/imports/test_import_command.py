@@ -17,6 +17,7 @@ from pipeline.corpus.languages import LangPair
 from pipeline.dag.reuse import check_change, check_tags
 from pipeline.dag.store import Store
 from pipeline.engine.checkpoint.weights import shapes_of
+from pipeline.export.ctranslate2 import _check as check_ctranslate2_export
 from pipeline.export.weights import named_weights
 from pipeline.imports.command import import_checkpoint
 from pipeline.imports.config import load_import
@@ -210,10 +211,18 @@ def test_settings_that_are_off_are_in_the_record_no_more_than_in_one_of_a_traini
     assert recorded.keys() == load_config([]).to_json()["decode"].keys()
 
 
+def test_ctranslate2_cannot_hold_the_vocabulary(checkpoint):
+    model, vocabulary = loaded(run_import(checkpoint))
+    if not model.config.moe.num_experts:  # a model of its own, which has no biases, may take the vocabulary
+        with pytest.raises(ValueError, match=r"cannot hold an imported vocabulary, .* choose format=huggingface"):
+            check_ctranslate2_export(replace(model.config, biases=False), vocabulary)
+
+
 def test_codes_of_languages_are_short_and_clear():
     codes = ["arb_Arab", "acm_Arab", "prs_Arab", "pes_Arab", "lvs_Latn", "ltg_Latn", "kas_Arab", "kas_Deva", "yue_Hant"]
     expected = ["ar", "acm", "prs", "fa", "lv", "ltg", "ks-Arab", "ks-Deva", "yue"]
     assert bcp47_codes(codes) == dict(zip(codes, expected, strict=True))
+    assert bcp47_codes(["pbt_Arab", "quy_Latn", "fuv_Latn"]) == {"pbt_Arab": "ps", "quy_Latn": "qu", "fuv_Latn": "ff"}
     assert bcp47_codes(["de", "ns", "tl", "zh"]) == {"de": "de", "ns": "nso", "tl": "tl", "zh": "zh"}
     names = bcp47_codes(TAGS)
     assert [str(pair) for pair in pairs_of(["de-en", "zho_Hant-eng_Latn"], names, "x")] == ["de-en", "zh-Hant-en"]

@@ -26,7 +26,9 @@ def test_the_settings_of_a_fine_tuning_are_those_of_the_model(monkeypatch):
     words = overrides_of("train", BLOCKS[2][0])
     assert "vocab.from_run=nllb" in words
     settings = [word for word in words if "nllb" not in word]
-    model = load_config(settings).model
+    config = load_config(settings)
+    assert (config.train.learning_rate, config.baselines.tiers) == (1e-4, [])
+    model = config.model
     assert (model.dim, model.ffn_dim, model.encoder_layers, model.biases) == (1024, 4096, 12, True)
     assert model.moe.num_experts == 0
 

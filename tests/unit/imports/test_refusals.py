@@ -60,6 +60,12 @@ def test_another_routing_is_refused(checkpoint, changes, message):
         run_import(checkpoint)
 
 
+@sparse
+def test_who_would_be_dropped_first_does_not_matter(checkpoint):
+    edited(checkpoint, batch_prioritized_routing=True)
+    assert run_import(checkpoint).record()["config"]["model"]["moe"]["gate"]["prioritized"] is False
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -73,6 +79,21 @@ def test_a_missing_file_is_named(checkpoint, name, message):
     (checkpoint / name).unlink()
     with pytest.raises(ValueError, match=message):
         run_import(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tokenizer_class": "SMALL100Tokenizer"}, "tokenizer_class=SMALL100Tokenizer, and import knows M2M100Tok"),
+        ({"tokenizer_class": "NllbTokenizerFast", "legacy_behaviour": True}, "puts the source tag last; import puts"),
+    ],
+)
+def test_a_tokenizer_that_puts_tags_elsewhere_is_refused(checkpoint, settings, message):
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match=message):
+        run_import(checkpoint)
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "NllbTokenizerFast"}))
+    run_import(checkpoint)
 
 
 def test_a_missing_shard_is_named(checkpoint):

@@ -84,6 +84,7 @@ def test_adapters_have_the_sizes_of_both_sides_of_a_weight_and_its_cut_dimension
         ({"learning_rate_factors": {"experts": 1.0}}, "factors.experts: set train.expert_learning_rate"),
         ({"learning_rate_factors": {"norms": 0.0}}, "factors.norms=0.0 must be positive.* out of train.trainable"),
         ({"learning_rate_factors": {"norms": math.inf}}, "factors.norms=inf must be positive and finite"),
+        ({"trainable": ["norms"]}, "the other components would keep random weights; name a trained model"),
         ({"lora": LoraConfig()}, "train.lora: adapters belong to a trained model; name it by train.initialize_from"),
         ({"lora": LoraConfig(), "trainable": ["norms"]}, "train.trainable=.*with train.lora adapters train alone"),
     ],
@@ -133,13 +134,14 @@ DROPPING = LoraConfig(dropout=0.1)
     ],
 )
 def test_what_the_model_or_the_layout_does_not_have_is_refused(moe, layout, changes, message):
-    config = train(**changes, **({"initialize_from": "run"} if "lora" in changes else {}))
+    config = train(**changes, initialize_from="run")
     with pytest.raises(ValueError, match=message):
         check_components(config, ModelConfig(**SIZES, moe=moe), layout)
 
 
 def test_what_fits_is_accepted():
     model = ModelConfig(**SIZES, moe=MOE)
-    check_components(train(trainable=["experts", "encoder"], learning_rate_factors={"encoder": 2.0}), model, CUT)
+    parts = train(trainable=["experts", "encoder"], initialize_from="run", learning_rate_factors={"encoder": 2.0})
+    check_components(parts, model, CUT)
     check_components(train(lora=DROPPING, initialize_from="run", learning_rate_factors={"attention": 2.0}), model)
     check_components(train(lora=LoraConfig(), initialize_from="run"), model, CUT)

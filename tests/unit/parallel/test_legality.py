@@ -110,6 +110,9 @@ def test_a_vocabulary_that_its_text_made_smaller_is_held_against_the_layout_too(
     message = r"vocab.source_size=3000: the text has pieces for 2997 alone .* choose 2996"
     with pytest.raises(ValueError, match=message):
         check_vocabulary(layout, config.vocab, source_size=2997, target_size=1000)
+    other_vocab = replace(config.vocab, from_run="known")
+    with pytest.raises(ValueError, match=r"from_run=known: the vocabulary has 2997 pieces .*; set runtime.mp=1"):
+        check_vocabulary(layout, other_vocab, source_size=2997, target_size=1000)
     whole = load_config([])
     check_vocabulary(layout_of(whole.layout, whole.runtime), whole.vocab, source_size=2997, target_size=999)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pipeline.model.config import MoEConfig
-from pipeline.model.moe.gates.config import Top2Config
+from pipeline.model.moe.gates.config import DroplessConfig, Top2Config
 from pipeline.model.moe.gates.task_config import TaskConfig
 from pipeline.model.moe.gates.top_k_config import TopKConfig
 from pipeline.train.upcycling import check_fit, check_tasks, initialize_from
@@ -74,7 +74,9 @@ def test_experts_count_as_where_they_were_trained(checkpoint):
 def test_copies_of_a_dense_network_count_once_together(checkpoint):
     directory, _ = checkpoint(moe=MoEConfig(), ffn_dim=32)
     task = {"expert_dim": 32, "gate": TaskConfig(k=2)}
-    for changes, remedy in ((task, "0.5"), ({"expert_dim": 32, "output_scale": 0.8}, "1")):
+    third = {"expert_dim": 32, "gate": TaskConfig(k=3)}
+    check_fit("old", directory, small(ffn_dim=32, **experts(**third, output_scale=0.333333)), shared=False)
+    for changes, remedy in ((task, "0.5"), (third, "0.333333"), ({"expert_dim": 32, "output_scale": 0.8}, "1")):
         with pytest.raises(ValueError, match=rf"copies of its feed-forward .*; set model\.moe\.output_scale={remedy}$"):
             check_fit("old", directory, small(ffn_dim=32, **experts(**changes)), shared=False)
     check_fit("old", directory, small(ffn_dim=32, **experts(**task, output_scale=0.5)), shared=False)
@@ -87,9 +89,11 @@ def test_copies_of_a_dense_network_count_once_together(checkpoint):
         (
             TopKConfig(score="sigmoid", bias_rate=0.1),
             Top2Config(),
-            "kind=topk score=sigmoid bias_rate=0.1, .* kind=top2",
+            "kind=topk score=sigmoid bias=True, .* kind=top2",
         ),
-        (TopKConfig(), TopKConfig(bias_rate=0.1), "kind=topk, and it is kind=topk bias_rate=0.1"),
+        (TopKConfig(), TopKConfig(bias_rate=0.1), "kind=topk, and it is kind=topk bias=True"),
+        (DroplessConfig(k=4), DroplessConfig(), "kind=dropless k=4, and it is kind=dropless k=2"),
+        (TaskConfig(k=2), TaskConfig(k=1), "kind=task k=2, and it is kind=task k=1"),
     ],
 )
 def test_routers_of_another_gate_are_an_error_where_they_are_frozen(

@@ -6,8 +6,6 @@ from typing import ClassVar, Literal
 
 from pipeline.model.moe.gates import checks
 
-FILLED_IN = ("pairs",)  # fields that a run sets itself
-
 
 @dataclass(frozen=True, kw_only=True)
 class TaskConfig:

@@ -10,6 +10,7 @@ from pipeline.decode.text.line import EMPTY, Alternative, Line, Translated
 DIRECT = Line(text="a", source="de", target="en", prefix="x", number=0)
 PIVOTED = Line(text="b", source="de", target="fr", pivot="en", prefix="y", number=1)
 BLANK = Line(text=" ", source="de", target="fr", pivot="en", number=2)
+NOTHING = Line(text="nothing", source="de", target="fr", pivot="en", number=2)
 CUT = Line(text="long", source="de", target="fr", pivot="en", number=3)
 
 
@@ -32,6 +33,8 @@ class Recorder:
     def _translate(self, line):
         if not line.text.strip():
             return Translated(skipped=EMPTY)
+        if line.text == "nothing":
+            return Translated(alternatives=(Alternative(text="", score=-1.0),))
         cut = "split" if line.text == "long" else ""
         return Translated(alternatives=(Alternative(text=f"{line.text}>{line.target}", score=-1.0),), cut=cut)
 
@@ -48,6 +51,13 @@ def test_only_lines_with_a_pivot_have_a_second_step():
         Line(text="b>en", source="en", target="fr", prefix="y", number=1),
         Line(text="long>en", source="en", target="fr", number=3),
     ]
+
+
+def test_a_line_that_the_first_step_translates_to_nothing_is_not_skipped():
+    pool = Recorder()
+    (line,) = submit_steps(pool.submit, [NOTHING]).result(timeout=1)
+    assert (line.text, line.skipped, line.pivot) == ("", "", "")
+    assert pool.calls[1] == []
 
 
 def test_lines_in_one_step_are_submitted_as_they_are():

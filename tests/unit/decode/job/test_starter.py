@@ -71,6 +71,20 @@ def test_the_limit_is_unknown_for_lines_that_an_older_version_translated(job, bi
     assert [row["at_limit"] for row in rows] == [None, *[False] * (count - 1)]
 
 
+def test_the_limit_of_a_first_step_counts_too(job, bitext, tmp_path):
+    ((shard,),) = job.rounds
+    count = len(read_bitext(bitext, "test"))
+    records = [{"row": 0, "skipped": "empty"}]
+    records += [{"row": row, "text": f"h{row}", "score": -1.0, "at_limit": row == 1} for row in range(1, count)]
+    shard.part(0).write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    starter.run_job(job)
+    first = [row in (0, 2) for row in range(count)]
+    texts = ["" if row == 0 else f"p{row}" for row in range(count)]
+    starter.write_test_translations([shard], bitext, tmp_path / "tr-en.jsonl", pivot=texts, at_limit=first)
+    rows = [json.loads(line) for line in (tmp_path / "tr-en.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["at_limit"] for row in rows] == [True, True, True, *[False] * (count - 3)]
+
+
 def test_choices_that_an_earlier_attempt_dropped_are_told(job, bitext, tmp_path, caplog):
     write_records(job.rounds[0][0], list(range(len(read_bitext(bitext, "test")))))
     drops = DropCount()

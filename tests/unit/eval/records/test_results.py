@@ -1,8 +1,11 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eval.records.results import find_run, group_seeds, load_results
+from eval.report.comparison import differences
+from pipeline.config import load_config
 from tests.unit.eval.finished import finished
 
 
@@ -28,6 +31,27 @@ def test_further_test_sets_of_one_seed_keep_seeds_together() -> None:
     assert len(group_seeds(runs)) == 2
 
 
+def test_a_seed_that_bilingual_models_share_keeps_seeds_together() -> None:
+    configs = [load_config([f"train.seed={seed}", f"train.log_every={seed}"]).to_json() for seed in (1, 2)]
+    assert [tier["train"]["seed"] for config in configs for tier in config["baselines"]["tiers"][:1]] == [1, 2]
+    runs = [finished(f"demo_s{config['train']['seed']}", **without_model(config)) for config in configs]
+    assert [system.label for system in group_seeds(runs)] == ["demo"]
+    assert differences(runs) == []
+    configs[1]["baselines"]["tiers"][0]["train"]["patience"] = 100
+    runs = [finished(f"demo_s{config['train']['seed']}", **without_model(config)) for config in configs]
+    assert [system.label for system in group_seeds(runs)] == ["demo_s1", "demo_s2"]
+    assert [difference.aspect for difference in differences(runs)] == ["bilingual baselines"]
+
+
+def test_settings_of_speed_keep_seeds_together_unless_they_round() -> None:
+    def labels(**decode: object) -> list[str]:
+        runs = [finished(f"a_s{n}", seed=n, decode={"batch_tokens": n, "beam": 4, **decode}) for n in (1, 2)]
+        return [system.label for system in group_seeds(runs)]
+
+    assert labels(precision="fp32") == ["a"]
+    assert labels(precision="bf16") == labels(precision="fp32", capacity_factor=1.0) == ["a_s1", "a_s2"]
+
+
 def test_runs_of_one_seed_are_compared_and_labels_stay_apart() -> None:
     same = [finished("before"), finished("after")]
     assert [system.label for system in group_seeds(same)] == ["before", "after"]
@@ -45,6 +69,10 @@ def test_a_run_is_found_by_name_path_and_label(tmp_path: Path) -> None:
         find_run("sweep/b", tmp_path / "runs")
 
 
+def without_model(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in ("name", "model")}
+
+
 def test_two_runs_of_one_label_are_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         directory = tmp_path / name / "run"
@@ -56,3 +84,11 @@ def test_two_runs_of_one_label_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="two runs are called 'run'; name one of them otherwise"):
         load_results(runs)
     assert [run.label for run in load_results([runs[0], ("other", runs[1][1])])] == ["run", "other"]
+    for label in ("bilingual", "reference"):
+        with pytest.raises(ValueError, match=f"'{label}' is what a report calls the .*; name the run otherwise"):
+            load_results([(label, tmp_path / "a" / "run")])
+
+
+def test_what_seeds_have_in_common_is_no_label_of_the_report() -> None:
+    runs = [finished("bilingual_s1", seed=1), finished("bilingual_s2", seed=2)]
+    assert [system.label for system in group_seeds(runs)] == ["bilingual_s1"]

@@ -41,6 +41,11 @@ def test_the_headline_names_the_best_and_compares_at_equal_flops() -> None:
     assert _headline(mixtures, {("many", "few"): (-0.2, 1.2)}).endswith(" many against few: +0.5 [−0.2, +1.2].")
 
 
+def test_one_system_is_not_called_the_highest() -> None:
+    seeds = [finished(f"dense_s{seed}", seed=seed, bleu=8, bilingual=10) for seed in (1, 2)]
+    assert _headline(seeds, {}).startswith("dense has over 6 language pairs a mean BLEU of 8.5, 1.5 below")
+
+
 @pytest.mark.parametrize(
     ("seeds", "sentences"),
     [

@@ -69,6 +69,21 @@ def test_the_page_has_the_columns(scored):
     assert {len(line) for line in (ru, *means[:1])} == {len(de)}
 
 
+def test_a_difference_on_few_lines_is_not_bold(scored):
+    def cells(run_dir):
+        page = Rows(section_of(run_dir, [("one", run_dir)])).text
+        (row, _) = load_forgetting(run_dir)
+        assert row.ci_high < 0
+        return page.split(f"<td>{decimal(row.before)}</td>")[1].split(signed(row.delta))[0]
+
+    assert cells(scored) == '<td class="sure">'
+    shutil.copytree(scored, scored.with_name("few"))
+    for path in scored.with_name("few").glob("translations/*/*.jsonl"):
+        path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:99]), encoding="utf-8")
+    write_scores(scored.with_name("few"), metrics=["bleu", "chrf"], n_resamples=50)
+    assert cells(scored.with_name("few")) == "<td>"
+
+
 def test_a_run_from_random_weights_has_no_such_column(make_run):
     run_dir = make_run(["de-en"])
     write_scores(run_dir, metrics=["bleu"], n_resamples=10)

@@ -35,6 +35,11 @@ def test_each_pair_has_its_scores_and_whether_their_difference_is_significant() 
     assert max(map(len, text_table(summaries(de_en=2.34, tr_en=-3.0)).splitlines())) < 60
 
 
+def test_a_pair_with_few_lines_gets_no_verdict() -> None:
+    few = [replace(summary, n_test=99) for summary in summaries(de_en=2.34, tr_en=-3.0)]
+    assert [line.split()[5:] for line in text_table(few).splitlines()[1:]] == [["no", "verdict"], ["no", "verdict"]]
+
+
 def test_without_bilingual_models_a_pair_has_its_score_alone() -> None:
     assert [line.split() for line in text_table(summaries()).splitlines()] == [
         ["pair", "rows", "BLEU"],

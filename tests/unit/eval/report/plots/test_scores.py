@@ -140,7 +140,10 @@ def test_correlations_are_said_where_they_are_defined() -> None:
     points = _scores(6)
     sentence = correlations({"moe-8": points, "bilingual": points[::-1], "two": points[:2]})
     assert sentence == "Spearman’s ρ of the two: moe-8 1.00, bilingual 1.00."
-    assert correlations({"moe": points[:2]}) == "Spearman’s ρ is undefined under three pairs."
+    for undefined in (points[:2], [dataclasses.replace(point, score=5.0) for point in points]):
+        assert correlations({"moe": undefined}) == (
+            "Spearman’s ρ is undefined: there are fewer than three pairs, or all have one score or one size."
+        )
 
 
 def test_plots_without_points_are_refused() -> None:

@@ -119,7 +119,9 @@ def test_an_ensemble_is_named_where_its_scores_are(make_run: MakeRun) -> None:
 
 
 def test_other_settings_of_decoding_are_named(make_run: MakeRun) -> None:
-    run = make_run(PAIRS[:2], config={"decode": {"beam": 4, "precision": "fp32", "choose": "mbr"}})
+    run = make_run(
+        PAIRS[:2], config={"decode": {"beam": 4, "precision": "fp32", "choose": "mbr", "batch_sentences": 64}}
+    )
     write_scores(run, n_resamples=20)
     used = {"beam": 4, "precision": "int8"}
     add_news(make_run, "run", untrained=[], translated=TRANSLATED, config={"decode": used})

@@ -242,6 +242,15 @@ def test_nothing_to_report_and_a_missing_score_are_errors(make_run: MakeRun, tmp
         section_of(tmp_path, [("one", run_dir)])
 
 
+def test_a_pair_without_any_score_is_an_error(make_run: MakeRun, tmp_path: Path) -> None:
+    experiment = [scored_run(make_run, label, {}, ["de-en", "fr-en"]) for label in ("one", "two")]
+    path = experiment[1][1] / "scores.csv"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if "fr-en" not in line), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"two/.*scores\.csv has no bleu of 'moe' for pair='fr-en'"):
+        section_of(tmp_path, experiment)
+
+
 def test_seeds_gain_over_their_own_baselines_and_different_baselines_are_a_span(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
