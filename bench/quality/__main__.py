@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.output import device_name, results_file, write_csv
 from bench.quality.contest import FEW, JOB, ROWS, run_entry
 from bench.quality.systems import MINUTES, RECIPE, SYSTEMS, entries
-from bench.quality.table import COLUMNS, judge, plot, table
+from bench.quality.table import COLUMNS, head_start, judge, plot, table
 from bench.train.contenders import OURS
 from pipeline.config import ROOT, RunConfig, load_config
 from pipeline.files import write_atomically
@@ -38,7 +38,7 @@ def main() -> int:
             print(f"{entry.name}: {result}", file=sys.stderr, flush=True)
         _write(results, root, config, device, out)
     rows = _write(results, root, config, device, out)
-    print(f"\nBLEU after equal training time on {device}\n\n{table(rows)}\n\nwritten to {out}")
+    print(f"\nBLEU after equal training time on {device}\n\n{table(rows)}\n\n{head_start(rows)}\n\nwritten to {out}")
     return 0 if all(row["note"] == "" for row in rows if row["system"] == OURS) else 1
 
 

@@ -121,8 +121,9 @@ def _pairs(pairs: Sequence[str], sources: Sequence[Source]) -> tuple[LangPair, .
         raise ValueError(f"corpus {manifest.name}: default_target {target} is none of the codes {', '.join(codes)}")
     if list(pairs) != [ALL]:
         if wrong := next((text for text in pairs if text.lower() == ALL), None):
+            typed = " ".join(pairs)
             raise ValueError(
-                f"pairs={list(pairs)}: {wrong} is every pair; write it alone and in small letters, LANG_PAIRS={ALL}"
+                f'LANG_PAIRS="{typed}": {wrong} is every pair; write it alone and in small letters, LANG_PAIRS={ALL}'
             )
         return parse_pairs(pairs, codes, target)
     named: dict[LangPair, None] = {}

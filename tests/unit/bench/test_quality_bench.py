@@ -14,7 +14,7 @@ from bench.output import ORIGIN
 from bench.quality.__main__ import QUICK_MINUTES
 from bench.quality.clock import MARKS, Clock
 from bench.quality.systems import CONFIGURATIONS, OWN, RECIPE, SYSTEMS, Entry, entries
-from bench.quality.table import COLUMNS, judge, table
+from bench.quality.table import COLUMNS, head_start, judge, table
 from bench.quality.text import length_batches
 from bench.train.contest import not_installed
 from pipeline.config import ROOT, load_config
@@ -141,6 +141,20 @@ def test_ours_is_held_against_the_best_peer_of_the_same_minute():
     assert all(row["verdict"] is None for row in judged[1:])
     assert "not installed" in table(judged)
     assert judge([{**rows[0], "bleu": 31.0}, rows[1]], "a machine")[0]["verdict"] == "ok"
+
+
+def test_the_minute_is_named_when_ours_has_the_last_score_of_the_best_peer():
+    rows = [
+        {"system": system, "configuration": "ours", "minutes": minutes, "bleu": bleu}
+        for system, scores in {"ours": (30, 37, 40), "eole": (20, 30, 35), "joeynmt": (10, 20, 36.5)}.items()
+        for minutes, bleu in zip((5.0, 15.0, 45.0), scores, strict=True)
+    ]
+    best = "joeynmt (our recipe), the best peer after 45 minutes: 36.5."
+    assert head_start(rows) == f"{best} Ours has as much after 15 minutes: 37.0."
+    assert head_start([{**row, "bleu": 31} if row["bleu"] > 36.5 else row for row in rows]) == (
+        f"{best} Ours reaches 31.0 by minute 45."
+    )
+    assert head_start(rows[:3]) == ""
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
