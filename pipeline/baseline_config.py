@@ -171,31 +171,70 @@ def complete(tree: dict[str, Any]) -> Any:
 
 
 def budget_cautions(tree: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    """Return warnings about a budget of the run that differs from before, while every tier still has its old one.
+    """Return warnings about a budget of the run that differs from before, while the tiers get another share of it.
+
+    A tier has another share if it keeps its old budget, or if it takes over the run's steps with a smaller batch.
 
     tree, before: composed configurations, with and without the overrides that may change the budget.
     """
-    cautions = []
+    changed = [name for name in BUDGETS if tree["train"][name] != before["train"][name]]
+    cautions = [_kept_budget_caution(tree, before, name) for name in changed]
+    if "max_steps" in changed:
+        cautions.append(_smaller_steps_caution(tree))
+    return [caution for caution in cautions if caution]
+
+
+def _kept_budget_caution(tree: dict[str, Any], before: dict[str, Any], name: str) -> str:
+    """Return the warning about tiers that all keep their old budget; empty without it. name: a key of BUDGETS."""
     tiers, tiers_before = (complete(composed)["tiers"] for composed in (tree, before))
-    for name, unit in BUDGETS.items():
-        run, run_before = tree["train"][name], before["train"][name]
-        caps = [tier["train"][name] for tier in tiers]
-        if run == run_before or caps != [tier["train"][name] for tier in tiers_before] or 0 in (run, run_before, *caps):
-            continue
-        if not caps or not all(isinstance(budget, int) for budget in (run, run_before, *caps)):
-            continue  # a wrong type is an error elsewhere
-        low, high = min(caps), max(caps)
-        least = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-        share, share_before = (
-            f"{low / whole:.2g}" if low == high else f"{low / whole:.2g} to {high / whole:.2g}"
-            for whole in (run, run_before)
-        )
-        cautions.append(
-            f"train.{name}={run} changes the budget of the run, but its bilingual models still end at {least} {unit}, "
-            f"{share} times the run's budget ({share_before} times before); so that they follow, give each of "
-            f"baselines.tiers a share: {name}: ${{share:{high / run_before:.2g},${{train.{name}}}}}"
-        )
-    return cautions
+    run, run_before = tree["train"][name], before["train"][name]
+    caps = [tier["train"][name] for tier in tiers]
+    if caps != [tier["train"][name] for tier in tiers_before] or 0 in (run, run_before, *caps):
+        return ""
+    if not caps or not all(isinstance(budget, int) for budget in (run, run_before, *caps)):
+        return ""  # a wrong type is an error elsewhere
+    low, high = min(caps), max(caps)
+    least = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    share, share_before = (_range(low / whole, high / whole) for whole in (run, run_before))
+    return (
+        f"train.{name}={run} changes the budget of the run, but its bilingual models still end at {least} "
+        f"{BUDGETS[name]}, {share} times the run's budget ({share_before} times before); so that they follow, give "
+        f"each of baselines.tiers a share: {name}: ${{share:{high / run_before:.2g},${{train.{name}}}}}"
+    )
+
+
+def _smaller_steps_caution(tree: dict[str, Any]) -> str:
+    """Return the warning about tiers that take over the run's steps, but hold fewer tokens in one; empty without it.
+
+    A tier that names its own max_steps is left out. So is a tier whose max_tokens come first even if its rows are only
+    half full.
+    """
+    max_steps, run_tokens = tree["train"]["max_steps"], _tokens_of_step(tree["batch"])
+    shares = []
+    for own, tier in zip(tree["baselines"]["tiers"] or [], complete(tree)["tiers"], strict=True):
+        tokens, max_tokens = _tokens_of_step(tier["batch"]), tier["train"]["max_tokens"]
+        ends_by_tokens = 0 < max_tokens <= max_steps * tokens / 2
+        if "max_steps" not in own.get("train", {}) and tokens < run_tokens and not ends_by_tokens:
+            shares.append(tokens / run_tokens)
+    if not max_steps or not shares:
+        return ""
+    return (
+        f"train.max_steps={max_steps} ends the bilingual models at {max_steps:,} steps too, but their steps hold "
+        f"{_range(min(shares), max(shares))} times the target tokens of the run's steps; set train.max_tokens instead, "
+        f"or give each of baselines.tiers a share: max_steps: ${{share:{1 / min(shares):.2g},${{train.max_steps}}}}"
+    )
+
+
+def _tokens_of_step(batch: dict[str, Any]) -> int:
+    """Return the most target tokens of a step. A fitted target side counts as long as the source side."""
+    return int(batch["groups_per_step"]) * max(
+        int(shape["rows"]) * int(shape["target"] or shape["source"]) for shape in batch["shapes"]
+    )
+
+
+def _range(low: float, high: float) -> str:
+    texts = dict.fromkeys(f"{value:.2g}" for value in (low, high))
+    return " to ".join(texts)
 
 
 def _complete_tier(tree: dict[str, Any], tier: Any, place: str) -> dict[str, Any]:

@@ -55,17 +55,17 @@ def table(rows: Sequence[Row]) -> str:
 def head_start(rows: Sequence[Row]) -> str:
     """Return a sentence on when ours has the BLEU that the best peer reaches last, empty without scores of both."""
     scored = [row for row in rows if row.get("bleu") is not None]
-    ours = sorted((row for row in scored if row["system"] == OURS), key=lambda row: row["minutes"])
+    own_rows = sorted((row for row in scored if row["system"] == OURS), key=lambda row: row["minutes"])
     peers = [row for row in scored if row["system"] != OURS]
-    if not ours or not peers:
+    if not own_rows or not peers:
         return ""
     last = max(row["minutes"] for row in peers)
     best = max((row for row in peers if row["minutes"] == last), key=lambda row: row["bleu"])
     name = f"{best['system']} ({_recipe(best['configuration'])})"
     peer = f"{name}, the best peer after {last:g} minutes: {best['bleu']:.1f}"
-    level = next((row for row in ours if row["bleu"] >= best["bleu"]), None)
+    level = next((row for row in own_rows if row["bleu"] >= best["bleu"]), None)
     if level is None:
-        return f"{peer}. Ours reaches {max(row['bleu'] for row in ours):.1f} by minute {ours[-1]['minutes']:g}."
+        return f"{peer}. Ours reaches {max(row['bleu'] for row in own_rows):.1f} by minute {own_rows[-1]['minutes']:g}."
     return f"{peer}. Ours has as much after {level['minutes']:g} minutes: {level['bleu']:.1f}."
 
 

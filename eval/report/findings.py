@@ -1,13 +1,14 @@
 """Sentences at the top of a page of several systems: what was found, with intervals, and what is left open."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eval.number_format import signed
-from eval.records.scores import BASELINE
+from eval.records.scores import BASELINE, METRICS, SYSTEM, verdict
 from eval.report.comparison import Difference
 from eval.report.sections.cost import CostRow, FlopsGroup
 from eval.report.sections.scores import SystemTable
@@ -16,25 +17,65 @@ from eval.score.significance import percentile_interval
 Intervals = Mapping[tuple[str, str], tuple[float, float]]
 
 
-def mean_intervals(tables: Sequence[SystemTable], reference: str) -> Intervals:
-    """Return 95 % intervals of differences in mean BLEU over all pairs, by (system, other system or BASELINE).
+@dataclass(frozen=True, kw_only=True)
+class MetricMeans:
+    """Means over all pairs by one metric.
+
+    scores: mean scores by (system, SYSTEM or BASELINE), of the systems that have the metric for every pair.
+    intervals: those of `mean_intervals`; none for a metric that a command computes.
+    """
+
+    metric: str
+    scores: Mapping[tuple[str, str], float]
+    intervals: Intervals
+
+    def difference(self, system: str, other: str) -> float | None:
+        """Return the mean of a system minus that of another one or of its BASELINE, None if one is not known."""
+        own = self.scores.get((system, SYSTEM))
+        reference = self.scores.get((system, BASELINE) if other == BASELINE else (other, SYSTEM))
+        return None if own is None or reference is None else own - reference
+
+
+def metric_means(tables: Sequence[SystemTable], reference: str) -> list[MetricMeans]:
+    """Return the means of every metric but BLEU. tables, reference: as in `mean_intervals`."""
+    pairs = list(tables[0].scores.pairs)
+    names = {metric for table in tables for metric in table.scores.metrics}
+    return [
+        MetricMeans(
+            metric=metric,
+            scores={
+                (table.scores.label, name): mean.score
+                for table in tables
+                for name in (SYSTEM, BASELINE)
+                if (mean := table.mean(pairs, metric, name)) is not None
+            },
+            intervals=mean_intervals(tables, reference, metric),
+        )
+        for metric in METRICS
+        if metric in names and metric != "bleu"
+    ]
+
+
+def mean_intervals(tables: Sequence[SystemTable], reference: str, metric: str = "bleu") -> Intervals:
+    """Return 95 % intervals of differences in means over all pairs, by (system, other system or BASELINE).
 
     Systems whose test sets are not those of the reference, and systems without baselines, have none. There are none
-    where no pair gets a verdict.
+    where no pair gets a verdict, and none for a metric that was not resampled.
 
     tables: systems of equal language pairs.
-    reference: label of the system that `joint_against` compares with.
+    reference: label of the system that `metric_joint_against` compares with.
     """
     pairs = list(tables[0].scores.pairs)
     if len(without_verdict(tables)) == len(pairs):
         return {}
     means: dict[str, NDArray[np.float64]] = {}
     for table in tables:
+        joint_against = table.metric_joint_against.get(metric, {})
         if table.scores.label == reference:
             means[reference] = np.zeros(1)
-        elif set(pairs) <= set(table.joint_against):
-            means[table.scores.label] = np.mean([table.joint_against[pair] for pair in pairs], axis=0)
-    over_baselines = {(table.scores.label, BASELINE): table.mean_gain_interval(pairs) for table in tables}
+        elif set(pairs) <= set(joint_against):
+            means[table.scores.label] = np.mean([joint_against[pair] for pair in pairs], axis=0)
+    over_baselines = {(table.scores.label, BASELINE): table.mean_gain_interval(pairs, metric) for table in tables}
     return {names: interval for names, interval in over_baselines.items() if interval is not None} | {
         (first, second): percentile_interval(means[first] - means[second]) for first, second in permutations(means, 2)
     }
@@ -46,13 +87,22 @@ def without_verdict(tables: Sequence[SystemTable]) -> dict[str, str]:
     return {pair: of_pair[0] for pair, of_pair in reasons.items() if all(of_pair)}
 
 
-def headline_of(groups: Sequence[FlopsGroup], num_pairs: int, intervals: Intervals) -> str:
+def headline_of(
+    groups: Sequence[FlopsGroup], num_pairs: int, intervals: Intervals, other_metrics: Sequence[MetricMeans] = ()
+) -> str:
     """Return what was found: the best of several systems, and each against the dense system of equal FLOPs.
 
-    Where no group has both, the best is compared with the second.
+    Where no group has both, the best is compared with the second. Behind each difference stands which of the other
+    metrics agree with its interval, and the numbers of those that do not.
 
     intervals: those of `mean_intervals`, of the differences that have one.
     """
+
+    def checked(system: str, other: str) -> str:
+        """Return the interval of a difference in BLEU, and what the other metrics say about it."""
+        interval = intervals.get((system, other))
+        return "" if interval is None else _bracket(interval) + _agreement(system, other, interval, other_metrics)
+
     rows = _rows(groups)
     best = _best(rows)
     gain = best[0].numbers["delta_bleu"]
@@ -60,13 +110,13 @@ def headline_of(groups: Sequence[FlopsGroup], num_pairs: int, intervals: Interva
     names = _listed([row.id for row in best]) + (" have" if len(best) > 1 else " has")
     several = f"the highest mean BLEU of {len(rows)} systems over {pairs},"
     highest = several if len(rows) > 1 else f"over {pairs} a mean BLEU of"
-    text = f"{names} {highest} {_bleu(best[0]):.1f}"
+    text = f"{names} {highest} {_bleu(best[0]):.1f}{_other_best(rows, best, other_metrics)}"
     if gain is None:
         text += ", without bilingual baselines to compare with."
     else:
-        text += f", {_against(gain)} the bilingual baselines{_bracket(intervals.get((best[0].id, BASELINE)))}."
+        text += f", {_against(gain)} the bilingual baselines{checked(best[0].id, BASELINE)}."
     compared = [
-        f"{row.id} {signed(_bleu(row) - _bleu(group.dense))}{_bracket(intervals.get((row.id, group.dense.id)))}"
+        f"{row.id} {signed(_bleu(row) - _bleu(group.dense))}{checked(row.id, group.dense.id)}"
         for group in groups
         if group.dense
         for row in (system[0] for system in group.systems)
@@ -77,9 +127,7 @@ def headline_of(groups: Sequence[FlopsGroup], num_pairs: int, intervals: Interva
     other_rows = sorted((row for row in rows if row not in best), key=_bleu, reverse=True)
     if not other_rows:
         return text
-    difference = (
-        f"{signed(_bleu(best[0]) - _bleu(other_rows[0]))}{_bracket(intervals.get((best[0].id, other_rows[0].id)))}"
-    )
+    difference = f"{signed(_bleu(best[0]) - _bleu(other_rows[0]))}{checked(best[0].id, other_rows[0].id)}"
     return f"{text} {best[0].id} against {other_rows[0].id}: {difference}."
 
 
@@ -140,8 +188,49 @@ def _against(difference: float) -> str:
     return "level with" if amount == "0.0" else f"{amount} {'above' if difference > 0 else 'below'}"
 
 
-def _bracket(interval: tuple[float, float] | None) -> str:
-    return "" if interval is None else f" [{signed(interval[0])}, {signed(interval[1])}]"
+def _agreement(system: str, other: str, interval: tuple[float, float], other_metrics: Sequence[MetricMeans]) -> str:
+    """Return in parentheses which metrics agree with an interval in BLEU, and the numbers of those that do not.
+
+    A metric agrees if its interval has the same verdict. Without an interval, it agrees if its difference has the sign
+    of a significant one in BLEU; otherwise nothing is said of it.
+    """
+    in_bleu = verdict("bleu", *interval)
+    agreeing, texts = [], []
+    for means in other_metrics:
+        own, delta = means.intervals.get((system, other)), means.difference(system, other)
+        if delta is None or (own is None and not in_bleu):
+            continue
+        title = METRICS[means.metric].title
+        if verdict(means.metric, *(own or (delta, delta))) == in_bleu:
+            agreeing.append(title)
+        else:
+            lower = ", where lower is better," if METRICS[means.metric].falling else ""
+            texts.append(f"but {title}{lower} {signed(delta)}{_bracket(own) if own else ''}")
+    if agreeing:
+        texts.insert(0, f"{_listed(agreeing)} agree{'s' if len(agreeing) == 1 else ''}")
+    return f" ({', '.join(texts)})" if texts else ""
+
+
+def _other_best(rows: Sequence[CostRow], best: Sequence[CostRow], other_metrics: Sequence[MetricMeans]) -> str:
+    """Return in parentheses which other system is the best by other metrics, as scores are printed; empty for none."""
+    names = [row.id for row in best]
+    texts = []
+    for means in other_metrics:
+        metric = METRICS[means.metric]
+        optional = {row.id: means.scores.get((row.id, SYSTEM)) for row in rows}
+        scores = {system: round(score, 1) for system, score in optional.items() if score is not None}
+        if len(scores) < len(rows):
+            continue
+        extreme = min(scores.values()) if metric.falling else max(scores.values())
+        if all(scores[name] != extreme for name in names):
+            first = next(system for system, score in scores.items() if score == extreme)
+            word = "lowest" if metric.falling else "highest"
+            texts.append(f"{first} has the {word} mean {metric.title}, {extreme:.1f} against {scores[names[0]]:.1f}")
+    return f" ({'; '.join(texts)})" if texts else ""
+
+
+def _bracket(interval: tuple[float, float]) -> str:
+    return f" [{signed(interval[0])}, {signed(interval[1])}]"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -37,6 +37,8 @@ def render_summary(run: RunResults, command: Json) -> str:
     """Return the table and the lines below it as Markdown. command: the contents of command.json, empty without it."""
     summaries = summarise(run)
     note = [f"{MARK} {MEANING}.", ""] if any(summary.unfinished for summary in summaries) else []
+    unjudged = [f"{s.pair} ({s.no_verdict})" for s in summaries if _lacks_verdict(s)]
+    note += [f"No verdict, neither significant nor not: {', '.join(unjudged)}.", ""] if unjudged else []
     note += [f"Ensemble:{sentence}", ""] if (sentence := ensemble_sentence(run.record)) else []
     began = bool(run.forgetting)
     head, rows = table_head("MoE" if run.is_moe else "dense", began), [table_row(s, began) for s in summaries]
@@ -64,8 +66,13 @@ def table_row(summary: PairSummary, began: bool = False) -> str:
         decimal(summary.score(name, "bleu")) + (f" {MARK}" if name in summary.unfinished else "")
         for name in (SYSTEM, BASELINE)
     )
-    difference = signed(summary.gain("bleu")) + _interval(gain)
+    difference = signed(summary.gain("bleu")) + _interval(gain) + (", no verdict" if _lacks_verdict(summary) else "")
     return _cells((summary.pair, integer(summary.train_pairs), own, *before, bilingual, difference))
+
+
+def _lacks_verdict(summary: PairSummary) -> bool:
+    """Return True if the pair has a difference from its bilingual model, but no verdict on it."""
+    return "bleu" in summary.gains and bool(summary.no_verdict)
 
 
 def _interval(row: SignificanceRow | Change | None) -> str:

@@ -16,7 +16,7 @@ from eval.records.run_record import Json, LossPoint, load_losses
 from eval.records.scores import BASELINE, SYSTEM
 from eval.report.browser import write_browser
 from eval.report.comparison import Difference, differences, settings
-from eval.report.findings import headline_of, left_open, mean_intervals, without_verdict
+from eval.report.findings import headline_of, left_open, mean_intervals, metric_means, without_verdict
 from eval.report.plots.faults import plot_faults
 from eval.report.plots.loss import LossSeries, plot_loss, plot_losses
 from eval.report.plots.loss_levels import lowest_loss, round_levels
@@ -132,8 +132,10 @@ def _findings(
     cut_off = {(run.label, p): unfinished_systems(run.record.systems, p) for run in runs for p in run.record.pairs}
     baselines = [any(BASELINE in cut_off[run.label, pair] for run in runs) for pair in runs[0].record.pairs]
     models = [run.label for run in runs if any(SYSTEM in cut_off[run.label, pair] for pair in run.record.pairs)]
-    intervals = mean_intervals(scores["tables"], scores["reference"] or "")
-    text = headline_of(groups, len(runs[0].record.pairs), intervals) + unfinished_sentence(baselines, models)
+    compared = scores["tables"], scores["reference"] or ""
+    intervals = mean_intervals(*compared)
+    text = headline_of(groups, len(runs[0].record.pairs), intervals, metric_means(*compared))
+    text += unfinished_sentence(baselines, models)
     for run in (run for run in runs if run.record.ensemble):
         text += (
             f" {run.label} translates together with the models of {', '.join(run.record.ensemble)}, at the cost of all."
@@ -211,7 +213,8 @@ def _draw_scores(points: Points, boundaries: Sequence[int]) -> Figures:
         for label, system in points.all_scores.items()
     ]
     description = f"BLEU against training pairs. {'; '.join(texts)}"
-    figures["bleu_vs_resource"] = (plot_bleu_by_resource(points.scores, points.baseline), description)
+    marked = boundaries if points.baseline else ()
+    figures["bleu_vs_resource"] = (plot_bleu_by_resource(points.scores, points.baseline, marked), description)
     return figures
 
 

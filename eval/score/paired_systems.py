@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from eval.records.results import RunResults, System
 from eval.records.run_record import load_translations
-from eval.records.scores import BASELINE, SYSTEM
+from eval.records.scores import BASELINE, SACREBLEU_METRICS, SYSTEM
 from eval.score.seeds import seed_shares
 from eval.score.shared_sentences import SharedSentences
 from eval.score.significance import NUM_RESAMPLES, SEED, Comparison, Resampled, compare, percentile_interval, resample
@@ -59,6 +59,35 @@ def joint_difference(system: Resampled, reference: Resampled) -> NDArray[np.floa
     if system.joint is None or reference.joint is None:
         raise ValueError("joint resamples were not drawn; give `resample` the numbers of the sentences")
     return system.joint - reference.joint
+
+
+def joint_differences(
+    pairs: Sequence[str], paired: Mapping[str, Mapping[str, PairedScores]], system: str, reference: str
+) -> dict[str, NDArray[np.float64]]:
+    """Return the system's score minus the reference's in every joint resample, by pair, of pairs that have both scores.
+
+    paired: resampled scores by pair and label, of one metric.
+    """
+    return {
+        pair: joint_difference(paired[pair][system].system, paired[pair][reference].system)
+        for pair in pairs
+        if {system, reference} <= paired[pair].keys()
+    }
+
+
+def pair_by_metric(systems: Sequence[System], pairs: Sequence[str]) -> dict[str, dict[str, dict[str, PairedScores]]]:
+    """Return the resampled scores of systems by metric, pair and label, with joint resamples of all pairs.
+
+    Another metric than BLEU has those of the systems that were scored by it. It is left out if that is one run alone,
+    whose files have its intervals, and if it is computed by a command.
+    """
+    shared = shared_sentences(systems, pairs)
+    paired = {"bleu": {pair: pair_systems(systems, pair, shared) for pair in pairs}}
+    for metric in SACREBLEU_METRICS[1:]:
+        scored = [s for s in systems if all(metric in {row.metric for row in run.scores} for run in s.runs)]
+        if sum(len(system.runs) for system in scored) > 1:
+            paired[metric] = {pair: pair_systems(scored, pair, shared, metric) for pair in pairs}
+    return paired
 
 
 def shared_sentences(systems: Sequence[System], pairs: Sequence[str]) -> SharedSentences:

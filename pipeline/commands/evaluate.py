@@ -44,7 +44,9 @@ class EvaluationConfig:
 
     def __post_init__(self) -> None:
         if not self.pairs:
-            raise ValueError("pairs is empty; give the directions to test, such as pairs=[de-en], or pairs=[all]")
+            raise ValueError(
+                'no language pair is given; name directions, for example LANG_PAIRS="de-en fr-en", or LANG_PAIRS=all'
+            )
         if self.challenge and self.metrics:
             raise ValueError(
                 f"metrics=[{','.join(self.metrics)}] has no effect with challenge=true, whose lines are scored by "
@@ -117,7 +119,9 @@ def evaluate(config: EvaluationConfig) -> list[Path]:
             commands=asdict(config.commands),
             challenge=rows if config.challenge else None,
         )
-        table = _challenge_table(directory) if config.challenge else _table(directory, metrics)
+        table = (
+            _challenge_table(directory) if config.challenge else f"{_table(directory, metrics)}\n\n{_faults(directory)}"
+        )
         print(f"{name}\n{table}\n")
         logger.info("scores of %s: %s", name, directory / (CHALLENGE_FILE if config.challenge else "scores.csv"))
         directories.append(directory)
@@ -170,6 +174,40 @@ def _table(directory: Path, metrics: Sequence[str]) -> str:
         )
         lines.append(["mean", "", *means])
     return aligned(lines, left=None)
+
+
+def _faults(directory: Path) -> str:
+    """Return the shares of faulty translations as a table for a terminal, a line for each pair and system.
+
+    The share of the references stands beside each. Lines below say why languages are not judged, and whether
+    translations that the limit of length ended are left out.
+    """
+    from eval.number_format import share
+    from eval.records.faults import LANGUAGE
+    from eval.report.sections.further_faults import SHOWN_FAULTS, further_faults, load_counted
+    from eval.report.sections.further_tests import system_title
+    from eval.text_table import aligned
+
+    result = load_counted(directory.name, directory)
+    faults = further_faults([result])
+    lines = [["pair", "system"]]
+    for title in SHOWN_FAULTS.values():
+        lines[0] += [title, "of references"]
+    for pair, by_column in faults.pairs.items():
+        for (_, system), row in by_column.items():
+            cells = []
+            for fault in SHOWN_FAULTS:
+                unknown = "not judged" if fault == LANGUAGE and row.shares[fault] is None else MISSING
+                values = row.shares[fault], row.floors[fault]
+                cells += [share(values[0]) if values[0] is not None else unknown]
+                cells += [share(values[1]) if values[1] is not None else MISSING]
+            lines.append([pair, system_title(result.record, system), *cells])
+    reasons = [f"languages are not judged for {', '.join(pairs)}: {reason}" for reason, pairs in faults.not_judged]
+    if faults.unrecorded:
+        reasons.append(
+            "any fault leaves out cut off: an older version made some of the translations, without recording it"
+        )
+    return "\n".join([aligned(lines, left=(0, 1)), *reasons])
 
 
 def _challenge_table(directory: Path) -> str:

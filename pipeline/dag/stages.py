@@ -265,7 +265,7 @@ def report(
     further = {f"test set {test_set}": artifact for test_set, artifact in tests.items()}
     return Stage(
         name="report",
-        version=10,
+        version=11,
         config={},
         inputs={"scores": scores, **({"routing": routing} if routing is not None else {}), **further},
         run=partial(results.write_report, name, scores, model, routing, tests),

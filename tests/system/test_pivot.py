@@ -1,6 +1,7 @@
 """Directions that a run was not trained on, translated and scored in one step and in two, by a small imported model."""
 
 import json
+import re
 
 import pytest
 
@@ -69,6 +70,8 @@ def test_an_untrained_direction_is_scored_in_one_step_and_in_two(root, place, an
     assert scores == {("de-en", "moe"), ("de-zh-Hans", "moe"), ("de-zh-Hans", "pivot")}
     assert "BLEU multilingual" in table
     assert "BLEU in two steps" in table
+    assert re.search(r"^pair +system +wrong language +of references +any fault +of references$", table, re.MULTILINE)
+    assert re.search(r"^de-zh-Hans +in two steps +\S+", table, re.MULTILINE)
     sources = [row for row in ROWS if row]
     for system, words in (("moe", ["direct=true"]), ("pivot", [])):
         text = (directory / "translations" / system / "de-zh-Hans.jsonl").read_text(encoding="utf-8")

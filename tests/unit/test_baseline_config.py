@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.baseline_config import BaselinesConfig, complete
+from pipeline.baseline_config import BaselinesConfig, budget_cautions, complete
 from pipeline.config import compose_tree, load_config
 from pipeline.dag.run import baselines_run
 from pipeline.schema import build
@@ -77,6 +77,13 @@ def test_all_runs_of_the_experiment_share_their_baselines():
     assert {(tier.batch.max_source, tier.batch.max_target) for tier in full.baselines.tiers} == {longest}
 
 
+@pytest.mark.parametrize("recipe", ["demo", "mafand/multilingual", "multi30k/multilingual"])
+def test_bilingual_models_train_on_sentences_as_long_as_those_of_the_run(recipe):
+    config = load_config([f"recipes={recipe}"])
+    longest = (config.batch.max_source, config.batch.max_target)
+    assert {(tier.batch.max_source, tier.batch.max_target) for tier in config.baselines.tiers} == {longest}
+
+
 def searching(*candidates, pairs=2):
     return {"search": {"pairs": pairs, "candidates": list(candidates)}}
 
@@ -136,7 +143,7 @@ def test_a_share_of_what_is_no_number_is_named_where_it_stands():
         ),
         (["recipes=smoke", "train={max_tokens: 1000000}"], "220,000 target tokens, 0.22 times the run's budget"),
         (["recipes=smoke", "train.max_tokens=450000"], ""),  # the recipe's own
-        (["recipes=smoke", "train.max_steps=100"], ""),  # the tiers have it too
+        (["recipes=smoke", "train.max_steps=100"], ""),  # the tiers have it too, and the run's batch
         (["recipes=smoke", "train.max_tokens=2200000", "baselines=none", "baselines.tiers=[]"], ""),
         ([*FREESOFT38, "train.max_tokens=2000000"], ""),  # its tiers have shares
         (["recipes=smoke", "train.max_tokens=2200000", "baselines.tiers=[{up_to: 0, train: {max_tokens: 9000}}]"], ""),
@@ -154,6 +161,45 @@ def test_a_budget_that_the_baselines_do_not_follow_is_warned_of(overrides, warni
     messages = [record.message for record in caplog.records if "bilingual models still end" in record.message]
     assert len(messages) == bool(warning)
     assert warning in "".join(messages)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "warning"),
+    [
+        (
+            ["recipes=demo", "train.max_steps=100"],
+            "warning: train.max_steps=100 ends the bilingual models at 100 steps too, but their steps hold 0.4 "
+            "times the target tokens of the run's steps; set train.max_tokens instead, or give each of "
+            "baselines.tiers a share: max_steps: ${share:2.5,${train.max_steps}}",
+        ),
+        (["recipes=demo", "train={max_steps: 100}"], "hold 0.4 times the target tokens"),
+        (["recipes=demo", "train.max_steps=100", "batch.groups_per_step=4"], "hold 0.2 times the target tokens"),
+        ([*FREESOFT38, "train.max_steps=1000"], "hold 0.083 to 0.25 times the target tokens"),
+        (["recipes=demo", "train.max_steps=0"], ""),  # the demo's own
+        (["recipes=demo", "train.max_steps=100000"], ""),  # max_tokens comes first
+        (["recipes=smoke", "train.max_steps=100"], ""),  # the run's batch
+        (["recipes=smoke", "train.max_steps=100", "baselines=none", "baselines.tiers=[]"], ""),
+    ],
+)
+def test_steps_that_the_baselines_inherit_with_a_smaller_batch_are_warned_of(overrides, warning, caplog):
+    load_config(overrides)
+    messages = [record.message for record in caplog.records if "ends the bilingual models" in record.message]
+    assert len(messages) == bool(warning)
+    assert warning in "".join(messages)
+
+
+@pytest.mark.parametrize(
+    ("tier", "is_warned_of"),
+    [
+        ({"batch": {"groups_per_step": 1}}, True),
+        ({"batch": {"groups_per_step": 3}}, False),  # its steps hold more than those of the run
+        ({"batch": {"groups_per_step": 1}, "train": {"max_steps": 200}}, False),  # it names its own, as by a share
+    ],
+)
+def test_only_smaller_steps_that_a_tier_inherits_are_warned_of(smoke, tier, is_warned_of):
+    tree = {**smoke, "train": {**smoke["train"], "max_steps": 100}, "baselines": {"tiers": [{"up_to": 0, **tier}]}}
+    before = {**tree, "train": smoke["train"]}
+    assert len(budget_cautions(tree, before)) == is_warned_of
 
 
 POOR = "{up_to: 1000, vocab: {source_size: 2000, target_size: 1000}, model: {dropout: 0.4}, train: {max_tokens: 0}}"

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from eval.records.ending import MARK, MEANING
+from eval.records.ending import MARK
+from eval.report.plots.baseline_marks import UNFINISHED_NOTE, inner_boundaries, mark_boundaries
 from eval.report.plots.labels import label_columns, label_line_ends, label_ranges
 from eval.report.plots.style import (
     BASELINE_STYLE,
@@ -39,13 +40,17 @@ _CROWDED_PAIRS = 14
 
 @dataclass(frozen=True, kw_only=True)
 class ScorePoint:
-    """A system's score on one pair, with its 95 % interval."""
+    """A system's score on one pair, with its 95 % interval.
+
+    unfinished: its budget ended the model while it was still improving.
+    """
 
     label: str
     train_pairs: int
     score: float
     ci_low: float
     ci_high: float
+    unfinished: bool = False
 
 
 def plot_trendline(
@@ -91,14 +96,14 @@ def plot_trendline(
         )
         axes.set_xlim(-0.6, len(ranks) - 0.4)
         axes.grid(visible=False, axis="x")
-        note = f"\n{MARK} its baseline {MEANING}" if unfinished else ""
-        axes.set_xlabel(f"language and training pairs, most to fewest{note}")
+        axes.set_xlabel(f"language and training pairs, most to fewest{UNFINISHED_NOTE if unfinished else ''}")
         axes.set_ylabel("ΔBLEU")
         axes.set_title(f"BLEU gained over {over or 'each language’s bilingual baseline'}", pad=24)
         bars = "points with 95 % intervals" if len(systems) <= _WITH_BARS else "points are single languages"
         lines = "; the lines are smoothed over ranks, with their 95 % bands" if fitted else ""
         _subtitle(axes, bars + lines)
-        _mark_boundaries(axes, [point_of[pair].train_pairs for pair in ranks], boundaries)
+        inner = inner_boundaries([point_of[pair].train_pairs for pair in ranks], boundaries)
+        mark_boundaries(axes, {boundary: count - 0.5 for boundary, count in inner.items()}, rising=False)
         legend_below(figure, axes, min(len(systems), 4))
         label_line_ends(figure, axes, ends, INK)
     return figure
@@ -141,29 +146,6 @@ def _draw_trend(
     return float(at[-1]), float(trend[-1])
 
 
-def _mark_boundaries(axes: Axes, sizes: Sequence[int], boundaries: Sequence[int]) -> None:
-    """Draw an upright line where the settings of the baselines change. sizes: training pairs, most to fewest."""
-    places = {boundary: sum(size > boundary for size in sizes) for boundary in boundaries}
-    inner = {boundary: place for boundary, place in places.items() if 0 < place < len(sizes)}
-    if inner:
-        bottom, top = axes.get_ylim()
-        axes.set_ylim(bottom, max(top, 0.0) + 0.18 * (top - bottom))  # room for the texts above the points
-    for boundary, place in inner.items():
-        axes.axvline(place - 0.5, color=MUTED, linewidth=1.2, linestyle=(0, (2, 3)))
-        on_the_left = place > len(sizes) / 2
-        axes.annotate(
-            f"baselines of {compact_count(boundary)} pairs\nor fewer: other settings →",
-            (place - 0.5, 1),
-            (-5 if on_the_left else 5, -2),
-            xycoords=axes.get_xaxis_transform(),
-            textcoords="offset points",
-            ha="right" if on_the_left else "left",
-            va="top",
-            color=MUTED,
-            fontsize=9,
-        )
-
-
 def _key(axes: Axes, name: str, style: SeriesStyle, *, fitted: bool) -> None:
     """Add an entry to the legend for the points of a series, and for its line if it has one."""
     line = style.line if fitted else "none"
@@ -172,11 +154,16 @@ def _key(axes: Axes, name: str, style: SeriesStyle, *, fitted: bool) -> None:
     )
 
 
-def plot_bleu_by_resource(systems: Mapping[str, Sequence[ScorePoint]], baseline: Sequence[ScorePoint] = ()) -> Figure:
+def plot_bleu_by_resource(
+    systems: Mapping[str, Sequence[ScorePoint]], baseline: Sequence[ScorePoint] = (), boundaries: Sequence[int] = ()
+) -> Figure:
     """Draw BLEU of each system and of the bilingual baselines against training pairs, on a log axis.
 
-    Several systems have smoothed lines in place of intervals, where they have FEWEST_TO_FIT pairs. Raises ValueError if
-    no system has a point.
+    Several systems have smoothed lines in place of intervals, where they have FEWEST_TO_FIT pairs. A pair whose
+    baseline was still improving has a mark.
+
+    boundaries: training pairs up to which baselines have other settings than above.
+    Raises ValueError if no system has a point.
     """
     if not any(systems.values()):
         raise ValueError("systems={} has no points; there is nothing to plot against resource")
@@ -198,7 +185,14 @@ def plot_bleu_by_resource(systems: Mapping[str, Sequence[ScorePoint]], baseline:
         bottom, top = axes.get_ylim()
         axes.set_ylim(min(0.0, bottom), top + 0.06 * (top - min(0.0, bottom)))  # room for the top label
         axes.set_ylabel("BLEU")
-        extents = _extents([points for _, points, _ in series], with_bars)
+        unfinished = {point.label for point in baseline if point.unfinished}
+        if unfinished:
+            axes.set_xlabel(f"{axes.get_xlabel()}{UNFINISHED_NOTE}")
+        mark_boundaries(axes, {rows: rows for rows in inner_boundaries(list(sizes), boundaries)}, rising=True)
+        extents = [
+            (x, low, high, f"{label}{MARK if label in unfinished else ''}")
+            for x, low, high, label in _extents([points for _, points, _ in series], with_bars)
+        ]
         legend_below(figure, axes, min(len(series), 3 if with_bars else 4))
         if with_bars and len(extents) <= _CROWDED_PAIRS:
             axes.set_title("BLEU by amount of training data")

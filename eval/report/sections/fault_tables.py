@@ -15,6 +15,7 @@ _NOTABLE = 0.01  # a share must be so much above that of the references to be bo
 
 Shares = Mapping[str, float | None]
 LineNumbers = defaultdict[tuple[str, str, str], set[int]]  # of faulty lines, by pair, system and fault or ANY
+Series = tuple[str, Sequence[RunResults], str]  # label of a table, the runs that are counted together, and their system
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,13 +95,11 @@ def compare_faults(systems: Sequence[System]) -> ComparedFaults:
         for system in systems
         if (with_counts := tuple(run for run in system.runs if run.faults))
     ]
-    series = [(system.label, system.runs, SYSTEM) for system in counted_systems]
+    series: list[Series] = [(system.label, system.runs, SYSTEM) for system in counted_systems]
     with_baselines = next((run for run in runs if any(row.system == BASELINE for row in run.faults)), None)
     if with_baselines is not None:
         series.append((BASELINE, (with_baselines,), BASELINE))
-    unrecorded = [label for label, of_series, name in series if not _recorded(of_series, name)]
-    in_any = frozenset(fault for fault in FAULTS if fault != TRUNCATED or not unrecorded)
-    tables = [_table(label, of_series, name, in_any) for label, of_series, name in series]
+    tables, unrecorded = fault_tables(series)
     return ComparedFaults(
         systems=counted_systems,
         tables={table.label: table for table in tables[: len(counted_systems)]},
@@ -108,6 +107,24 @@ def compare_faults(systems: Sequence[System]) -> ComparedFaults:
         uncounted=[run.label for run in runs if not run.faults],
         unrecorded=unrecorded,
     )
+
+
+def fault_tables(series: Sequence[Series]) -> tuple[list[FaultTable], list[str]]:
+    """Return the table of each series, and the labels of those that do not record the limit of length.
+
+    ANY is then without TRUNCATED in all tables, so that they compare.
+    """
+    unrecorded = [label for label, runs, name in series if not _recorded(runs, name)]
+    in_any = frozenset(fault for fault in FAULTS if fault != TRUNCATED or not unrecorded)
+    return [_table(label, runs, name, in_any) for label, runs, name in series], unrecorded
+
+
+def pairs_not_judged(runs: Sequence[RunResults]) -> list[tuple[str, list[str]]]:
+    """Return each reason why languages are not judged, with the pairs that it holds for."""
+    pairs: dict[str, dict[str, None]] = {}
+    for row in (row for run in runs for row in run.faults if row.not_judged):
+        pairs.setdefault(row.not_judged, {})[row.pair] = None
+    return [(reason, list(of_reason)) for reason, of_reason in pairs.items()]
 
 
 def _recorded(runs: Sequence[RunResults], name: str) -> bool:

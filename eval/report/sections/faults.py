@@ -18,6 +18,7 @@ from eval.report.sections.fault_tables import (
     PairFaults,
     Shares,
     compare_faults,
+    pairs_not_judged,
 )
 from eval.score.faults import LEVEL, MIN_LETTERS, MIN_PROBABILITY, MORE_OFTEN, NGRAM, NGRAM_UNSPACED
 
@@ -34,7 +35,6 @@ def faults_section(systems: Sequence[System]) -> Mapping[str, Any] | None:
     if not compared.tables:
         return None
     runs = [run for system in systems for run in system.runs]
-    reasons = {row.pair: row.not_judged for run in runs for row in run.faults if row.not_judged}
     return {
         "titles": FAULTS,
         "columns": COLUMNS,
@@ -45,7 +45,7 @@ def faults_section(systems: Sequence[System]) -> Mapping[str, Any] | None:
         "more_often": MORE_OFTEN,
         "level": LEVEL,
         "compared": compared,
-        "not_judged": [(reason, [pair for pair in reasons if reasons[pair] == reason]) for reason in _unique(reasons)],
+        "not_judged": pairs_not_judged(runs),
         "examples": _examples(compared.systems) if all(run.record.sample_sentences for run in runs) else None,
     }
 
@@ -74,10 +74,6 @@ def fault_points(compared: ComparedFaults, runs: Sequence[RunResults]) -> FaultP
         baseline=points(compared.baseline) if compared.baseline else [],
         floors=[point(row, row.floors) for row in by_pair.values()],
     )
-
-
-def _unique(reasons: Mapping[str, str]) -> list[str]:
-    return list(dict.fromkeys(reasons.values()))
 
 
 def _examples(systems: Sequence[System]) -> list[tuple[str, list[tuple[str, list[dict[str, Any]]]]]]:

@@ -10,8 +10,8 @@ from eval.records.decisive import decisive_decoding
 from eval.records.results import RunResults
 from eval.records.run_record import EVALUATED, TEST_SETS, Json, RunRecord, load_run, load_translations
 from eval.records.scores import METRICS, ONE_STEP, PIVOT, SYSTEM, TITLES, ScoreRow, load_scores
-
-Column = tuple[str, str]  # label of the run and system
+from eval.report.sections.further_faults import SHOWN_FAULTS, Column, FurtherFaults, further_faults, load_counted
+from eval.score.faults import LEVEL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,7 @@ class FurtherTest:
     columns: headings of the systems by run and system.
     untrained: labels of runs with the pairs that they were not trained on.
     scores: by metric and pair, then by column.
+    faults: of the same runs.
     signatures: of each metric, with the pairs that have it.
     ensembles: names of the runs whose models translated together with a run's, by the run's label.
     decoding: settings of decoding in which a test set differs from the run's own test sets, by the run's label.
@@ -32,6 +33,7 @@ class FurtherTest:
     lines: Mapping[str, int]
     untrained: frozenset[tuple[str, str]]
     scores: Mapping[str, Mapping[str, Mapping[Column, ScoreRow]]]
+    faults: FurtherFaults
     signatures: Sequence[tuple[str, str, str]]
     ensembles: Mapping[str, Sequence[str]]
     decoding: Mapping[str, Sequence[str]]
@@ -147,6 +149,7 @@ def _further_test(results: Sequence[_Result], *, several: bool, title: str) -> F
         lines=lines,
         untrained=frozenset((result.run.label, pair) for result in results for pair in result.record.untrained),
         scores={metric: scores[metric] for metric in (*METRICS, *scores) if metric in scores},
+        faults=further_faults([load_counted(result.run.label, result.directory) for result in results]),
         signatures=[(_title(metric), signature, ", ".join(pairs)) for (metric, signature), pairs in signatures.items()],
         ensembles={result.run.label: result.record.ensemble for result in results if result.record.ensemble},
         decoding={result.run.label: changed for result in results if (changed := result.decoding)},
@@ -179,4 +182,6 @@ def further_tests_section(runs: Sequence[RunResults]) -> Mapping[str, Any] | Non
         for name, table in zip(names, tables, strict=True)
     ]
     outdated = [f"{places[result.directory]}/{result.directory.name}" for result in results if not result.current]
-    return {"tests": tests, "title": _title, "outdated": outdated} if results else None
+    if not results:
+        return None
+    return {"tests": tests, "title": _title, "outdated": outdated, "shown_faults": SHOWN_FAULTS, "level": LEVEL}

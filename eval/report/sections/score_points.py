@@ -98,6 +98,13 @@ def score_points(system: SystemScores, labels: Mapping[str, str], name: str = SY
         if score is not None:
             low, high = score.interval or (score.score, score.score)
             points.append(
-                ScorePoint(label=labels[pair], train_pairs=row.train_pairs, score=score.score, ci_low=low, ci_high=high)
+                ScorePoint(
+                    label=labels[pair],
+                    train_pairs=row.train_pairs,
+                    score=score.score,
+                    ci_low=low,
+                    ci_high=high,
+                    unfinished=name in row.unfinished,
+                )
             )
     return points

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from eval.records.ending import MARK, MEANING, USUAL_PATIENCE
 from eval.records.results import System
-from eval.records.scores import BASELINE, METRICS, SACREBLEU_METRICS, SYSTEM, Change
+from eval.records.scores import BASELINE, METRICS, SYSTEM, Change
 from eval.report.sections.fault_tables import compare_faults
 from eval.score.macro import complete_mean, resource_classes
-from eval.score.paired_systems import PairedScores, joint_difference, pair_systems, shared_sentences
+from eval.score.paired_systems import PairedScores, joint_differences, pair_by_metric
 from eval.score.pairwise import (
     LEVEL,
     PairDifference,
@@ -68,7 +68,8 @@ class SystemTable:
     metric_gains: differences from the baselines by metric and pair.
     forgetting: comparisons of a single run with the model that its training started from, by metric and pair.
     against: differences from the reference system, in BLEU.
-    joint_gains, joint_against: both differences in BLEU in every joint resample of all pairs' test sets.
+    metric_joint_gains, metric_joint_against: both differences in every joint resample of all pairs' test sets, by
+        metric and pair. Metrics that were not resampled for this page have none.
     tallies: wins and losses against the baselines, and against the reference system.
     """
 
@@ -76,8 +77,8 @@ class SystemTable:
     metric_gains: Mapping[str, Mapping[str, PairDifference]]
     forgetting: Mapping[str, Mapping[str, Change]]
     against: Mapping[str, PairDifference]
-    joint_gains: Mapping[str, Joint]
-    joint_against: Mapping[str, Joint]
+    metric_joint_gains: Mapping[str, Mapping[str, Joint]]
+    metric_joint_against: Mapping[str, Mapping[str, Joint]]
     tallies: Sequence[Tally]
     classes: Sequence[ClassRow]
 
@@ -85,6 +86,16 @@ class SystemTable:
     def gains(self) -> Mapping[str, PairDifference]:
         """Differences from the baselines in BLEU, by pair."""
         return self.metric_gains.get("bleu", {})
+
+    @property
+    def joint_gains(self) -> Mapping[str, Joint]:
+        """Differences from the baselines in BLEU in every joint resample, by pair."""
+        return self.metric_joint_gains.get("bleu", {})
+
+    @property
+    def joint_against(self) -> Mapping[str, Joint]:
+        """Differences from the reference system in BLEU in every joint resample, by pair."""
+        return self.metric_joint_against.get("bleu", {})
 
     def unfinished(self, pair: str, name: str = SYSTEM) -> bool:
         """Return True if its budget ended the pair's model, SYSTEM or BASELINE, while it was still improving."""
@@ -99,9 +110,9 @@ class SystemTable:
         gains = self.metric_gains.get(metric, {})
         return complete_mean([gains[pair].delta if pair in gains else None for pair in pairs])
 
-    def mean_gain_interval(self, pairs: Sequence[str]) -> tuple[float, float] | None:
-        """Return the 95 % interval of the mean gain over the baselines, in BLEU."""
-        return _mean_interval(self.joint_gains, pairs)
+    def mean_gain_interval(self, pairs: Sequence[str], metric: str = "bleu") -> tuple[float, float] | None:
+        """Return the 95 % interval of the mean gain over the baselines, None for a metric that was not resampled."""
+        return _mean_interval(self.metric_joint_gains.get(metric, {}), pairs)
 
     def mean_against(self, pairs: Sequence[str]) -> float | None:
         """Return the mean gain over the reference system, in BLEU."""
@@ -123,8 +134,7 @@ def scores_section(out: Path, systems: Sequence[System]) -> Mapping[str, Any]:
     reference = reference_system(systems) if len(systems) > 1 else None
     resampled = [system for system in systems if reference or len(system.runs) > 1 or system.runs[0].gains]
     pairs = _pairs_by_resource(systems)
-    shared = shared_sentences(resampled, pairs)
-    paired = {pair: pair_systems(resampled, pair, shared) for pair in pairs}
+    paired = pair_by_metric(resampled, pairs)
     tables, left_out = [], []
     for system in systems:
         table, reasons = _table(system, reference, pairs, paired)
@@ -135,7 +145,9 @@ def scores_section(out: Path, systems: Sequence[System]) -> Mapping[str, Any]:
         save_comparison(out / "comparison.csv", rows)
     pair_rows = [_pair_row(pair, tables) for pair in pairs]
     baselines = {row.pair: row.baselines[0] for row in pair_rows if len(row.baselines) == 1}
-    scored = {name: metric for name, metric in METRICS.items() if any(name in table.scores.metrics for table in tables)}
+    metrics = {
+        name: metric for name, metric in METRICS.items() if any(name in table.scores.metrics for table in tables)
+    }
     return {
         "metrics": METRICS,
         "MARK": MARK,
@@ -155,10 +167,10 @@ def scores_section(out: Path, systems: Sequence[System]) -> Mapping[str, Any]:
         "forgetting": any(table.forgetting["bleu"] for table in tables),
         "ensembles": [(system.label, system.runs[0].record.ensemble) for system in systems],
         "seeds": any(table.scores.num_seeds > 1 for table in tables),
-        "scored": [metric.title for metric in scored.values()],
+        "scored": [metric.title for metric in metrics.values()],
         "unjudged": _unjudged(tables),
         "unfinished": any(row.unfinished for table in tables for row in table.scores.pairs.values()),
-        "falling": [metric.title for metric in scored.values() if metric.falling],
+        "falling": [metric.title for metric in metrics.values() if metric.falling],
         "too_few_resamples": _too_few_resamples(tables),
         "signatures": _signatures(systems),
     }
@@ -168,30 +180,44 @@ def _table(
     system: System,
     reference: System | None,
     pairs: Sequence[str],
-    paired: Mapping[str, Mapping[str, PairedScores]],
+    paired: Mapping[str, Mapping[str, Mapping[str, PairedScores]]],
 ) -> tuple[SystemTable, dict[str, list[str]]]:
-    own_scores = {pair: by_label[system.label] for pair, by_label in paired.items() if system.label in by_label}
-    scores = system_scores(system, _by_metric(system, own_scores))
+    """Return the numbers of a system, and the pairs that are not compared with the reference, by reason.
+
+    paired: resampled scores of all systems by metric, pair and label.
+    """
+    own_scores = {
+        metric: {pair: by_label[system.label] for pair, by_label in by_pair.items() if system.label in by_label}
+        for metric, by_pair in paired.items()
+    }
+    resampled = {
+        pair: {metric: by_pair[pair] for metric, by_pair in own_scores.items() if pair in by_pair} for pair in pairs
+    }
+    scores = system_scores(system, resampled)
     unjudged = {pair: row.no_verdict for pair, row in scores.pairs.items()}
     gains = {
         metric: pair_differences(system.label, BASELINE, scores.gains(metric), unjudged, metric)
         for metric in scores.metrics
     }
     against: list[PairDifference] = []
-    joint_against: dict[str, Joint] = {}
+    joint_against: dict[str, dict[str, Joint]] = {}
     left_out: dict[str, list[str]] = {}
     if reference is not None and system is not reference:
-        against, left_out = against_reference(system.label, reference.label, pairs, paired)
-        for row in against:
-            reference_score = paired[row.pair][reference.label].system
-            joint_against[row.pair] = joint_difference(own_scores[row.pair].system, reference_score)
+        against, left_out = against_reference(system.label, reference.label, pairs, paired["bleu"])
+        compared = [row.pair for row in against]
+        joint_against = {
+            metric: joint_differences(compared, paired[metric], system.label, reference.label) for metric in paired
+        }
     table = SystemTable(
         scores=scores,
         forgetting=_forgetting(system),
         metric_gains={metric: {row.pair: row for row in rows} for metric, rows in gains.items()},
         against={row.pair: row for row in against},
-        joint_gains={pair: joint for pair, score in own_scores.items() if (joint := score.joint_gain) is not None},
-        joint_against=joint_against,
+        metric_joint_gains={
+            metric: {pair: joint for pair, score in by_pair.items() if (joint := score.joint_gain) is not None}
+            for metric, by_pair in own_scores.items()
+        },
+        metric_joint_against=joint_against,
         tallies=[tally(rows) for rows in (*gains.values(), against) if rows],
         classes=_class_rows({name: pair.train_pairs for name, pair in scores.pairs.items()}),
     )
@@ -201,19 +227,6 @@ def _table(
 def _forgetting(system: System) -> dict[str, dict[str, Change]]:
     rows = system.runs[0].forgetting if len(system.runs) == 1 else ()
     return {metric: {row.pair: row for row in rows if row.metric == metric} for metric in METRICS}
-
-
-def _by_metric(system: System, bleu: Mapping[str, PairedScores]) -> dict[str, dict[str, PairedScores]]:
-    """Return the resampled scores by pair and metric. Of a single run, scores.csv has those of other metrics than BLEU.
-
-    bleu: the resampled BLEU by pair.
-    """
-    by_pair = {pair: {"bleu": scores} for pair, scores in bleu.items()}
-    if len(system.runs) > 1:
-        metrics = set(SACREBLEU_METRICS[1:]).intersection(*({row.metric for row in run.scores} for run in system.runs))
-        for pair, scores in by_pair.items():
-            scores |= {metric: pair_systems([system], pair, None, metric)[system.label] for metric in sorted(metrics)}
-    return by_pair
 
 
 def _pairs_by_resource(systems: Sequence[System]) -> list[str]:

@@ -1,8 +1,12 @@
 """Choices of `make evaluate` before it translates."""
 
+import json
+import re
+
 import pytest
 
-from pipeline.commands.evaluate import load_evaluation, recorded_metrics
+from eval.records.faults import FaultRow, FaultyLine, save_faults
+from pipeline.commands.evaluate import _faults, load_evaluation, recorded_metrics
 
 
 def test_commands_that_a_record_names_are_not_run():
@@ -43,3 +47,38 @@ def test_a_challenge_set_has_no_metrics_to_choose(tmp_path):
         ValueError, match=r"metrics=\[bleu,chrf\] has no effect with challenge=true, .*leave metrics out"
     ):
         load_evaluation([*command, "metrics=[bleu,chrf]"])
+
+
+def test_the_table_of_faults_has_one_step_and_two_with_the_references(tmp_path):
+    pairs = ["de-fr", "en-de", "en-tlh"]
+    record = {"name": "news", "pairs": pairs, "train_pairs": dict.fromkeys(pairs, 9), "untrained": ["de-fr"]}
+    record |= {"systems": {"moe": [], "pivot": []}, "translated": {"pivot": ["de-fr"]}}
+    (tmp_path / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    rows, lines = [], []
+    for pair, system, wrong, reason in (
+        ("de-fr", "moe", 18, ""),
+        ("de-fr", "pivot", 1, ""),
+        ("de-fr", "reference", 1, ""),
+        ("en-de", "moe", 0, ""),
+        ("en-de", "reference", 0, ""),
+        ("en-tlh", "moe", 0, "the model does not know tlh"),
+        ("en-tlh", "reference", 0, "the model does not know tlh"),
+    ):
+        counts = {"wrong_language": wrong, "empty": 0, "copied": 0, "repeated": 0, "truncated": 0, "faulty": wrong}
+        judged = 0 if reason else 20
+        rows.append(
+            FaultRow(pair=pair, system=system, n_test=40, judged=judged, length_ratio=1.0, not_judged=reason, **counts)
+        )
+        lines += [
+            FaultyLine(pair=pair, system=system, line=n + 1, fault="wrong_language", degree=9, language="en")
+            for n in range(wrong)
+        ]
+    save_faults(tmp_path, rows, lines)
+    assert [re.split("  +", line) for line in _faults(tmp_path).splitlines()] == [
+        ["pair", "system", "wrong language", "of references", "any fault", "of references"],
+        ["de-fr", "multilingual", "90.0 %", "5.0 %", "45.0 %", "2.5 %"],
+        ["de-fr", "in two steps", "5.0 %", "5.0 %", "2.5 %", "2.5 %"],
+        ["en-de", "multilingual", "0.0 %", "0.0 %", "0.0 %", "0.0 %"],
+        ["en-tlh", "multilingual", "not judged", "–", "0.0 %", "0.0 %"],
+        ["languages are not judged for en-tlh: the model does not know tlh"],
+    ]

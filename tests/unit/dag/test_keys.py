@@ -40,7 +40,7 @@ fetch corpus train de-en: 21139925925d9f65
 fetch corpus train tr-en: c7c5c92b24327470
 held_out: 18945e5e42da3036
 held_out: add486ab84b69f9d
-report pinned: 2f117e7ec7daeb95
+report pinned: ef83b9547d2daf8f
 routing moe: 81286f0b6696d9a0
 score pinned: 1296fbe6dbdff8b1
 split corpus de-en: 9a5b36da493088e1

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from eval.records.results import load_results
-from eval.report.browser import write_browser
+from eval.records.run_record import Translation
+from eval.report.browser import MOST_TRANSLATIONS, write_browser
 from eval.report.sections.sentence_choice import sentence_scores
+from eval.report.sections.sentences import ShownSystems, shown_systems
 from eval.score.run import write_scores
 from tests.unit.eval.conftest import MakeRun, config_of
 
@@ -199,6 +201,24 @@ def test_systems_that_are_not_on_the_page_are_named(
     page.select_option("#pair", "de-en")
     assert page.text_content("#missing") == ""
     page.close()
+
+
+def test_two_systems_and_baselines_of_38_pairs_are_on_the_page(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [f"{first}{second}-en" for first in "abcdef" for second in "tuvwxyz"][:38]
+    runs = [
+        (name, make_run(pairs, num_lines=1, folder=name, config=config_of(len(name)))) for name in ("a", "bc", "def")
+    ]
+    for _, directory in runs:
+        write_scores(directory, metrics=["bleu"], n_resamples=2)
+    systems = shown_systems(load_results(runs))
+    assert systems is not None
+    lines = [Translation(source="a", hypothesis="b", reference="c", score=None, at_limit=None)] * 700
+    monkeypatch.setattr(ShownSystems, "translations", lambda self, pair: ({"a": lines}, []))
+    limited_systems = systems.limited(MOST_TRANSLATIONS)
+    assert [run.label for run in limited_systems.seeds] == ["a", "bc"]
+    assert limited_systems.baselines is not None
 
 
 def test_baselines_of_a_run_that_is_not_on_the_page_are(

@@ -82,6 +82,27 @@ def test_models_that_their_budget_cut_off_have_a_mark_and_a_note() -> None:
     assert render_again(row) == row
 
 
+def test_a_pair_without_a_verdict_says_so_and_why() -> None:
+    run = finished("demo", experts=8, bleu=10.0, bilingual=9.0, sizes={"de-en": 70, "fr-en": 60, "tr-en": 7})
+    gains = tuple(gain(pair, 1.0, 0.5, 1.5) for pair in run.record.pairs)
+    scores = tuple(
+        replace(row, n_test=99) if row.pair == "de-en" else replace(row, score=0.5) if row.pair == "fr-en" else row
+        for row in run.scores
+    )
+    lines = render_summary(replace(run, scores=scores, gains=gains), {}).splitlines()
+    assert lines[2:7] == [
+        "| de-en | 70 | 10.0 | 9.0 | +1.0 [+0.5, +1.5], no verdict |",
+        "| fr-en | 60 | 0.5 | 0.5 | +1.0 [+0.5, +1.5], no verdict |",
+        "| tr-en | 7 | 11.0 | 9.0 | +1.0 [+0.5, +1.5] |",
+        "",
+        "No verdict, neither significant nor not: de-en (under 100 test lines), fr-en (all below BLEU 1).",
+    ]
+    assert "erdict" not in render_summary(replace(run, gains=gains), {})
+    without_baselines = finished("dense", sizes={"de-en": 7})
+    few = tuple(replace(row, n_test=99) for row in without_baselines.scores)
+    assert "erdict" not in render_summary(replace(without_baselines, scores=few), {})
+
+
 def test_without_baselines_their_columns_are_empty() -> None:
     text = render_summary(finished("dense", sizes={"de-en": 7}), {})
     assert text.splitlines()[0] == table_head("dense")[0]

@@ -42,6 +42,12 @@ def _texts(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.axes[0].texts]
 
 
+def _upright(figure: Figure) -> list[float]:
+    """Return the places of the upright lines through the whole axes."""
+    lines = [line.get_xdata() for line in figure.axes[0].lines]
+    return [float(x[0]) for x in lines if len(x) == 2 and x[0] == x[1]]
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 38])
 def test_trendline_draws_any_number_of_pairs_in_order(tmp_path: Path, count: int) -> None:
     figure = plot_trendline({"moe": list(reversed(_gains(count)))})
@@ -83,13 +89,9 @@ def test_baselines_that_their_budget_cut_off_and_boundaries_of_their_settings_ar
     assert "† its baseline ended by budget while still improving" in marked.axes[0].get_xlabel()
     assert "†" not in plain.axes[0].get_xlabel()
 
-    def upright(figure: Figure) -> list[float]:
-        lines = [line.get_xdata() for line in figure.axes[0].lines]
-        return [float(x[0]) for x in lines if len(x) == 2 and x[0] == x[1]]
-
     # 6,000 rows belong to the lower side of a boundary of 6,000; all pairs have more than 10.
-    assert upright(marked) == [1.5]
-    assert upright(plain) == []
+    assert _upright(marked) == [1.5]
+    assert _upright(plain) == []
     assert [text for text in _texts(marked) if "2.5k" in text] == [
         "baselines of 2.5k pairs\nor fewer: other settings →"
     ]
@@ -123,6 +125,36 @@ def test_resource_plot_names_languages_and_the_baseline() -> None:
     assert [line.get_marker() for line in curves] == ["None"] * 3
     fewer = plot_bleu_by_resource({"moe-8": points[:7], "moe-32": points[:7]}, points[:7])
     assert not {"moe-8", "moe-32", "bilingual"} & set(_texts(fewer))
+
+
+@pytest.mark.parametrize("systems", [1, 3])
+def test_the_resource_plot_has_the_marks_of_the_baselines_too(systems: int) -> None:
+    points = _scores(9)
+    baseline = [dataclasses.replace(point, unfinished=point.label == "l1") for point in points]
+    scores = {f"moe-{number}": points for number in range(systems)}
+    plain, marked = (
+        plot_bleu_by_resource(scores, points),
+        plot_bleu_by_resource(scores, baseline, [2500, 6000, 10]),
+    )
+    labels = {f"l{n}" for n in range(9)}
+    assert labels <= set(_texts(plain))
+    assert labels - {"l1"} | {"l1†"} <= set(_texts(marked))
+    assert "l1" not in _texts(marked)
+    assert "† its baseline ended by budget while still improving" in marked.axes[0].get_xlabel()
+    assert "†" not in plain.axes[0].get_xlabel()
+    assert _upright(marked) == [2500]  # all pairs have more than 10, and none more than 6,000
+    assert _upright(plain) == []
+    boundary = [text for text in marked.axes[0].texts if "2.5k" in text.get_text()]
+    assert [text.get_text() for text in boundary] == ["← baselines of 2.5k pairs\nor fewer: other settings"]
+    pair_labels = [text for text in marked.axes[0].texts if text.get_text() in labels and text.get_rotation() == 0]
+    box = Text.get_window_extent(boundary[0])
+    assert not any(box.overlaps(Text.get_window_extent(text)) for text in pair_labels)
+    several = plot_bleu_by_resource(scores, points, [900, 2500])
+    several.draw_without_rendering()
+    first, second = (Text.get_window_extent(t) for t in several.axes[0].texts if t.get_text().startswith("←"))
+    assert not first.overlaps(second)
+    own_mark = plot_bleu_by_resource({"moe": baseline}, points)  # the budget of the system, not of a baseline
+    assert not any("†" in text for text in _texts(own_mark))
 
 
 def test_labels_above_columns_that_coincide_do_not_overlap() -> None:

@@ -1,6 +1,7 @@
 """The section on further test sets: systems that lack pairs, directions that were not trained, and several runs."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from eval.number_format import decimal
+from eval.records.faults import load_faults
 from eval.records.results import load_results
 from eval.records.run_record import load_run
 from eval.records.scores import load_scores
@@ -19,6 +21,7 @@ from tests.unit.eval.conftest import MakeRun
 from tests.unit.eval.report.test_page import Page
 
 PAIRS = ["de-en", "en-fr", "de-fr"]
+FRENCH = "Choisissez cette commande pour enregistrer le document sous un autre nom."
 TRANSLATED = {"bilingual": ["de-en"], "pivot": ["de-fr"]}
 
 
@@ -182,3 +185,53 @@ def test_scores_of_an_older_model_are_left_out_and_named(make_run: MakeRun, run:
     text = write_report(run, load_results([("mine", run)])).read_text(encoding="utf-8")
     (note,) = [line for line in text.splitlines() if "another model" in line]
     assert "has another model by now: tests/news. Repeat" in note
+
+
+def add_faulty_news(make_run: MakeRun, run: str) -> Path:
+    """Add the test set `news`, whose pair de-fr is translated into English in one step.
+
+    The references of de-fr are French, and six of its translations in two steps are empty. Those of en-fr are English,
+    so its languages are not judged.
+    """
+    news = add_news(make_run, run, untrained=["de-fr"], translated=TRANSLATED)
+    for system in ("moe", "pivot"):
+        path = news / "translations" / system / "de-fr.jsonl"
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for place, line in enumerate(lines):
+            line["reference"] = f"{FRENCH} {place}"
+            if system == "pivot":
+                line["hypothesis"] = "" if place < 6 else line["reference"]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    write_scores(news, n_resamples=20)
+    return news
+
+
+def test_faults_of_one_step_and_of_two_have_the_floor_below(make_run: MakeRun, run: Path) -> None:
+    news = add_faulty_news(make_run, "run")
+    section = further_tests_section(load_results([("mine", run)]))
+    assert section is not None
+    faults = section["tests"][0].faults
+    direct, pivot = (faults.pairs["de-fr"]["mine", system] for system in ("moe", "pivot"))
+    (row,) = [row for row in load_faults(news) if (row.pair, row.system) == ("de-fr", "moe")]
+    assert direct.shares["wrong_language"] == row.wrong_language / row.judged > 0.5
+    assert (pivot.shares["wrong_language"], pivot.shares["faulty"]) == (0, 6 / 30)
+    assert direct.floors["wrong_language"] == direct.floors["faulty"] == 0
+    assert "faulty" in pivot.notable
+    text = write_report(run, load_results([("mine", run)])).read_text(encoding="utf-8")
+    part = text[text.index('<section id="further-tests">') : text.index('<section id="training">')]
+    assert "wrong language<br>in two steps" in part
+    assert "any fault<br>multilingual" in part
+    assert '<td class="sure">20.0 %<span class="share">0.0 %</span></td>' in part
+    assert re.search("Languages are not judged for en-fr: [0-9.]+ % of its references are taken for", part)
+    (line,) = [line for line in part.splitlines() if line.startswith('<tr><th scope="row">en-fr</th><td>–<')]
+    assert "<td>–" in line
+
+
+def test_a_test_set_without_counts_is_named(make_run: MakeRun, run: Path) -> None:
+    (add_news(make_run, "run", untrained=[], translated=TRANSLATED) / "faults.csv").unlink()
+    section = further_tests_section(load_results([("mine", run)]))
+    assert section is not None
+    assert section["tests"][0].faults.uncounted == ["mine"]
+    text = write_report(run, load_results([("mine", run)])).read_text(encoding="utf-8")
+    assert re.search("Faults are not counted: [^.<]+[.] An older version scored the test set", text)
+    assert "note-further-faults" not in text
