@@ -12,6 +12,7 @@ from eval.records.ending import MARK, MEANING, USUAL_PATIENCE
 from eval.records.results import System
 from eval.records.scores import BASELINE, METRICS, SYSTEM, Change
 from eval.report.sections.fault_tables import compare_faults
+from eval.report.sections.signatures import signature_rows
 from eval.score.macro import complete_mean, resource_classes
 from eval.score.paired_systems import PairedScores, joint_differences, pair_by_metric
 from eval.score.pairwise import (
@@ -172,7 +173,7 @@ def scores_section(out: Path, systems: Sequence[System]) -> Mapping[str, Any]:
         "unfinished": any(row.unfinished for table in tables for row in table.scores.pairs.values()),
         "falling": [metric.title for metric in metrics.values() if metric.falling],
         "too_few_resamples": _too_few_resamples(tables),
-        "signatures": _signatures(systems),
+        "signatures": signature_rows(systems),
     }
 
 
@@ -288,26 +289,3 @@ def _too_few_resamples(tables: Sequence[SystemTable]) -> int | None:
     groups = [list(rows.values()) for table in tables for rows in (*table.metric_gains.values(), table.against) if rows]
     too_few = [rows[0].n_resamples for rows in groups if len(rows) / (rows[0].n_resamples + 1) > LEVEL]
     return min(too_few, default=None)
-
-
-def _signatures(systems: Sequence[System]) -> list[tuple[str, str, str]]:
-    """Return rows (metric, signature, pairs that it belongs to).
-
-    The systems are named unless the signature belongs to the same pairs of all systems.
-    """
-    pairs_of: dict[tuple[str, str], dict[str, dict[str, None]]] = {}  # by signature and system
-    for system in systems:
-        for run in system.runs:
-            for row in run.scores:
-                pairs_of.setdefault((row.metric, row.signature), {}).setdefault(system.label, {})[row.pair] = None
-    counts = {system.label: len(system.runs[0].record.pairs) for system in systems}
-    rows = []
-    for (metric, signature), by_system in sorted(pairs_of.items()):
-        systems_of: dict[str, list[str]] = {}
-        for label, pairs in by_system.items():
-            systems_of.setdefault("all pairs" if len(pairs) == counts[label] else ", ".join(pairs), []).append(label)
-        shared = len(systems_of) == 1 and len(by_system) == len(systems)
-        names = [pairs if shared else f"{pairs} of {', '.join(labels)}" for pairs, labels in systems_of.items()]
-        title = METRICS[metric].title if metric in METRICS else metric
-        rows.append((title, signature, "; ".join(names)))
-    return rows
