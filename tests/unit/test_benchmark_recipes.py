@@ -1,5 +1,6 @@
 """docs/benchmarks.md and its recipes: what they say of other people's experiments, and that their commands are read."""
 
+import csv
 import re
 from dataclasses import replace
 
@@ -88,3 +89,23 @@ def test_the_manifests_name_all_splits_of_three_pairs(preset, ending):
     entries = {(entry.split, entry.pair.name): entry for entry in manifest.files}
     assert set(entries) == {(split, f"en-{code}") for split in ("train", "dev", "test") for code in ("de", "fr", "cs")}
     assert all(entry.paths[0].endswith(ending) and len(entry.sha256) == 2 for entry in manifest.files)
+
+
+def test_the_table_has_the_scores_of_the_file():
+    (table,) = re.findall(r"^\| test set \| lines .*\n\|[-:|]+\|\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    with (ROOT / "recipes" / "multi30k" / "results.csv").open(encoding="utf-8") as stream:
+        rows = [row for row in csv.DictReader(stream) if (row["pair"], row["metric"]) == ("en-de", "bleu_tok")]
+    assert [[name, lines, score, interval] for name, lines, _, score, interval in cells] == [
+        [
+            row["test_set"],
+            f"{int(row['n_test']):,}",
+            f"{float(row['score']):.1f}",
+            f"[{float(row['ci_low']):.1f}, {float(row['ci_high']):.1f}]",
+        ]
+        for row in rows
+    ]
+    for (_, _, published, *_), row in zip(cells, rows, strict=True):
+        assert published == "–" or float(row["ci_low"]) <= float(published) <= float(row["ci_high"])
+    (headline,) = re.findall(r"BLEU ([\d.]+) where its authors have", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert headline == cells[0][3]
