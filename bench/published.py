@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bench.output import RESULTS, ROOT, project_version
+from bench.train.contenders import OURS
 
 DOCUMENTS = (
     *("README.md", "docs/speed.md", "docs/layouts.md", "docs/scaling.md", "docs/serve.md"),
-    *("docs/scoring.md", "docs/decoding.md", "docs/cleaning.md"),
+    *("docs/scoring.md", "docs/decoding.md", "docs/cleaning.md", "docs/benchmarks.md"),
 )
 BLOCK = re.compile(r"(<!-- bench: (?P<name>[a-z ]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
@@ -264,6 +265,18 @@ def identification() -> str:
     return markdown(header, lines)
 
 
+def quality() -> str:
+    """Return the table of BLEU after equal training time, systems in the order of the contest."""
+    lines = []
+    for path, row in measurements("quality"):
+        recipe = "our recipe" if row["configuration"] == OURS else "its own recipe"
+        name = OURS if row["system"] == OURS else f"{row['system']}, {recipe}"
+        interval = f"[{number(row['ci_low'], 1)}, {number(row['ci_high'], 1)}]" if row["bleu"] else row["note"]
+        tokens = f"{float(row['target_tokens']) / 1e6:.1f}" if row["bleu"] else ""
+        lines.append((name, number(row["minutes"]), number(row["bleu"], 1), interval, tokens, source(path, row)))
+    return markdown(("system", "minutes", "BLEU", "95 %", "million target tokens", "row"), lines)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "training": training,
     "training targets": training_targets,
@@ -278,6 +291,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "planned": planned,
     "serving": serving,
     "identification": identification,
+    "quality": quality,
 }
 
 

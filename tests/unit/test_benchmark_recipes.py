@@ -91,6 +91,20 @@ def test_the_manifests_name_all_splits_of_three_pairs(preset, ending):
     assert all(entry.paths[0].endswith(ending) and len(entry.sha256) == 2 for entry in manifest.files)
 
 
+def test_the_contest_is_described_as_its_file_has_it():
+    with (ROOT / "bench" / "results" / "quality-amd-epyc.csv").open(encoding="utf-8") as stream:
+        rows = {(row["system"], row["configuration"], row["minutes"]): row for row in csv.DictReader(stream)}
+    own_row, best = rows["ours", "ours", "15"], rows["transformers", "ours", "45"]
+    assert all(float(row["bleu"]) <= float(best["bleu"]) for (system, *_), row in rows.items() if system != "ours")
+    speeds = [float(row["target_tokens"]) / float(row["seconds"]) for row in (own_row, best)]
+    numbers = [f"{float(row['bleu']):.1f}" for row in (own_row, best)]
+    claim = re.search(r"BLEU ([\d.]+), more than .* recipe, ([\d.]+)\..*\s+trains on ([\d.]+) times", TEXT)
+    assert claim is not None
+    assert [*claim.groups()] == [*numbers, f"{speeds[0] / speeds[1]:.1f}"]
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"has BLEU {numbers[0]} after 15 minutes, and the best of them {numbers[1]} after 45" in readme
+
+
 def test_the_table_has_the_scores_of_the_file():
     (table,) = re.findall(r"^\| test set \| lines .*\n\|[-:|]+\|\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]

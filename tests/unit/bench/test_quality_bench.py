@@ -14,7 +14,7 @@ from bench.output import ORIGIN
 from bench.quality.__main__ import QUICK_MINUTES
 from bench.quality.clock import MARKS, Clock
 from bench.quality.systems import CONFIGURATIONS, OWN, RECIPE, SYSTEMS, Entry, entries
-from bench.quality.table import COLUMNS, head_start, judge, table
+from bench.quality.table import COLUMNS, head_start, judge, portable, table
 from bench.quality.text import length_batches
 from bench.train.contest import not_installed
 from pipeline.config import ROOT, load_config
@@ -143,6 +143,15 @@ def test_ours_is_held_against_the_best_peer_of_the_same_minute():
     assert judge([{**rows[0], "bleu": 31.0}, rows[1]], "a machine")[0]["verdict"] == "ok"
 
 
+def test_published_settings_have_no_directory_of_this_machine(tmp_path):
+    settings = {"out": f"{tmp_path}/runs/a", "corpus": {"path": "/home/me/text"}, "shapes": ({"rows": 4}, "a/b", None)}
+    assert portable(settings, tmp_path) == {
+        "out": "runs/a",
+        "corpus": {"path": "text"},
+        "shapes": [{"rows": 4}, "a/b", None],
+    }
+
+
 def test_the_minute_is_named_when_ours_has_the_last_score_of_the_best_peer():
     rows = [
         {"system": system, "configuration": "ours", "minutes": minutes, "bleu": bleu}
@@ -183,8 +192,9 @@ def test_a_quick_contest_trains_translates_and_scores(system, tmp_path):
         assert 0 <= float(row["bleu"]) <= 100
     assert int(marks[1]["steps"]) > int(marks[0]["steps"])
     assert path.with_suffix(".png").stat().st_size > 5000
-    settings = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    assert f"{system}-ours" in settings
+    settings = path.with_suffix(".json").read_text(encoding="utf-8")
+    assert f"{system}-ours" in json.loads(settings)
+    assert str(tmp_path) not in settings
     again = subprocess.run(
         [*command, "--artifacts", str(artifacts)], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
