@@ -39,10 +39,12 @@ def _describe_pairs(pairs: Sequence[str]) -> str:
 def describe_model(config: RunConfig) -> str:
     """Return a line on the main model and its size."""
     kind = f"MoE Transformer, {config.model.moe.num_experts} experts" if config.model.moe_layers() else "Transformer"
-    sizes = {"source_vocabulary": config.vocab.source_size, "target_vocabulary": config.vocab.target_size}
+    workload = workload_of(config)
+    sizes = {"source_vocabulary": workload.source_vocabulary, "target_vocabulary": workload.target_vocabulary}
     count = count_parameters(config.model, **sizes, shared=config.vocab.shared)
     active = f", {quantity(count.active)} of them active for a token" if count.active < count.total else ""
-    return f"model: {kind}, {quantity(count.total)} parameters{active}"
+    most = "at most " if config.vocab.extend else ""  # how many pieces it adds is known after the text is read
+    return f"model: {kind}, {most}{quantity(count.total)} parameters{active}"
 
 
 def describe_place(runtime: RuntimeConfig) -> str:
@@ -67,6 +69,14 @@ def describe_time(config: RunConfig, seconds: float | None) -> str:
     then = "; the bilingual models come after it" if config.baselines.tiers else ""
     about = f"about {rough_duration(seconds)}" if seconds >= 60 else "less than a minute"
     return f"time: {about} for the training, as make plan estimates{then}"
+
+
+def describe_most_time(seconds: float | None) -> str:
+    """Return a line on the time of models that stop by themselves, empty where no estimate is known.
+
+    seconds: the estimate of their whole budgets.
+    """
+    return "" if seconds is None else f"time: at most {rough_duration(seconds)}; most models stop long before"
 
 
 def training_seconds(config: RunConfig) -> float | None:

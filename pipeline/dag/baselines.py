@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import TypeVar
 
-from pipeline.baseline_config import BaselineSearch
+from pipeline.baseline_config import BaselineSearch, BaselineTier
 from pipeline.clock import makespan
 from pipeline.config import RunConfig
 from pipeline.corpus.languages import LangPair
@@ -109,6 +109,18 @@ def relative_cost(config: RunConfig, store: Store, cleaned: Cleaned, rows: Rows)
     return (sum(map(_work, missing)) + sum(translations)) / at_once / main
 
 
+def most_cost(config: RunConfig, num_pairs: int) -> float:
+    """Return the most time that training takes, in units of the main training.
+
+    The rows of the pairs need not be known.
+    """
+    settings = config.baselines.search
+    searched = min(settings.pairs, num_pairs) if settings is not None else 0
+    number = num_pairs - searched + (searched * len(settings.candidates) if settings is not None else 0)
+    at_once = min(config.runtime.parallel_baselines, number)
+    return number * max(map(_work, config.baselines.variants())) / at_once / (_work(config) / config.runtime.processes)
+
+
 def search(config: RunConfig, settings: BaselineSearch, store: Store, cleaned: Cleaned, rows: Rows) -> SearchResult:
     """Train every candidate on the pairs that span the resources."""
     pairs = spanning_pairs(rows, settings.pairs)
@@ -179,7 +191,7 @@ def text_table(baselines: Baselines, rows: Rows) -> str:
     return aligned(lines, left=None)
 
 
-def _work(system: System | RunConfig) -> float:
+def _work(system: System | RunConfig | BaselineTier) -> float:
     """Return about the FLOPs of a system's whole budget; early stopping may leave some of it."""
     forward = forward_flops(system.model, system.vocab.target_size)
     shape = system.batch.shapes[0]

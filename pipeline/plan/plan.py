@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from pipeline.corpus.languages import split_pair
 from pipeline.model.flops import TRAINING_FACTOR, forward_flops
 from pipeline.plan import parts, roofline
 from pipeline.plan.collectives import engine_collectives, model_collectives
@@ -168,13 +169,14 @@ def workload_of(config: "RunConfig") -> Workload:
     A budget in steps becomes the tokens of that many steps of full groups.
     """
     shape, train, lora = config.batch.shapes[-1], config.train, config.train.lora
+    source_vocabulary, target_vocabulary = _vocabularies(config)
     in_steps = train.max_steps * config.batch.groups_per_step * shape.rows * shape.target
     budgets = [tokens for tokens in (train.max_tokens, in_steps) if tokens > 0]
     return Workload(
         recipe=config.recipe,
         model=config.model,
-        source_vocabulary=config.vocab.source_size,
-        target_vocabulary=config.vocab.target_size,
+        source_vocabulary=source_vocabulary,
+        target_vocabulary=target_vocabulary,
         shared=config.vocab.shared,
         shape=shape,
         groups_per_step=config.batch.groups_per_step,
@@ -186,6 +188,18 @@ def workload_of(config: "RunConfig") -> Workload:
         adapters=Adapters(rank=lora.rank, targets=tuple(lora.targets), dropout=lora.dropout) if lora else None,
         rate_factors=tuple(sorted(train.rate_factors.items())),
     )
+
+
+def _vocabularies(config: "RunConfig") -> tuple[int, int]:
+    """Return the pieces of source and target, with the most that `vocab.extend` adds.
+
+    It adds to a side with text of a new language. Of all pairs of a corpus (`all`), both sides may have some.
+    """
+    vocab, new = config.vocab, {*(config.vocab.extend or ())}
+    sides = [reading for text in config.pairs for reading in split_pair(text)]
+    grows = [bool(new) and (not sides or any(codes[place] in new for codes in sides)) for place in (0, 1)]
+    source, target = [any(grows)] * 2 if vocab.shared else grows
+    return vocab.source_size + vocab.extend_size * source, vocab.target_size + vocab.extend_size * target
 
 
 def _flops(workload: Workload, setup: Setup, works: list[Work]) -> Flops:

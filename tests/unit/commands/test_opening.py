@@ -7,7 +7,14 @@ import sys
 import pytest
 
 from pipeline.commands import opening
-from pipeline.commands.opening import announce, describe_model, describe_place, describe_time, training_seconds
+from pipeline.commands.opening import (
+    announce,
+    describe_model,
+    describe_most_time,
+    describe_place,
+    describe_time,
+    training_seconds,
+)
 from pipeline.config import ROOT, load_config
 from pipeline.plan.command import answer
 from pipeline.plan.config import load_plan
@@ -82,6 +89,11 @@ def test_the_lines_name_the_run_its_pairs_and_its_model(caplog):
         "model: MoE Transformer, 4 experts, 1.95 M parameters, 1.69 M of them active for a token",
         "time: about 2 min for the training, as make plan estimates; the bilingual models come after it",
     ]
+
+
+def test_models_that_stop_by_themselves_have_a_longest_time():
+    assert describe_most_time(7500) == "time: at most 2 h 05 min; most models stop long before"
+    assert describe_most_time(None) == ""
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import pipeline.dag.baselines
 import pipeline.dag.run
 from pipeline.config import load_config
+from pipeline.dag.baselines import most_cost
 from pipeline.dag.run import baselines_run, train_run
 from pipeline.model.flops import forward_flops
 from tests.unit.dag.test_keys import RecordingStore, store  # noqa: F401
@@ -68,6 +69,7 @@ def test_models_that_are_not_trained_take_their_flops(store, tmp_path, monkeypat
     train_run(config, ears)
     costs = [estimates["baselines"] for estimates in ears.heard]
     assert costs == [pytest.approx(cost), 0.0], "an earlier command has trained them"
+    assert most_cost(config, num_pairs=2) == pytest.approx(cost), "there is one tier, so the rows decide nothing"
 
 
 @pytest.mark.parametrize("patience", [0, 5])

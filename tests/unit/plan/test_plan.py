@@ -120,6 +120,26 @@ def test_a_recipe_is_planned_at_its_largest_shape_and_nearest_budget() -> None:
     assert workload_of(two_budgets).max_tokens == 5
 
 
+@pytest.mark.parametrize(
+    ("pairs", "shared", "added"),
+    [
+        (["fr-en", "ru-en"], False, (1000, 0)),
+        (["en-ru"], False, (0, 1000)),
+        (["en-ru"], True, (1000, 1000)),
+        (["all"], False, (1000, 1000)),
+        (["fr-en"], False, (0, 0)),
+    ],
+)
+def test_a_vocabulary_that_grows_is_planned_with_the_most_pieces_that_it_can_get(
+    pairs: list[str], shared: bool, added: tuple[int, int]
+) -> None:
+    config = load_config(["recipes=smoke"])
+    size = config.vocab.source_size
+    changes = {"shared": shared, "target_size": size, "from_run": "known", "extend": {"ru": None}, "extend_size": 1000}
+    workload = workload_of(replace(config, pairs=pairs, vocab=replace(config.vocab, **changes)))
+    assert (workload.source_vocabulary - size, workload.target_vocabulary - size) == added
+
+
 def test_planning_loads_no_torch() -> None:
     code = "import sys, pipeline.plan.plan, pipeline.plan.devices; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
