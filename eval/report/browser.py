@@ -1,4 +1,7 @@
-"""The page translations.html: every sentence of the test sets by all systems, to search, to sort and to filter."""
+"""The page translations.html: every sentence of the test sets by all systems, to search, to sort and to filter.
+
+A further test set has such a page of its own, translations-NAME.html.
+"""
 
 import base64
 import hashlib
@@ -13,8 +16,9 @@ from markupsafe import Markup
 from eval import number_format
 from eval.language import text_direction
 from eval.records.faults import FAULTS, load_faulty_lines
-from eval.records.results import RunResults
+from eval.records.results import RunResults, load_results
 from eval.records.scores import METRICS
+from eval.report.sections.further_tests import FurtherTest, further_page
 from eval.report.sections.sentence_choice import sentence_scores
 from eval.report.sections.sentences import ALL_SENTENCES, ShownSystems, shown_systems
 from eval.report.templating import environment
@@ -26,15 +30,15 @@ _SCRIPT = Path(__file__).parent / "templates" / "browser.js"
 Faults = dict[tuple[str, str], dict[int, list[str]]]
 
 
-def write_browser(out: Path, runs: Sequence[RunResults], title: str) -> None:
-    """Write translations.html into a directory if the records of the runs permit it, else remove an earlier one.
+def write_browser(out: Path, runs: Sequence[RunResults], title: str, name: str = ALL_SENTENCES) -> None:
+    """Write the page `name` into a directory if the records of the runs permit it, else remove an earlier one.
 
     The page has its data and its script in it, needs no network, and may load nothing.
     Raises ValueError for missing translations.
     """
     every = shown_systems(runs)
     if every is None:
-        (out / ALL_SENTENCES).unlink(missing_ok=True)
+        (out / name).unlink(missing_ok=True)
         return
     systems = every.limited(MOST_TRANSLATIONS)
     shown_runs = [*systems.seeds, *([systems.baselines] if systems.baselines else [])]
@@ -66,9 +70,18 @@ def write_browser(out: Path, runs: Sequence[RunResults], title: str) -> None:
             data=Markup(text),
         )
     )
-    partial = out / f"{ALL_SENTENCES}.partial"
+    partial = out / f"{name}.partial"
     partial.write_text(page, encoding="utf-8")
-    partial.replace(out / ALL_SENTENCES)
+    partial.replace(out / name)
+
+
+def write_further_browsers(out: Path, tests: Sequence[FurtherTest], title: str) -> None:
+    """Write the page of each further test set whose sentences may be shown, and remove earlier ones."""
+    for old in out.glob(further_page("*")):
+        old.unlink()
+    for test in tests:
+        if test.page:
+            write_browser(out, load_results(test.directories.items()), f"{title}: {test.title}", test.page)
 
 
 def _pair(pair: str, systems: ShownSystems, faults_of: Mapping[Path, Faults]) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from matplotlib.figure import Figure
 from eval import number_format
 from eval.language import pair_labels
 from eval.records.ending import unfinished_systems
+from eval.records.faults import LANGUAGE
 from eval.records.results import RunResults, System, group_seeds
 from eval.records.run_record import Json, LossPoint, load_losses
 from eval.records.scores import BASELINE, SYSTEM
-from eval.report.browser import write_browser
+from eval.report.browser import write_browser, write_further_browsers
 from eval.report.comparison import Difference, differences, settings
 from eval.report.findings import headline_of, left_open, mean_intervals, metric_means, without_verdict
 from eval.report.plots.faults import plot_faults
@@ -36,6 +37,7 @@ from eval.report.sections.cost import (
     score_column,
 )
 from eval.report.sections.data import data_section
+from eval.report.sections.fault_tables import ANY, ComparedFaults
 from eval.report.sections.faults import fault_points, faults_section
 from eval.report.sections.further_tests import further_tests_section
 from eval.report.sections.ledger import MODEL_COLUMNS, flops_unit, model_rows, total_rows
@@ -107,13 +109,13 @@ def write_report(out: Path, runs: Sequence[RunResults], losses: Sequence[float] 
     context["fitted"] = any(len(gains) >= FEWEST_TO_FIT for gains in (*points.gains.values(), *points.against.values()))
     context["faults"] = faults_section(systems)
     figures = _draw_scores(points, boundaries) | _draw_losses(systems, train, validation)
-    if context["faults"] and (fault_shares := fault_points(context["faults"]["compared"], runs)):
-        figures["faults_by_resource"] = (plot_faults(fault_shares), "Share of faulty translations by training pairs.")
+    figures |= _draw_faults(context["faults"]["compared"], runs) if context["faults"] else {}
     context["figures"] = _save_figures(out, figures)
     context["correlations"] = correlations(points.all_scores)
     context["routing"] = routing_section(out, runs)
     context["data"] = data_section(out, runs[0].record)
     write_browser(out, runs, str(context["title"]))
+    write_further_browsers(out, context["further"]["tests"] if context["further"] else (), str(context["title"]))
     page = environment().get_template("report.html.j2").render(context)
     partial = out / "report.html.partial"
     partial.write_text(page, encoding="utf-8")
@@ -215,6 +217,15 @@ def _draw_scores(points: Points, boundaries: Sequence[int]) -> Figures:
     description = f"BLEU against training pairs. {'; '.join(texts)}"
     marked = boundaries if points.baseline else ()
     figures["bleu_vs_resource"] = (plot_bleu_by_resource(points.scores, points.baseline, marked), description)
+    return figures
+
+
+def _draw_faults(compared: ComparedFaults, runs: Sequence[RunResults]) -> Figures:
+    """Draw the shares of all faults and of wrong languages, each where a system has surely more than the references."""
+    figures: Figures = {}
+    for name, fault in (("faults_by_resource", ANY), ("wrong_language_by_resource", LANGUAGE)):
+        if (shares := fault_points(compared, runs, fault)) is not None:
+            figures[name] = (plot_faults(shares), f"Share of {shares.what} by training pairs.")
     return figures
 
 

@@ -15,7 +15,7 @@ from pipeline.corpus.config import CorpusConfig
 from pipeline.dag.challenge import challenge_rows
 from pipeline.dag.cleaning import ALL
 from pipeline.dag.store import Store
-from pipeline.dag.test_rows import challenge_name, rows_of_corpus
+from pipeline.dag.test_rows import challenge_name, rows_of_corpus, showable
 from pipeline.dag.test_sets import translate_tests, write_test_scores
 from pipeline.files import check_writable
 from pipeline.finished_run import FinishedRun
@@ -94,6 +94,7 @@ def evaluate(config: EvaluationConfig) -> list[Path]:
         test_sets = {challenge_name(name): challenge_rows(rows, store) for name, rows in test_sets.items()}
     record = run.record()
     directories: list[Path] = []
+    permitted: set[str] = set() if config.challenge else showable(config.corpus)
     metrics = [] if config.challenge else config.metrics or recorded_metrics(record)
     for name, rows in test_sets.items():
         translations = translate_tests(
@@ -118,6 +119,7 @@ def evaluate(config: EvaluationConfig) -> list[Path]:
             ensemble=run.ensemble,
             commands=asdict(config.commands),
             challenge=rows if config.challenge else None,
+            show=name in permitted,
         )
         table = (
             _challenge_table(directory) if config.challenge else f"{_table(directory, metrics)}\n\n{_faults(directory)}"

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,11 @@ class SearchResult:
             key=lambda trial: (-trial.score[1] if scored and trial.score else 0.0, trial.nats_per_character),
         )
         return best.candidate
+
+    def boundaries(self, rows: Rows) -> list[int]:
+        """Return the training rows up to which pairs take another candidate than those with more rows, rising."""
+        neighbours = [(high, low) for high, low in pairwise(by_resource(rows)) if rows[low] < rows[high]]
+        return sorted({rows[low] for high, low in neighbours if self.winner(low) != self.winner(high)})
 
     def to_json(self) -> dict[str, Any]:
         """Return, for run.json, the candidate of each pair and the pair that it was carried over from, if any."""

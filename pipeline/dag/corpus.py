@@ -2,16 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline.corpus.fetched import FetchedTable
 from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
-from pipeline.corpus.manifest import SPLITS, Manifest
+from pipeline.corpus.manifest import SPLITS, Manifest, is_url
 from pipeline.dag.artifact import Artifact
 
 Table = tuple[FetchedTable, Artifact]  # a table and the artifact that holds it
 
 SPLIT = "split"  # name of the stage that cuts dev and test off a training table
+
+# Licences that allow a report to show sentences. Text of other licences is not shown, nor is text that was fetched and
+# states none: Debian's package descriptions in freesoft38, for example, may be trained on but not passed on.
+SHOWABLE = (
+    *("MPL-2.0", "CC-BY-4.0", "CC-BY-SA-3.0", "CC-BY-SA-4.0", "CC0-1.0"),
+    *("GPL-2.0-or-later", "GPL-3.0-or-later", "Apache-2.0", "MIT"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +41,11 @@ class Corpus:
     held_out: Artifact | None
     test_texts: Artifact | None
 
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """The manifest of the corpus, and those of the corpora that are added to it."""
+        return (self.manifest, *self.added)
+
     def tables_of(self, pair: LangPair, split: str | None = None) -> list[Table]:
         """Return the tables with both languages of a pair, of one split or of all.
 
@@ -41,7 +54,7 @@ class Corpus:
         """
         tables = [table for table in self.tables if has_pair(table[0], pair)]
         by_split = {"train": [table for table in tables if table[0].split == "train"]}
-        order = source_order((self.manifest, *self.added))
+        order = source_order(self.manifests)
         for name in SPLITS[1:]:
             of_split = [table for table in tables if table[0].split == name]
             fetched = [table for table in of_split if table[1].stage != SPLIT]
@@ -54,6 +67,21 @@ class Corpus:
         """Return the name of each training table of a pair, and the most rows that it can have of the pair."""
         tables = [table for table, _ in self.tables_of(pair, "train")]
         return [(table.source, most_rows(table, pair)) for table in tables]
+
+
+def may_show(manifests: Sequence[Manifest], source: Mapping[str, Any]) -> bool:
+    """Return whether a report may show text of a source: its licence allows it, or it is the user's own.
+
+    A source is the user's own if it states no licence and all its files are on this machine.
+
+    manifests: those that may have the source.
+    source: its `name` and its `licence`.
+    """
+    if source["licence"]:
+        return source["licence"] in SHOWABLE
+    entries = [entry for m in manifests for entry in m.files if (entry.source or m.name) == source["name"]]
+    fetched = [entry for entry in entries if entry.dataset or any(map(is_url, (*entry.paths, entry.archive)))]
+    return bool(entries) and not fetched
 
 
 def source_order(manifests: Sequence[Manifest]) -> dict[str, int]:

@@ -54,8 +54,10 @@ def write_scores(
 
     record = run_record(config, corpus, cleaned, encoded, systems)
     if search is not None:
+        rows = train_rows(cleaned)
         record["baseline_search"] = search.to_json()
-        search.save(out / "search.csv", train_rows(cleaned))
+        record["baseline_boundaries"] = sorted({*record["baseline_boundaries"], *search.boundaries(rows)})
+        search.save(out / "search.csv", rows)
     _write_json(out / "run.json", record)
     for name, models in systems.items():
         directory = out / "translations" / name

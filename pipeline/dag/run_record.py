@@ -16,21 +16,15 @@ from eval.records.scores import SYSTEM
 from pipeline.config import ROOT, RunConfig
 from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
-from pipeline.corpus.manifest import SPLITS, is_url
+from pipeline.corpus.manifest import SPLITS
 from pipeline.dag.artifact import MANIFEST, Artifact
-from pipeline.dag.corpus import Corpus
+from pipeline.dag.corpus import Corpus, may_show
 from pipeline.dag.system import Trained, members_record
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.train import retention
 
 logger = logging.getLogger(__name__)
 
-# Licences that allow a report to show sentences. Text of other licences is not shown, nor is text that was fetched and
-# states none: Debian's package descriptions in freesoft38, for example, may be trained on but not passed on.
-SHOWABLE = (
-    *("MPL-2.0", "CC-BY-4.0", "CC-BY-SA-3.0", "CC-BY-SA-4.0", "CC0-1.0"),
-    *("GPL-2.0-or-later", "GPL-3.0-or-later", "Apache-2.0", "MIT"),
-)
 NUM_EXAMPLES = 3
 PACKAGES = ("torch", "deepspeed", "sentencepiece", "sacrebleu", "datasets", "hydra-core", "numpy")
 
@@ -49,7 +43,9 @@ def run_record(
         **members_record(config.decode, [model for main in systems.get(SYSTEM, ()) for model in main.ensemble]),
         "baseline_boundaries": config.baselines.boundaries(),
         "sample_sentences": config.report.show
-        and all(may_show(corpus, table.about()) for pair in cleaned for table, _ in corpus.tables_of(pair, "test")),
+        and all(
+            may_show(corpus.manifests, table.about()) for pair in cleaned for table, _ in corpus.tables_of(pair, "test")
+        ),
     }
 
 
@@ -96,19 +92,6 @@ def data_record(
     }
 
 
-def may_show(corpus: Corpus, source: Mapping[str, Any]) -> bool:
-    """Return whether a report may show text of a source: its licence allows it, or it is the user's own.
-
-    A source is the user's own if it states no licence and all its files are on this machine.
-    """
-    if source["licence"]:
-        return source["licence"] in SHOWABLE
-    manifests = (corpus.manifest, *corpus.added)
-    entries = [entry for m in manifests for entry in m.files if (entry.source or m.name) == source["name"]]
-    fetched = [entry for entry in entries if entry.dataset or any(map(is_url, (*entry.paths, entry.archive)))]
-    return bool(entries) and not fetched
-
-
 def _without_text(source: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in source.items() if key != "examples"}
 
@@ -117,7 +100,7 @@ def _showable(corpus: Corpus, sources: Sequence[Mapping[str, Any]]) -> dict[str,
     """Return at most three examples of each rule, from the sources that a report may show."""
     examples: dict[str, list[list[str]]] = {}
     for source in sources:
-        for rule, rows in source["examples"].items() if may_show(corpus, source) else ():
+        for rule, rows in source["examples"].items() if may_show(corpus.manifests, source) else ():
             examples[rule] = [*examples.get(rule, []), *rows][:NUM_EXAMPLES]
     return examples
 

@@ -247,7 +247,7 @@ def score(
     trials = search.trials if search is not None else ()
     return Stage(
         name="score",
-        version=7,
+        version=8,
         config={k: v for k, v in config.to_json().items() if k not in (*PLACE, "report")}
         | config.report.to_key()
         | config.score.programs_key(),
@@ -265,7 +265,7 @@ def report(
     further = {f"test set {test_set}": artifact for test_set, artifact in tests.items()}
     return Stage(
         name="report",
-        version=11,
+        version=12,
         config={},
         inputs={"scores": scores, **({"routing": routing} if routing is not None else {}), **further},
         run=partial(results.write_report, name, scores, model, routing, tests),

@@ -16,7 +16,7 @@ from pipeline.corpus.sources.templates import has_templates
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.challenge import challenge_rows
 from pipeline.dag.cleaning import Source, for_pairs, read_manifests
-from pipeline.dag.corpus import Table, has_pair
+from pipeline.dag.corpus import Table, has_pair, may_show
 from pipeline.dag.stage import Stage
 from pipeline.dag.store import Store
 from pipeline.schema import build
@@ -78,6 +78,24 @@ def further_rows(config: RunConfig, pairs: Sequence[LangPair], store: Store) -> 
             )
         test_sets |= more
     return test_sets
+
+
+def further_showable(config: RunConfig) -> set[str]:
+    """Return the names of the test sets of `score.test_sets` whose text a report may show."""
+    corpora = [text for text in config.score.test_sets if text != OWN and text.partition(":")[0] != CHALLENGE]
+    return {name for text in corpora for name in showable(load_corpus(text))}
+
+
+def showable(config: CorpusConfig) -> set[str]:
+    """Return the names of the test sets of a corpus, and of those added to it, whose text a report may show."""
+    manifests = [manifest for manifest, _ in read_manifests(config)]
+    permitted: dict[str, bool] = {}
+    for manifest in manifests:
+        for entry in manifest.files:
+            if entry.split == "test":
+                source = {"name": entry.source or manifest.name, "licence": entry.licence or manifest.licence}
+                permitted[source["name"]] = permitted.get(source["name"], True) and may_show(manifests, source)
+    return {name for name, is_shown in permitted.items() if is_shown}
 
 
 def challenge_name(test_set: str) -> str:

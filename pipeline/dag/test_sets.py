@@ -22,7 +22,7 @@ from pipeline.dag.stage import RECORD_CLOCKS, Stage
 from pipeline.dag.stages import translate
 from pipeline.dag.store import Store
 from pipeline.dag.system import alone, members_record
-from pipeline.dag.test_rows import PairRows
+from pipeline.dag.test_rows import PairRows, further_showable
 from pipeline.decode.config import DecodeConfig
 from pipeline.earlier_runs import RECORD
 from pipeline.files import write_atomically
@@ -94,6 +94,7 @@ def write_test_scores(
     ensemble: Sequence[Artifact] = (),
     commands: Mapping[str, str] | None = None,
     challenge: PairRows | None = None,
+    show: bool = False,
 ) -> None:
     """Write the translations of a test set, their scores, and a run.json that names the test set.
 
@@ -102,6 +103,7 @@ def write_test_scores(
     record: as in `translate_tests`. The new record has `decode` in place of the settings of decoding of the run's own
         test sets, and the models that translated together with the multilingual one.
     challenge: the rows of a challenge set, which gets challenge.csv in place of the other scores.
+    show: whether the licence of the test set allows a report to show its sentences.
     """
     from eval.score.challenge import write_challenge
     from eval.score.run import write_scores
@@ -119,6 +121,7 @@ def write_test_scores(
         "untrained": [pair for pair in languages if pair not in record["train_pairs"]],
         "pairs": list(languages),
         "test_set": name,
+        "sample_sentences": show and bool(record["config"].get("report", {}).get("show", True)),
     }
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out, prefix=".") as name_of_new:
@@ -162,12 +165,14 @@ def score_tests(
     """
     artifacts: dict[str, Artifact] = {}
     record: dict[str, Any] = json.loads((scores.path / RECORD).read_text(encoding="utf-8")) if test_sets else {}
+    permitted = further_showable(config) if test_sets else set()
     for name, rows in test_sets.items():
         translations = translate_tests(
             store, record, rows, decode=config.decode, runtime=config.runtime, ensemble=ensemble
         )
         challenge = rows if is_challenge(rows) else None
-        artifacts[name] = store.get(_test_scores(config, name, record, scores, translations, ensemble, challenge))
+        stage = _test_scores(config, name, record, scores, translations, ensemble, challenge, show=name in permitted)
+        artifacts[name] = store.get(stage)
     return artifacts
 
 
@@ -179,8 +184,10 @@ def _test_scores(
     translations: Translations,
     ensemble: Sequence[Artifact],
     challenge: PairRows | None,
+    *,
+    show: bool,
 ) -> Stage:
-    """Declare the scores of a further test set, with its translations. challenge: as in `write_test_scores`."""
+    """Declare the scores of a further test set, with its translations. challenge, show: as in `write_test_scores`."""
     metrics, resamples = config.score.metrics, config.score.resamples
     commands = config.score.commands.by_metric()
     write = partial(
@@ -195,15 +202,15 @@ def _test_scores(
     inputs |= {f"rows {pair}": artifact for pair, artifact in (challenge or {}).items()}
     return Stage(
         name="test_scores" if challenge is None else "challenge_scores",
-        version=1,
+        version=1 if challenge is not None else 2,
         config={
             "test_set": name,
             "resamples": resamples,
-            **({"metrics": metrics} if challenge is None else {}),
+            **({"metrics": metrics, "show": show} if challenge is None else {}),
             **({"commands": commands, **config.score.programs_key()} if commands and challenge is None else {}),
         },
         inputs={"scores": scores, **inputs},
-        run=lambda out: write(out, name, record, translations, challenge=challenge),
+        run=lambda out: write(out, name, record, translations, challenge=challenge, show=show),
         label=name,
         clocks=RECORD_CLOCKS,
     )

@@ -1,4 +1,4 @@
-"""The figure of faults: the share of faulty translations by resource."""
+"""The figures of faults: the share of faulty translations, or of those with one fault, by resource."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _MOST_LABELS = 10  # pairs with the highest shares, which are named
 
 @dataclass(frozen=True, kw_only=True)
 class FaultPoint:
-    """The share (0 to 1) of a pair's translations that have a fault."""
+    """The share (0 to 1) of a pair's translations that the figure counts."""
 
     label: str
     train_pairs: int
@@ -25,20 +25,22 @@ class FaultPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class FaultPoints:
-    """The points of the figure.
+    """The points of a figure.
 
+    what: the translations that it counts, as the label of its axis.
     systems: those of each multilingual system, by its label.
     baseline: those of the bilingual models, empty without them.
     floors: those of the references.
     """
 
+    what: str
     systems: Mapping[str, Sequence[FaultPoint]]
     baseline: Sequence[FaultPoint]
     floors: Sequence[FaultPoint]
 
 
 def plot_faults(shares: FaultPoints) -> Figure:
-    """Draw the share of faulty translations against training pairs, on a log axis.
+    """Draw the shares against training pairs, on a log axis.
 
     The shares of the references are dots.
     """
@@ -54,8 +56,8 @@ def plot_faults(shares: FaultPoints) -> Figure:
         axes.plot(*_places(shares.floors), ".", color=MUTED, markersize=5, label="the test set’s own references")
         axes.set_ylim(0, 1.12 * max(point.share for point in points))
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=None))
-        axes.set_ylabel("faulty translations")
-        axes.set_title("Faults by amount of training data")
+        axes.set_ylabel(shares.what)
+        axes.set_title(f"{shares.what.capitalize()} by amount of training data")
         legend_below(figure, axes, min(len(series) + 1, 4))
         highest = {point.label: point for point in sorted(points, key=lambda point: point.share)}
         named = sorted(highest.values(), key=lambda point: -point.share)[:_MOST_LABELS]

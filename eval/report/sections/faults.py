@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eval.language import pair_labels, text_direction
-from eval.records.faults import FAULTS, REFERENCE, FaultyLine, load_faulty_lines
+from eval.records.faults import FAULTS, LANGUAGE, REFERENCE, FaultyLine, load_faulty_lines
 from eval.records.results import RunResults, System
 from eval.records.run_record import load_translations
 from eval.records.scores import SYSTEM
@@ -24,6 +24,7 @@ from eval.score.faults import LEVEL, MIN_LETTERS, MIN_PROBABILITY, MORE_OFTEN, N
 
 _NUM_EXAMPLES = 3  # of each fault and system
 _MOST_CHARACTERS = 400  # of a text that is shown
+_COUNTED = {ANY: "faulty translations", LANGUAGE: "translations in a wrong language"}
 
 
 def faults_section(systems: Sequence[System]) -> Mapping[str, Any] | None:
@@ -50,29 +51,36 @@ def faults_section(systems: Sequence[System]) -> Mapping[str, Any] | None:
     }
 
 
-def fault_points(compared: ComparedFaults, runs: Sequence[RunResults]) -> FaultPoints | None:
-    """Return the points of the figure, or None where no multilingual system is surely above the references.
+def fault_points(compared: ComparedFaults, runs: Sequence[RunResults], fault: str = ANY) -> FaultPoints | None:
+    """Return the points of the figure of a fault, or None where no multilingual system is surely above the references.
 
-    None too if all pairs have the same number of training pairs.
+    None too if all pairs have the same number of training pairs. Pairs whose share is unknown have no point.
+
     runs: all runs, whose languages decide the shortest labels that tell pairs apart.
+    fault: ANY or LANGUAGE.
     """
-    rows = [row for table in compared.tables.values() for row in table.pairs.values()]
-    if len({row.train_pairs for row in rows}) < 2 or not any(ANY in row.notable for row in rows):
+    rows = [row for table in compared.tables.values() for row in table.pairs.values() if row.shares[fault] is not None]
+    if len({row.train_pairs for row in rows}) < 2 or not any(fault in row.notable for row in rows):
         return None
     languages = {pair: sides for run in runs for pair, sides in run.record.languages.items()}
     labels = pair_labels(list(languages), languages)
 
-    def point(row: PairFaults, shares: Shares) -> FaultPoint:
-        return FaultPoint(label=labels[row.pair], train_pairs=row.train_pairs, share=shares[ANY] or 0.0)
+    def points(shares_of: Sequence[tuple[PairFaults, Shares]]) -> list[FaultPoint]:
+        return [
+            FaultPoint(label=labels[row.pair], train_pairs=row.train_pairs, share=share)
+            for row, shares in shares_of
+            if (share := shares[fault]) is not None
+        ]
 
-    def points(table: FaultTable) -> list[FaultPoint]:
-        return [point(row, row.shares) for row in table.pairs.values()]
+    def of_table(table: FaultTable) -> list[FaultPoint]:
+        return points([(row, row.shares) for row in table.pairs.values()])
 
     by_pair = {row.pair: row for table in reversed(compared.all_tables) for row in table.pairs.values()}
     return FaultPoints(
-        systems={label: points(table) for label, table in compared.tables.items()},
-        baseline=points(compared.baseline) if compared.baseline else [],
-        floors=[point(row, row.floors) for row in by_pair.values()],
+        what=_COUNTED[fault],
+        systems={label: of_table(table) for label, table in compared.tables.items()},
+        baseline=of_table(compared.baseline) if compared.baseline else [],
+        floors=points([(row, row.floors) for row in by_pair.values()]),
     )
 
 

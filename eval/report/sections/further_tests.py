@@ -26,6 +26,8 @@ class FurtherTest:
     signatures: of each metric, with the pairs that have it.
     ensembles: names of the runs whose models translated together with a run's, by the run's label.
     decoding: settings of decoding in which a test set differs from the run's own test sets, by the run's label.
+    directories: of the results, by the run's label.
+    page: name of the page with all translations, empty if one of the results may not be shown.
     """
 
     title: str
@@ -37,6 +39,8 @@ class FurtherTest:
     signatures: Sequence[tuple[str, str, str]]
     ensembles: Mapping[str, Sequence[str]]
     decoding: Mapping[str, Sequence[str]]
+    directories: Mapping[str, Path]
+    page: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +133,13 @@ def _tables(results: Sequence[_Result]) -> list[list[_Result]]:
     return tables
 
 
-def _further_test(results: Sequence[_Result], *, several: bool, title: str) -> FurtherTest:
+def further_page(name: str) -> str:
+    """Return the name of the page with all translations of a further test set."""
+    return f"translations-{name}.html"
+
+
+def _further_test(results: Sequence[_Result], *, several: bool, title: str, name: str) -> FurtherTest:
+    """Return a table. name: what no other table is called, in the name of a file."""
     columns: dict[Column, str] = {}
     scores: dict[str, dict[str, dict[Column, ScoreRow]]] = {}
     signatures: dict[tuple[str, str], dict[str, None]] = {}
@@ -153,6 +163,8 @@ def _further_test(results: Sequence[_Result], *, several: bool, title: str) -> F
         signatures=[(_title(metric), signature, ", ".join(pairs)) for (metric, signature), pairs in signatures.items()],
         ensembles={result.run.label: result.record.ensemble for result in results if result.record.ensemble},
         decoding={result.run.label: changed for result in results if (changed := result.decoding)},
+        directories={result.run.label: result.directory for result in results},
+        page=further_page(name) if all(result.record.sample_sentences for result in results) else "",
     )
 
 
@@ -178,8 +190,9 @@ def further_tests_section(runs: Sequence[RunResults]) -> Mapping[str, Any] | Non
             title=f"{name} ({', '.join(places[result.directory] for result in table)})"
             if names.count(name) > 1
             else name,
+            name=f"{name}-{number}" if name in names[:number] else name,
         )
-        for name, table in zip(names, tables, strict=True)
+        for number, (name, table) in enumerate(zip(names, tables, strict=True))
     ]
     outdated = [f"{places[result.directory]}/{result.directory.name}" for result in results if not result.current]
     if not results:

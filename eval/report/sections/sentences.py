@@ -7,7 +7,7 @@ from typing import Any
 from eval.language import text_direction
 from eval.records.results import RunResults, group_seeds
 from eval.records.run_record import Translation, load_translations
-from eval.records.scores import BASELINE, METRICS, SYSTEM
+from eval.records.scores import BASELINE, METRICS, PIVOT, SYSTEM, TITLES
 from eval.report.sections.sentence_choice import LEGIBLE, choose, legible_places, sentence_scores
 from eval.report.sections.word_marks import mark_differences
 
@@ -35,13 +35,22 @@ class ShownSystems:
         """Return the baselines and as many of the first systems, one at least, as have at most so many translations."""
         rows = {pair: next(iter(self.translations(pair)[0].values())) for pair in self.pairs}
         lines = sum(len(of_pair) for of_pair in rows.values())
-        count = most // max(1, lines) - (self.baselines is not None)
+        columns = 1 + any(PIVOT in run.record.translated for run in self.seeds)  # of a system, at most
+        count = (most // max(1, lines) - (self.baselines is not None)) // columns
         fewer = replace(self, seeds=self.seeds[: max(1, count)])
         return replace(fewer, pairs=[pair for pair in self.pairs if fewer.runs(pair)])
 
     def runs(self, pair: str) -> dict[str, tuple[RunResults, str]]:
-        """Return the run of each system that translates a pair, and its name there (SYSTEM or BASELINE), by label."""
-        runs = {run.label: (run, SYSTEM) for run in self.seeds if pair in run.record.pairs}
+        """Return the run of each system that translates a pair, and its name there, by label.
+
+        The name is SYSTEM, BASELINE, or PIVOT for translations in two steps.
+        """
+        runs: dict[str, tuple[RunResults, str]] = {}
+        for run in self.seeds:
+            if pair in run.record.translated.get(SYSTEM, run.record.pairs):
+                runs[run.label] = run, SYSTEM
+            if pair in run.record.translated.get(PIVOT, ()):
+                runs[f"{run.label}, {TITLES[PIVOT]}"] = run, PIVOT
         if self.baselines is not None and BASELINE in _names(self.baselines, pair):
             runs[BASELINE] = self.baselines, BASELINE
         return runs

@@ -104,6 +104,13 @@ def test_the_lowest_loss_wins_and_is_carried_over(result):
     }
 
 
+def test_settings_change_where_neighbours_take_another_candidate(result):
+    assert result.boundaries(rows(de=9000, ja=400, tr=300)) == [400]
+    assert result.boundaries(rows(ja=9000, tr=8000, de=400)) == [400]
+    assert result.boundaries(rows(ja=9000, de=8000, tr=400)) == [400, 8000]
+    assert result.boundaries(rows(ja=9000, de=9000, tr=400)) == []  # nothing lies between equal rows
+
+
 def test_the_highest_score_wins_where_all_candidates_are_validated_by_it(result, tmp_path):
     def scored(candidate, score, metric="chrf++"):
         path = tmp_path / f"de-{candidate}" / "log" / "ledger.json"

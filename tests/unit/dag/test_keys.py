@@ -40,9 +40,9 @@ fetch corpus train de-en: 21139925925d9f65
 fetch corpus train tr-en: c7c5c92b24327470
 held_out: 18945e5e42da3036
 held_out: add486ab84b69f9d
-report pinned: ef83b9547d2daf8f
+report pinned: 0a678d06453fafe3
 routing moe: 81286f0b6696d9a0
-score pinned: 1296fbe6dbdff8b1
+score pinned: 00fb77cde5476ac1
 split corpus de-en: 9a5b36da493088e1
 train bilingual de-en: bb8d397b7657b41c
 train bilingual tr-en: 20c3d33b7ca009c9

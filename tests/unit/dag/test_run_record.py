@@ -12,9 +12,9 @@ from pipeline.corpus.config import Rules
 from pipeline.corpus.languages import LangPair
 from pipeline.corpus.manifest import FileEntry, Manifest, read_manifest
 from pipeline.dag.artifact import Artifact
-from pipeline.dag.corpus import Corpus
+from pipeline.dag.corpus import Corpus, may_show
 from pipeline.dag.run_directory import lay_out, publish_run
-from pipeline.dag.run_record import data_record, may_show, run_record
+from pipeline.dag.run_record import data_record, run_record
 from pipeline.dag.status import read_status
 from pipeline.dag.status_file import recorded
 from pipeline.dag.system import Trained, bilingual
@@ -135,7 +135,7 @@ def test_text_that_may_be_trained_on_but_not_passed_on_is_never_shown():
     """Debian's package descriptions are a part of freesoft38 without a licence, so nothing of it is shown."""
     corpus, source = source_of(read_manifest(ROOT, ROOT / "data" / "freesoft38" / "manifest.yaml"))
     assert "not to be passed on or shown" in source["licence"]
-    assert not may_show(corpus, source)
+    assert not may_show(corpus.manifests, source)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,8 @@ def test_text_that_may_be_trained_on_but_not_passed_on_is_never_shown():
 )
 def test_own_text_is_what_states_no_licence_and_was_not_fetched(entry, is_shown):
     manifest = Manifest(name="x", files=(FileEntry(split="test", format="tsv", **entry),))
-    assert may_show(*source_of(manifest)) == is_shown
+    corpus, source = source_of(manifest)
+    assert may_show(corpus.manifests, source) == is_shown
 
 
 def test_the_record_says_when_models_would_have_stopped_and_where_baselines_change(tmp_path):

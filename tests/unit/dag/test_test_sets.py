@@ -16,7 +16,7 @@ from pipeline.dag.inventory import Inventory
 from pipeline.dag.replacement import check_replacement
 from pipeline.dag.status_file import recorded
 from pipeline.dag.store import Store
-from pipeline.dag.test_rows import further_rows, load_corpus, rows_of_corpus
+from pipeline.dag.test_rows import further_rows, further_showable, load_corpus, rows_of_corpus
 from pipeline.dag.test_sets import KEPT, write_test_scores
 from pipeline.decode.config import DecodeConfig
 from pipeline.score_config import ScoreConfig
@@ -182,9 +182,24 @@ def test_a_metric_that_fails_leaves_what_an_earlier_command_has_written(tmp_path
     )
     write(commands={"comet": "sed s/.*/1/"})
     assert not (out / "challenge.csv").exists()
-    assert json.loads((out / "run.json").read_text())["test_set"] == "news"
+    written = json.loads((out / "run.json").read_text())
+    assert (written["test_set"], written["sample_sentences"]) == ("news", False)
     assert ",comet,100.0000," in (out / "scores.csv").read_text()
     assert not [path for path in out.iterdir() if path.name.startswith(".")]
+    for settings, is_shown in (({}, True), ({"report": {"show": False}}, False)):
+        record["config"] = settings
+        write(commands={"comet": "sed s/.*/1/"}, show=True)
+        assert json.loads((out / "run.json").read_text())["sample_sentences"] is is_shown
+
+
+def test_the_licence_of_a_test_set_says_whether_a_report_shows_it(config, flores, tmp_path):
+    for name in ("mine", "theirs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "test.de-en.tsv").write_text("a\tb\n", encoding="utf-8")
+    entry = "{split: test, format: tsv, pair: de-en, path: test.de-en.tsv}"
+    (tmp_path / "theirs" / "manifest.yaml").write_text(f"name: theirs\nlicence: CC-BY-NC-4.0\nfiles: [{entry}]\n")
+    corpora = [flores, f"{tmp_path}/mine", f"{tmp_path}/theirs"]
+    assert further_showable(config("own", "challenge", f"challenge:{flores}", *corpora)) == {"flores-200", "mine"}
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from eval import number_format
-from eval.records.faults import FaultyLine, load_faults
+from eval.records.faults import LANGUAGE, FaultyLine, load_faults
 from eval.records.results import group_seeds, load_results
 from eval.report.plots.faults import FaultPoints
-from eval.report.sections.fault_tables import _far_above
+from eval.report.sections.fault_tables import ANY, _far_above
 from eval.report.sections.faults import fault_points, faults_section, worst
 from eval.report.templating import environment
 from eval.score.run import write_scores
@@ -186,11 +186,11 @@ def test_worst_lines_are_of_different_pairs_first_and_not_those_of_the_reference
     assert list(chosen) == ["empty", "copied"]
 
 
-def points_of(*runs: Path) -> FaultPoints | None:
+def points_of(*runs: Path, fault: str = ANY) -> FaultPoints | None:
     results = load_results([(run.name, run) for run in runs])
     section = faults_section(group_seeds(results))
     assert section is not None
-    return fault_points(section["compared"], results)
+    return fault_points(section["compared"], results, fault)
 
 
 def test_there_is_a_figure_only_where_a_system_surely_has_more_faults_than_the_references(make_run: MakeRun) -> None:
@@ -204,6 +204,16 @@ def test_there_is_a_figure_only_where_a_system_surely_has_more_faults_than_the_r
     assert [(point.label, point.share) for point in points.floors] == [("de", 0.0), ("fr", 0.0)]
     assert points_of(run_with(make_run, "b", empty("fr-en", 5))) is None
     assert points_of(run_with(make_run, "c", empty("de-en", 6), pairs=["de-en"])) is None
+
+
+def test_wrong_languages_have_a_figure_of_their_own_without_pairs_that_are_not_judged(make_run: MakeRun) -> None:
+    french = {("de-en", index): {"hypothesis": FRENCH} for index in range(12)}
+    points = points_of(run_with(make_run, "a", french, pairs=["de-en", "fr-en", "en-tlh"]), fault=LANGUAGE)
+    assert points is not None
+    assert points.what == "translations in a wrong language"
+    assert [(point.label, point.share > 0.3) for point in points.systems["a"]] == [("de-en", True), ("fr-en", False)]
+    assert {point.label for point in (*points.baseline, *points.floors)} == {"de-en", "fr-en"}
+    assert points_of(run_with(make_run, "b", empty("fr-en", 6)), fault=LANGUAGE) is None
 
 
 def test_the_figure_has_all_systems_and_the_references_of_all_pairs(make_run: MakeRun) -> None:

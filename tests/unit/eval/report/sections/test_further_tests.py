@@ -97,6 +97,26 @@ def test_several_runs_share_the_table_of_a_test_set(make_run: MakeRun, run: Path
     assert (talks.title, talks.lines) == ("talks", dict.fromkeys(PAIRS, 30))
 
 
+def test_a_test_set_that_may_be_shown_has_a_page_of_its_sentences(make_run: MakeRun, run: Path) -> None:
+    add_news(make_run, "run", untrained=["de-fr"], translated=TRANSLATED)
+    hidden = add_news(make_run, "run/x", untrained=[], translated=TRANSLATED, sample_sentences=False)
+    hidden.rename(run / "tests" / "talks")
+    (run / "translations-older.html").touch()
+    report = write_report(run, load_results([("mine", run)])).read_text(encoding="utf-8")
+    assert {path.name for path in run.glob("translations*.html")} == {"translations.html", "translations-news.html"}
+    assert '<a href="translations-news.html">' in report
+    assert "translations-talks.html" not in report
+    text = (run / "translations-news.html").read_text(encoding="utf-8")
+    assert "<title>test-run: news: all translations</title>" in text
+    data = json.loads(text.split('id="data">')[1].split("</script>")[0])
+    model = "multilingual dense model"
+    assert [(pair["pair"], pair["systems"], len(pair["rows"])) for pair in data["pairs"]] == [
+        ("de-en", [model, "bilingual"], 30),
+        ("en-fr", [model], 30),
+        ("de-fr", [model, f"{model}, in two steps"], 30),
+    ]
+
+
 def test_a_test_set_of_untrained_directions_alone_has_one_step(make_run: MakeRun, run: Path) -> None:
     add_news(make_run, "run", untrained=PAIRS, translated=TRANSLATED)
     section = further_tests_section(load_results([("one", run)]))
