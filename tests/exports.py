@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -100,7 +101,7 @@ class Runs:
     ) -> None:
         """A finished run; its checkpoints are the models, the best first. lora: of their adapters, if they have any."""
         (trained,) = {model.config for model in models}
-        shared = self._publish("vocab", name, lambda out: _copy(vocabulary, out))
+        shared = self._publish("vocab", name, lambda out: shutil.copytree(vocabulary, out, dirs_exist_ok=True))
         model = self._publish("train", name, lambda out: _write_checkpoints(out / "checkpoints", models, lora))
         system = {
             "artifacts": {"model": f"train/{model}", "vocabulary": f"vocab/{shared}"},
@@ -140,11 +141,6 @@ SCORES = """pair,system,train_pairs,metric,score,ci_low,ci_high,n_test,signature
 ja-en,bilingual,400,bleu,9.0,8.0,10.0,300,nrefs:1|case:mixed|tok:13a
 ja-en,moe,400,bleu,12.3,11.1,13.2,300,nrefs:1|case:mixed|tok:13a
 """
-
-
-def _copy(source: Path, out: Path) -> None:
-    for path in source.iterdir():
-        (out / path.name).write_bytes(path.read_bytes())
 
 
 def _write_checkpoints(root: Path, models: Sequence[Transformer], lora: LoraConfig | None) -> None:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.artifact import Artifact
@@ -12,12 +12,16 @@ from pipeline.dag.system import EarlierRun
 from pipeline.decode.checkpoints import choose
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.mean_weights import check_mean
+from pipeline.earlier_runs import SAMPLE
 from pipeline.model.config import ModelConfig
 from pipeline.schema import build
 from pipeline.spelling import suggestion
 from pipeline.train import retention
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.symbols import UNK
+
+if TYPE_CHECKING:
+    from pipeline.vocab.vocabulary import Vocabulary
 
 MOST_BYTES = 0.02  # share of the pieces of a text that may be single bytes
 SAMPLE_ROWS = 1000  # training rows of each pair on which that share is measured
@@ -32,28 +36,69 @@ def check_change(config: VocabConfig, vocabulary: Artifact) -> None:
 
     if not config.changed:
         return
-    loaded = Vocabulary.load(vocabulary.path)
+    loaded, run = Vocabulary.load(vocabulary.path), config.from_run
     if loaded.tags_by_side:
-        raise ValueError(
-            f"vocab.from_run={config.from_run}: that vocabulary was imported (docs/import.md), and its files for "
-            "transformers would not change with it; leave vocab.extend and vocab.trim out"
-        )
-    for model in sorted(vocabulary.path.glob("*.model")):
-        Pieces.read(model)
-    tags = loaded.tags
+        _check_tags_alone(config)
+    else:
+        for model in sorted(vocabulary.path.glob("*.model")):
+            Pieces.read(model)
     for code, relative in (config.extend or {}).items():
-        if relative is None:
+        setting = f"vocab.extend.{code}={relative or 'null'}"
+        if relative is None and not loaded.tags_by_side:
             continue
-        if code in tags:
+        if code in loaded.tags:
+            alone = "" if loaded.tags_by_side else f"write {{{code}: null}} to add pieces alone, or "
             raise ValueError(
-                f"vocab.extend.{code}={relative}: the vocabulary of {config.from_run} has a tag for {code} already; "
-                f"write {{{code}: null}} to add pieces alone, or leave {code} out"
+                f"{setting}: the vocabulary of {run} has a tag for {code} already; {alone}leave {code} out"
             )
-        if relative not in tags:
+        if relative is not None and relative not in loaded.tags:
             raise ValueError(
-                f"vocab.extend.{code}={relative}: the vocabulary of {config.from_run} has no tag for {relative}"
-                f"{suggestion(relative, tags)}"
+                f"{setting}: the vocabulary of {run} has no tag for {relative}{suggestion(relative, loaded.tags)}"
             )
+    if loaded.tags_by_side:
+        _check_tokens(config.extend or {}, loaded)
+
+
+def _check_tags_alone(config: VocabConfig) -> None:
+    """Raise ValueError if more than tags of an imported vocabulary is to change."""
+    imported = f"the vocabulary of {config.from_run} was imported (docs/import.md)"
+    if config.trim:
+        raise ValueError(
+            f"vocab.trim=true: {imported}, and the tokenizer of its exports cannot lose pieces; leave vocab.trim out. "
+            "A smaller model with a vocabulary of its own comes from make distill, which takes a fine-tuned run"
+        )
+    for name in ("extend_size", *SAMPLE):
+        if (value := getattr(config, name)) != getattr(VocabConfig, name):
+            raise ValueError(
+                f"vocab.{name}={value} has no effect: {imported}, and its tokenizer takes no new pieces; leave "
+                f"vocab.{name} out, so that vocab.extend adds tags alone, or train a new vocabulary (without "
+                "vocab.from_run)"
+            )
+
+
+def _check_tokens(relatives: Mapping[str, str | None], vocabulary: "Vocabulary") -> None:
+    """Raise ValueError if an imported vocabulary cannot have tags of more languages, or two would have one token."""
+    from pipeline.vocab.imported_tags import has_m2m100_form, tag_token
+
+    owners = {vocabulary.source_model.id_to_piece(index): code for code, index in vocabulary.tags.items()}
+    tokens = [*owners]
+    for code in relatives:
+        try:
+            token = tag_token(code, tokens)
+        except ValueError as error:
+            raise ValueError(f"vocab.extend.{code}: {error}; write a BCP-47 code, such as cv") from error
+        if token in owners:
+            raise ValueError(
+                f"vocab.extend.{code}: its tag would be {token}, which is that of {owners[token]}; leave {code} out, "
+                f"and name the pairs with {owners[token]}"
+            )
+        owners[token] = code
+    if relatives and has_m2m100_form(tokens):
+        logger.warning(
+            "warning: vocab.extend (%s): the run cannot be exported, because the tokenizer of M2M100 in transformers "
+            "has a fixed list of languages",
+            ", ".join(relatives),
+        )
 
 
 def check_tags(config: VocabConfig, vocabulary: Artifact, corpus: Corpus) -> None:
@@ -71,19 +116,21 @@ def check_tags(config: VocabConfig, vocabulary: Artifact, corpus: Corpus) -> Non
                 f"vocab.extend.{code}: no pair of the run has this language; they have {codes}; leave {code} out, or "
                 "add a pair with it"
             )
+    new = {code for code, relative in extend.items() if relative or loaded.tags_by_side}
     remedy = "leave vocab.from_run out, so that a vocabulary is trained on all of this text"
     for pair in corpus.pairs:
-        if pair.tgt not in loaded.tags and not extend.get(pair.tgt):
+        if pair.tgt not in loaded.tags and pair.tgt not in new:
             change = f"vocab.extend={{{pair.tgt}: {next(iter(loaded.tags))}}}"
             added = f"add one that starts from another language's, as {change}, "
             raise ValueError(
                 f"vocab.from_run={run}: its vocabulary has no tag for {pair.tgt}, the target of {pair}, but for "
-                f"{', '.join(loaded.tags)}; choose pairs into these, {'' if loaded.tags_by_side else added}or {remedy}"
+                f"{', '.join(loaded.tags)}; choose pairs into these, {added}or {remedy}"
             )
-        if loaded.tags_by_side and pair.src not in loaded.tags:
+        if loaded.tags_by_side and pair.src not in loaded.tags and pair.src not in new:
             raise ValueError(
                 f"vocab.from_run={run}: its vocabulary has no tag for {pair.src}, the source of {pair}, with which "
-                f"sources begin there; it has {', '.join(loaded.tags)}"
+                f"sources begin there; it has {', '.join(loaded.tags)}; add one, as "
+                f"vocab.extend={{{pair.src}: {next(iter(loaded.tags))}}}"
             )
         tags = {table.tag for table, _ in corpus.tables_of(pair, "train")} - {"", *loaded.source_tags}
         if tags:

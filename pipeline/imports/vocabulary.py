@@ -18,7 +18,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from pipeline.imports.checkpoint import Checkpoint
 from pipeline.imports.languages import M2M_LANGUAGES, bcp47_codes, tag_language
-from pipeline.vocab.symbols import BOS, EOS, PAD, UNK
+from pipeline.vocab.symbols import BOS, EOS, PAD, UNK, filler_of
 from pipeline.vocab.vocabulary import ORIGINAL, VOCABULARY
 
 MODEL = "sentencepiece.bpe.model"
@@ -99,7 +99,7 @@ class Tokenizer:
         scored = {piece.piece: piece for piece in self.pieces.pieces[3:]}
         names = {**SYMBOLS, **{index: piece for piece, index in {**self.ids, **self.added}.items()}}
         for index in range(size):
-            name = names.get(index, f"<filler {index}>")
+            name = names.get(index, filler_of(index))
             if index == UNK:
                 piece = _Piece(piece=name, type=_Piece.UNKNOWN)
             elif name in scored and name in self.ids:

@@ -20,6 +20,7 @@ from pipeline.corpus.bitext import iter_bitext
 from pipeline.corpus.funnel import funnel
 from pipeline.corpus.languages import LangPair
 from pipeline.vocab.config import VocabConfig
+from pipeline.vocab.imported_tags import add_tags
 from pipeline.vocab.pieces import NORMAL, Pieces
 from pipeline.vocab.ragged import encode_texts
 from pipeline.vocab.rows import RowSources
@@ -39,12 +40,15 @@ def change_vocabulary(config: VocabConfig, base: Path, bitexts: Mapping[LangPair
     """Write the vocabulary `base` with the changes of `vocab.extend` and `vocab.trim` to `out`.
 
     `vocab.json` says how the sizes changed, and `rows.json` which old rows each new row of an embedding starts from.
-    Both are logged.
+    Both are logged. An imported vocabulary gets tags alone (`add_tags`).
 
     bitexts: directory of the cleaned rows of each pair.
     Raises ValueError if vocab.extend_size is too small for the characters of the new text.
     """
     content = json.loads((base / VOCABULARY).read_text(encoding="utf-8"))
+    if content.get("tags_by_side"):
+        add_tags(config.extend or {}, base, out)
+        return
     names = ("shared",) if content["shared"] else ("source", "target")
     before = {name: Pieces.read(base / f"{name}.model") for name in names}
     models = dict(before)

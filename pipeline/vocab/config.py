@@ -15,7 +15,8 @@ class VocabConfig:
         then take the place of the others, but for `extend`, `extend_size` and `trim`. With `extend` those of the sample
         can be overridden.
     extend: languages that are new to the vocabulary of `from_run`, each with the language from whose tag its own tag
-        starts, or with null for a language without a tag, which is a source alone. Their text gives more pieces.
+        starts, or with null for a language without a tag, which is a source alone. Their text gives more pieces. An
+        imported vocabulary gets tags and no pieces; with null a tag starts from the mean of all tags.
     extend_size: most pieces that `extend` adds to a model.
     trim: leave out the pieces of `from_run` that neither training nor development text of this run uses.
     shared: one model for both sides; the two sizes must then be equal.

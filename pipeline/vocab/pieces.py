@@ -10,6 +10,8 @@ import sentencepiece
 from numpy.typing import NDArray
 from sentencepiece import sentencepiece_model_pb2
 
+from pipeline.vocab.symbols import is_filler
+
 _TYPES = sentencepiece_model_pb2.ModelProto.SentencePiece
 _TRAINER = sentencepiece_model_pb2.TrainerSpec
 NORMAL, CONTROL = _TYPES.NORMAL, _TYPES.CONTROL
@@ -28,10 +30,14 @@ class Pieces:
     rows: list[list[int]]
 
     @classmethod
-    def read(cls, path: Path) -> "Pieces":
-        """Read a model, whose pieces come from themselves. Raises ValueError if it is not a unigram model."""
+    def read(cls, path: Path, *, for_text: bool = True) -> "Pieces":
+        """Read a model, whose pieces come from themselves.
+
+        for_text: pieces of text will change. Then ValueError is raised if it is not a unigram model.
+        """
         proto = sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes())
-        if proto.trainer_spec.model_type != _TRAINER.UNIGRAM or proto.normalizer_spec.name not in RULES:
+        unigram = proto.trainer_spec.model_type == _TRAINER.UNIGRAM and proto.normalizer_spec.name in RULES
+        if for_text and not unigram:
             kind = _TRAINER.ModelType.Name(proto.trainer_spec.model_type).lower()
             raise ValueError(
                 f"{path} is a {kind} model with the normalisation {proto.normalizer_spec.name!r}; pieces can be added "
@@ -74,6 +80,21 @@ class Pieces:
     def with_symbols(self, symbols: Mapping[str, int]) -> "Pieces":
         """Return the model with more control symbols at its end. symbols: the id whose row each one starts from."""
         return self._with(dict.fromkeys(symbols, 0.0), [list(self.rows[index]) for index in symbols.values()], CONTROL)
+
+    def with_tags(self, tags: Mapping[str, Sequence[int]]) -> "Pieces":
+        """Return the model with more control symbols after its last token: in place of fillers, as far as it has them.
+
+        tags: the ids whose rows have the row of each symbol as their mean.
+        """
+        end = max(index for index, name in enumerate(self.names, start=1) if not is_filler(name))
+        proto, rows = _copy(self.proto), [[row for index in ids for row in self.rows[index]] for ids in tags.values()]
+        for place, name in enumerate(tags, start=end):
+            if place < len(proto.pieces):
+                proto.pieces[place].piece = name
+            else:
+                proto.pieces.add(piece=name, score=0.0, type=CONTROL)
+        proto.trainer_spec.vocab_size = len(proto.pieces)
+        return Pieces(proto, [*self.rows[:end], *rows, *self.rows[end + len(rows) :]])
 
     def _with(self, scores: Mapping[str, float], rows: Sequence[list[int]], kind: int) -> "Pieces":
         proto = _copy(self.proto)

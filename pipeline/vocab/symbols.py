@@ -16,3 +16,13 @@ def source_tag_of(tag: str) -> str:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", tag) or tag in ("s", "pad", "unk"):
         raise ValueError(f"tag {tag!r} of a source cannot be a symbol; choose letters other than s, pad and unk, as bt")
     return f"<{tag}>"
+
+
+def filler_of(index: int) -> str:
+    """Return the control symbol for a row of an imported embedding that has no token."""
+    return f"<filler {index}>"
+
+
+def is_filler(symbol: str) -> bool:
+    """Return whether a symbol is one of `filler_of`."""
+    return bool(re.fullmatch(r"<filler \d+>", symbol))

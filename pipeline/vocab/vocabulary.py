@@ -13,6 +13,7 @@ from pipeline.vocab.symbols import BOS, EOS, PAD, UNK
 
 VOCABULARY = "vocab.json"
 ORIGINAL = "tokenizer"  # directory with the files of another program that a vocabulary was imported from
+ADDED_TAGS = "added_tags"  # key of vocab.json: languages whose tags an imported vocabulary did not have at first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,7 @@ class Vocabulary:
     source_tags: id by the tag of a training source, such as bt.
     tags_by_side: a source begins with the tag of its own language, and a target with that of its language, as in M2M100
         and NLLB. Otherwise a source begins with the tag of the target language, and a target with none.
+    added_tags: languages whose tags were added after the import; empty for a vocabulary that was not imported.
     directory: directory from which it was loaded.
     sha256: checksum of the models there, from `vocabulary_sha256`.
     """
@@ -34,6 +36,7 @@ class Vocabulary:
     shared: bool
     source_tags: Mapping[str, int] = field(default_factory=dict)
     tags_by_side: bool = False
+    added_tags: Sequence[str] = ()
     directory: Path = Path()
     sha256: str = ""
 
@@ -50,6 +53,7 @@ class Vocabulary:
             shared=content["shared"],
             source_tags=content.get("source_tags", {}),
             tags_by_side=content.get("tags_by_side", False),
+            added_tags=content.get(ADDED_TAGS, ()),
             directory=directory,
             sha256=vocabulary_sha256(directory),
         )

@@ -29,13 +29,13 @@ def pipeline(tmp_path):
     return pipeline
 
 
-def write_corpus(directory):
+def write_corpus(directory, pair="de-en"):
     directory.mkdir()
     for split, number in ROWS.items():
         lines = (ROOT / "data" / "sample" / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
         rows = [line.split("\t")[:2] for line in lines[1:]]
         text = "".join(f"{german}\t{english}\n" for english, german in rows[:number])
-        (directory / f"{split}.de-en.tsv").write_text(text, encoding="utf-8")
+        (directory / f"{split}.{pair}.tsv").write_text(text, encoding="utf-8")
     return directory
 
 
@@ -68,3 +68,21 @@ def test_an_import_is_fine_tuned_translates_and_is_exported(pipeline, tmp_path):
         bias = "model.encoder.layers.0.fc1.bias"
         change = (trained.get_tensor(bias) - imported.get_tensor(bias)).abs().max()
         assert 0 < change < 0.1, "two steps move the weights of the import a little"
+
+
+def test_a_language_is_added_to_an_import(pipeline, tmp_path):
+    """German text stands for Frisian, a language that the checkpoint lacks."""
+    write_checkpoint(tmp_path / "checkpoint", CONFIGS["dense"], train_tokenizer(tmp_path / "spm"))
+    pipeline("import", f"FROM={tmp_path}/checkpoint", "NAME=base", "LANG_PAIRS=de-en")
+    corpus = write_corpus(tmp_path / "corpus", "fy-en")
+    words = [f"CORPUS={corpus}", *TINY, "vocab.extend={fy: de}"]
+    pipeline("train", "RECIPE=smoke", "NAME=special", "LANG_PAIRS=fy-en", *words)
+    record = json.loads((tmp_path / "runs" / "special" / "run.json").read_text(encoding="utf-8"))
+    sizes = record["systems"]["moe"][0]["vocabulary_changes"]["shared"]
+    assert (sizes["before"], sizes["added"], sizes["after"]) == (66, 1, 67)
+    (tmp_path / "in.fy").write_text("Das Fenster.\n", encoding="utf-8")
+    pipeline("translate", "NAME=special", "PAIR=fy-en", f"input={tmp_path}/in.fy", f"output={tmp_path}/out.en")
+    assert len((tmp_path / "out.en").read_text(encoding="utf-8").splitlines()) == 1
+    pipeline("export", "NAME=special", f"OUT={tmp_path}/export")
+    settings = json.loads((tmp_path / "export" / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert settings["added_tokens_decoder"]["66"]["content"] == "fry_Latn"

@@ -14,7 +14,7 @@ from pipeline.commands.train import train
 from pipeline.config import ROOT, load_config
 from pipeline.corpus.bitext import iter_bitext
 from pipeline.corpus.languages import LangPair
-from pipeline.dag.reuse import check_change, check_tags
+from pipeline.dag.reuse import check_tags
 from pipeline.dag.store import Store
 from pipeline.engine.checkpoint.weights import shapes_of
 from pipeline.export.ctranslate2 import _check as check_ctranslate2_export
@@ -162,20 +162,10 @@ def test_the_rows_of_a_corpus_have_the_tag_of_each_side(checkpoint, tmp_path):
 def test_both_languages_of_a_pair_need_a_tag(checkpoint):
     run = run_import(checkpoint)
     tables = {"pairs": [LangPair("fr", "en")], "tables_of": lambda pair, split: []}
-    with pytest.raises(ValueError, match=r"no tag for fr, the source of fr-en.*it has de, en, zh-Hans, zh-Hant"):
+    with pytest.raises(ValueError, match=r"no tag for fr, the source of fr-en, .* has de, .*; add one, as vocab\.ex"):
         check_tags(REUSED, run.vocabulary, SimpleNamespace(**tables))
     with pytest.raises(ValueError, match=r"source language 'fr' has no tag"):
         Vocabulary.load(run.vocabulary.path).encode_source(["a"], "en", "fr")
-
-
-def test_the_vocabulary_of_an_import_is_not_changed(checkpoint):
-    run = run_import(checkpoint)
-    check_change(REUSED, run.vocabulary)
-    for change in ({"extend": {"fr": "de"}}, {"trim": True}):
-        with pytest.raises(
-            ValueError, match=r"vocab\.from_run=mine: that vocabulary was imported .*; leave vocab\.ext"
-        ):
-            check_change(replace(REUSED, **change), run.vocabulary)
 
 
 def test_other_commands_know_an_import(checkpoint, capfd):

@@ -1,0 +1,154 @@
+"""Imports with new languages, exported, in transformers 4.57.1 (bench/setup.sh)."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.corpus.languages import LangPair
+from pipeline.dag.reuse import check_change
+from pipeline.dag.store import Store
+from pipeline.decode.config import DecodeConfig
+from pipeline.decode.model import load_model
+from pipeline.decode.search.search import search
+from pipeline.decode.text.line import Line
+from pipeline.decode.text.translator import Translator
+from pipeline.export.command import export_run
+from pipeline.export.config import load_export
+from pipeline.finished_run import FinishedRun
+from pipeline.imports.command import import_checkpoint
+from pipeline.imports.config import load_import
+from pipeline.model.transformer import Transformer
+from pipeline.train.upcycling import initialize_from
+from pipeline.vocab.change import change_vocabulary
+from pipeline.vocab.config import VocabConfig
+from pipeline.vocab.rows import RowSources
+from pipeline.vocab.tokenizer import Vocabulary
+from tests.exports import Runs
+from tests.golden.test_export import logits_of
+from tests.golden.test_import import SEARCH, compact
+from tests.imports import ask, make_checkpoints, texts_of
+
+NAMES = ["nllb", "moe", "shards"]  # a tokenizer with ids of tokens, one with tokenizer.json, and one with neither
+EXTEND = {"cv": "tr", "la": None, "vo": "en"}  # two free rows of the embedding, and one more
+TOKENS = {"cv": "chv_Cyrl", "la": "lat_Latn", "vo": "vol_Latn", "en": "eng_Latn"}
+PAIRS = [LangPair("cv", "en"), LangPair("la", "vo"), LangPair("en", "cv")]
+CONFIG = VocabConfig(shared=True, source_size=1, target_size=1, from_run="base", extend=EXTEND)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return [text for of_code in texts_of("bcp47").values() for text in of_code]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Runs of imports that have three more languages, with rows of their own."""
+    root = tmp_path_factory.mktemp("extended")
+    make_checkpoints(root)
+    ask("tests.extended_worker", {"fast": [str(root / "moe")]})
+    assert (root / "moe" / "tokenizer.json").is_file()
+    settings = json.loads((root / "shards" / "tokenizer_config.json").read_text(encoding="utf-8"))
+    del settings["added_tokens_decoder"]
+    (root / "shards" / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    runs = Runs(root)
+    for name in [*NAMES, "m2m"]:
+        base = [f"source={root / name}", f"name={name}-base", "pairs=[tr-en]", *runs.overrides]
+        import_checkpoint(load_import(base))
+        extend(runs, f"{name}-base", name)
+    return runs
+
+
+def extend(runs, base, name):
+    """Add a run whose vocabulary is that of a base with more languages, as a training makes it, and trained a bit."""
+    run, out = open_run(runs, base), runs.root / f"vocabulary-{name}"
+    config = replace(CONFIG, from_run=base)
+    check_change(config, run.vocabulary)
+    out.mkdir()
+    change_vocabulary(config, run.vocabulary.path, {}, out)
+    vocabulary, size = Vocabulary.load(out), Vocabulary.load(out).source_size
+    model = Transformer(
+        loaded(run).config, source_vocabulary=size, target_vocabulary=size, shared=True, max_positions=64
+    )
+    path = run.model.path / "checkpoints" / "step-00000000"
+    initialize_from(path, model, vocabulary.sha256, row_sources=RowSources.load(out))
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for code in EXTEND:
+            row_M = model.target_embedding_VM[vocabulary.tags[code]]
+            row_M.add_(torch.randn(row_M.shape, generator=generator), alpha=0.2)
+    runs.add(name, [model], out, PAIRS)
+
+
+def open_run(runs, name):
+    return FinishedRun.open(name, runs=runs.root / "runs", store=Store(runs.root / "artifacts"))
+
+
+def loaded(run):
+    vocabulary = Vocabulary.load(run.vocabulary.path)
+    path, config = run.model.path / "checkpoints", DecodeConfig(**SEARCH)
+    return load_model(path, vocabulary, longest=64, config=config, device=torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def answers(runs, texts):
+    """The answers of tests.extended_worker about each export."""
+    directions = [{"source": TOKENS[pair.src], "target": TOKENS[pair.tgt], "texts": texts} for pair in PAIRS]
+    exports = {}
+    for name in NAMES:
+        directory = runs.root / "exports" / name
+        directory.parent.mkdir(exist_ok=True)
+        export_run(load_export([f"run={name}", f"out={directory}", *runs.overrides]))
+        exports[name] = {"directory": str(directory), "directions": directions}
+    return ask("tests.extended_worker", {"exports": exports})
+
+
+@pytest.mark.parametrize("kind", ["fast", "slow"])
+@pytest.mark.parametrize("name", NAMES)
+def test_tokenizers_know_the_new_tags(runs, answers, texts, name, kind):
+    vocabulary, answer = Vocabulary.load(open_run(runs, name).vocabulary.path), answers[name]["tokenizers"][kind]
+    assert answer["class"] == {"fast": "NllbTokenizerFast", "slow": "NllbTokenizer"}[kind]
+    assert answer["tags"] == {token: vocabulary.tags[code] for code, token in TOKENS.items()}
+    assert {TOKENS[code] for code in EXTEND} <= {*answer["special"]}
+    assert answer["length"] == answers[name]["rows"] == vocabulary.source_size == vocabulary.tags["vo"] + 1
+    for pair, ids in zip(PAIRS, answer["ids"], strict=True):
+        assert ids == vocabulary.encode_source(texts, pair.tgt, pair.src)
+    assert not any(token in text for text in answer["decoded"] for token in TOKENS.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_are_the_same(runs, answers, texts, name):
+    run = open_run(runs, name)
+    model, vocabulary = loaded(run), Vocabulary.load(run.vocabulary.path)
+    for pair, answer in zip(PAIRS, answers[name]["directions"], strict=True):
+        rows = vocabulary.encode_source(texts, pair.tgt, pair.src)
+        for source, translation, expected in zip(rows, answer["beam 1"], answer["logits"], strict=False):
+            (logits,) = logits_of(model, [source], [[*translation, 2]])
+            torch.testing.assert_close(logits, torch.tensor(expected), atol=1e-4, rtol=0)  # sums in another order
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_generate_finds_the_same_translations(runs, answers, texts, name, beam):
+    run = open_run(runs, name)
+    model, vocabulary = loaded(run), Vocabulary.load(run.vocabulary.path)
+    translator = Translator(model, vocabulary, DecodeConfig(**SEARCH, beam=beam), max_source_tokens=64)
+    for pair, answer in zip(PAIRS, answers[name]["directions"], strict=True):
+        plan = translator.plan([Line(text=text, source=pair.src, target=pair.tgt) for text in texts])
+        parts = sorted((part for batch in plan.batches for part in batch), key=lambda part: part.line)
+        best = [hypotheses[0] for hypotheses in search(model, [part.request for part in parts], translator.config)]
+        assert [hypothesis.tokens for hypothesis in best] == answer[f"beam {beam}"]
+        assert len({tuple(hypothesis.tokens) for hypothesis in best}) > len(best) / 3, "the test would see little"
+        assert {hypothesis.tokens[0] for hypothesis in best} == {vocabulary.tags[pair.tgt]}
+        if beam > 1:
+            assert [hypothesis.score for hypothesis in best] == pytest.approx(answer["scores"], abs=1e-4)
+            assert [compact(text) for text in translator.texts(best)] == [compact(text) for text in answer["texts"]]
+
+
+def test_an_extended_m2m100_is_not_exported(runs):
+    out = Path(runs.root, "exports-m2m")
+    with pytest.raises(ValueError, match=r"vocab\.extend added cv, la, vo to an imported M2M100, .* a fixed list"):
+        export_run(load_export(["run=m2m", f"out={out}", *runs.overrides]))
+    assert not out.exists()
