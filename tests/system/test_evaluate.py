@@ -97,6 +97,10 @@ def test_a_run_scores_further_test_sets_and_shows_them(place, results, tests_dir
     page = (directory / "report.html").read_text(encoding="utf-8")
     assert "<h2>Further test sets</h2>" in page
     assert all(f"<h3>{name}</h3>" in page for name in ("news", "talks"))
+    assert {path.name for path in directory.glob("translations-*")} == {
+        "translations-news.html",
+        "translations-talks.html",
+    }
     assert "<h2>Challenge sets</h2>" in page
     losses = load_challenge(directory / "test_sets" / "challenge")
     assert {(row.pair, row.system, row.kind) for row in losses} >= {
