@@ -39,6 +39,20 @@ def origin() -> dict[str, str]:
     return {"version": project_version(), "commit": commit.strip() + ("+" if changes else ""), "date": day}
 
 
+def portable(value: Any, root: Path = ROOT) -> Any:
+    """Return settings, or words of a command, without the directories of a machine.
+
+    Absolute paths below `root` become relative, and others the last name alone.
+    """
+    if isinstance(value, dict):
+        return {key: portable(item, root) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [portable(item, root) for item in value]
+    if isinstance(value, str) and (path := Path(value)).is_absolute():
+        return str(path.relative_to(root)) if path.is_relative_to(root) else path.name
+    return value
+
+
 def project_version() -> str:
     """Return the version in pyproject.toml."""
     version: str = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]

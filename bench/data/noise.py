@@ -21,7 +21,7 @@ import pyarrow as pa
 from bench.data.corpus import SAMPLE, read_text
 from bench.data.injection import KINDS, inject
 from bench.data.injection import Row as Damaged
-from bench.output import Row, aligned, device_name, number, percent, results_file, write_csv
+from bench.output import Row, aligned, device_name, number, percent, portable, results_file, write_csv
 from eval.records.run_record import read_translations
 from eval.score.metrics import scorer_for
 from pipeline.config import ROOT, RunConfig, load_config
@@ -86,7 +86,7 @@ def main() -> int:
     out = results_file("noise", name, options.out)
     learned = options.learned or (QUICK if options.quick else "")
     about = {"device": name, "text": str(options.text or "sample"), "noise": options.noise, "learned": learned}
-    about["command"] = shlex.join(["python", "-m", "bench.data.noise", *sys.argv[1:]])
+    about["command"] = shlex.join(["python", "-m", "bench.data.noise", *portable(sys.argv[1:])])
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="bench-noise-") as directory:
         root = Path(options.work or directory).absolute()

@@ -7,10 +7,10 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.output import device_name, results_file, write_csv
+from bench.output import device_name, portable, results_file, write_csv
 from bench.quality.contest import FEW, JOB, ROWS, run_entry
 from bench.quality.systems import MINUTES, RECIPE, SYSTEMS, entries
-from bench.quality.table import COLUMNS, head_start, judge, plot, portable, table
+from bench.quality.table import COLUMNS, head_start, judge, plot, table
 from bench.train.contenders import OURS
 from pipeline.config import ROOT, RunConfig, load_config
 from pipeline.files import write_atomically
@@ -79,8 +79,7 @@ def _write(
             settings[entry.name] = json.loads((root / entry.name / JOB).read_text(encoding="utf-8"))
     judged = judge(everything, device)
     write_csv(judged, COLUMNS, out)
-    content = portable({"recipe": asdict(config), **settings}, ROOT)
-    write_atomically(out.with_suffix(".json"), json.dumps(content, indent=1))
+    write_atomically(out.with_suffix(".json"), json.dumps(portable({"recipe": asdict(config), **settings}), indent=1))
     plot(judged, out.with_suffix(".png"))
     return judged
 

@@ -1,4 +1,4 @@
-"""Results of the contest: judged rows, a table for a terminal, the plot, and settings to publish."""
+"""Results of the contest: judged rows, a table for a terminal, and the plot."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,17 +67,6 @@ def head_start(rows: Sequence[Row]) -> str:
     if level is None:
         return f"{peer}. Ours reaches {max(row['bleu'] for row in own_rows):.1f} by minute {own_rows[-1]['minutes']:g}."
     return f"{peer}. Ours has as much after {level['minutes']:g} minutes: {level['bleu']:.1f}."
-
-
-def portable(value: Any, root: Path) -> Any:
-    """Return settings without the directories of a machine: paths below `root` are relative, others are names alone."""
-    if isinstance(value, dict):
-        return {key: portable(item, root) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [portable(item, root) for item in value]
-    if isinstance(value, str) and (path := Path(value)).is_absolute():
-        return str(path.relative_to(root)) if path.is_relative_to(root) else path.name
-    return value
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:

@@ -165,7 +165,7 @@ def score_tests(
     """
     artifacts: dict[str, Artifact] = {}
     record: dict[str, Any] = json.loads((scores.path / RECORD).read_text(encoding="utf-8")) if test_sets else {}
-    permitted = further_showable(config) if test_sets else set()
+    permitted = further_showable(config)
     for name, rows in test_sets.items():
         translations = translate_tests(
             store, record, rows, decode=config.decode, runtime=config.runtime, ensemble=ensemble
@@ -202,7 +202,7 @@ def _test_scores(
     inputs |= {f"rows {pair}": artifact for pair, artifact in (challenge or {}).items()}
     return Stage(
         name="test_scores" if challenge is None else "challenge_scores",
-        version=1 if challenge is not None else 2,
+        version=2 if challenge is None else 1,
         config={
             "test_set": name,
             "resamples": resamples,

@@ -16,6 +16,8 @@ def test_the_better_candidate_is_found_once_and_its_models_are_those_of_the_run(
     assert process.returncode == 0, process.stderr
     ran = [line.removesuffix(": running") for line in process.stderr.splitlines() if line.endswith(": running")]
     assert sorted(ran) == ["train candidate brief de-en", "train candidate brief tr-en"]
+    assert "bilingual models alone, on this machine" in process.stderr
+    assert "time: at most " in process.stderr
     assert "search: brief, as_it_is on de-en, tr-en" in process.stderr
     assert "3 of 4 candidates trained, ETA " in process.stderr
     assert "search: tr-en takes as_it_is; nats per character: brief " in process.stderr

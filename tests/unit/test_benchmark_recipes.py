@@ -101,6 +101,9 @@ def test_the_contest_is_described_as_its_file_has_it():
     claim = re.search(r"BLEU ([\d.]+), more than .* recipe, ([\d.]+)\..*\s+trains on ([\d.]+) times", TEXT)
     assert claim is not None
     assert [*claim.groups()] == [*numbers, f"{speeds[0] / speeds[1]:.1f}"]
+    sizes = {system: int(rows[system, "own", "15"]["parameters"]) for system in ("eole", "joeynmt")}
+    assert sorted(round(size / int(own_row["parameters"])) for size in sizes.values()) == [7, 8]
+    assert "about seven and eight times as many parameters" in TEXT
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     assert f"has BLEU {numbers[0]} after 15 minutes, and the best of them {numbers[1]} after 45" in readme
 

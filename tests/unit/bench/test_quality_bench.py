@@ -10,11 +10,11 @@ import numpy as np
 import psutil
 import pytest
 
-from bench.output import ORIGIN
+from bench.output import ORIGIN, portable
 from bench.quality.__main__ import QUICK_MINUTES
 from bench.quality.clock import MARKS, Clock
 from bench.quality.systems import CONFIGURATIONS, OWN, RECIPE, SYSTEMS, Entry, entries
-from bench.quality.table import COLUMNS, head_start, judge, portable, table
+from bench.quality.table import COLUMNS, head_start, judge, table
 from bench.quality.text import length_batches
 from bench.train.contest import not_installed
 from pipeline.config import ROOT, load_config

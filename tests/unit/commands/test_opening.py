@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -89,6 +90,13 @@ def test_the_lines_name_the_run_its_pairs_and_its_model(caplog):
         "model: MoE Transformer, 4 experts, 1.95 M parameters, 1.69 M of them active for a token",
         "time: about 2 min for the training, as make plan estimates; the bilingual models come after it",
     ]
+
+
+def test_a_vocabulary_that_grows_gives_a_largest_size():
+    config = load_config(["recipes=smoke"])
+    grown = replace(config, vocab=replace(config.vocab, from_run="known", extend={"tr": None}))
+    assert describe_model(grown).startswith("model: MoE Transformer, 4 experts, at most ")
+    assert describe_model(grown).replace("at most ", "") != describe_model(config)
 
 
 def test_models_that_stop_by_themselves_have_a_longest_time():
