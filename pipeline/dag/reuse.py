@@ -12,7 +12,6 @@ from pipeline.dag.system import EarlierRun
 from pipeline.decode.checkpoints import choose
 from pipeline.decode.config import DecodeConfig
 from pipeline.decode.mean_weights import check_mean
-from pipeline.earlier_runs import SAMPLE
 from pipeline.model.config import ModelConfig
 from pipeline.schema import build
 from pipeline.spelling import suggestion
@@ -38,13 +37,18 @@ def check_change(config: VocabConfig, vocabulary: Artifact) -> None:
         return
     loaded, run = Vocabulary.load(vocabulary.path), config.from_run
     if loaded.tags_by_side:
-        _check_tags_alone(config)
+        _check_imported(config, vocabulary)
     else:
         for model in sorted(vocabulary.path.glob("*.model")):
             Pieces.read(model)
     for code, relative in (config.extend or {}).items():
         setting = f"vocab.extend.{code}={relative or 'null'}"
         if relative is None and not loaded.tags_by_side:
+            if not config.extend_size:
+                raise ValueError(
+                    f"{setting} with vocab.extend_size=0 adds neither a tag nor pieces; leave {code} out, or choose "
+                    "the most pieces to add"
+                )
             continue
         if code in loaded.tags:
             alone = "" if loaded.tags_by_side else f"write {{{code}: null}} to add pieces alone, or "
@@ -59,21 +63,21 @@ def check_change(config: VocabConfig, vocabulary: Artifact) -> None:
         _check_tokens(config.extend or {}, loaded)
 
 
-def _check_tags_alone(config: VocabConfig) -> None:
-    """Raise ValueError if more than tags of an imported vocabulary is to change."""
+def _check_imported(config: VocabConfig, vocabulary: Artifact) -> None:
+    """Raise ValueError if an imported vocabulary cannot have pieces of more languages, or is to lose some."""
+    from pipeline.vocab.pieces import Pieces
+
     imported = f"the vocabulary of {config.from_run} was imported (docs/import.md)"
     if config.trim:
         raise ValueError(
             f"vocab.trim=true: {imported}, and the tokenizer of its exports cannot lose pieces; leave vocab.trim out. "
             "A smaller model with a vocabulary of its own comes from make distill, which takes a fine-tuned run"
         )
-    for name in ("extend_size", *SAMPLE):
-        if (value := getattr(config, name)) != getattr(VocabConfig, name):
-            raise ValueError(
-                f"vocab.{name}={value} has no effect: {imported}, and its tokenizer takes no new pieces; leave "
-                f"vocab.{name} out, so that vocab.extend adds tags alone, or train a new vocabulary (without "
-                "vocab.from_run)"
-            )
+    if config.extend_size:
+        try:
+            Pieces.read(vocabulary.path / "shared.model", imported=True)
+        except ValueError as error:
+            raise ValueError(f"vocab.extend_size={config.extend_size}: {error}; 0 adds tags alone") from error
 
 
 def _check_tokens(relatives: Mapping[str, str | None], vocabulary: "Vocabulary") -> None:
@@ -153,12 +157,11 @@ def warn_of_bytes(run: str, vocabulary: Artifact, cleaned: Mapping[LangPair, Art
         for side, column, model in sides:
             share = _share_of_bytes(model, list(sample.texts([column])))
             if share > MOST_BYTES:
-                pieces = "" if loaded.tags_by_side else "pieces for them (vocab.extend) or "
                 logger.warning(
                     "warning: vocab.from_run=%s: %.0f %% of the %s pieces of %s are single bytes or unknown, because "
-                    "the vocabulary lacks their characters; sentences are longer, and learned worse, than with %sa "
-                    "vocabulary of this text (without vocab.from_run)",
-                    *(run, 100 * share, side, pair, pieces),
+                    "the vocabulary lacks their characters; sentences are longer, and learned worse, than with pieces "
+                    "for them (vocab.extend) or a vocabulary of this text (without vocab.from_run)",
+                    *(run, 100 * share, side, pair),
                 )
 
 

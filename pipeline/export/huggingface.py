@@ -9,6 +9,7 @@ from typing import Any
 from safetensors.torch import save_file
 
 from pipeline.decode.search.search import max_length
+from pipeline.export.added_pieces import write_added_pieces
 from pipeline.export.added_tokens import check_added_tags, write_added_tags
 from pipeline.export.card import by_side_code
 from pipeline.export.command import Export
@@ -56,10 +57,11 @@ def own_program(export: Export, vocabulary: Vocabulary, *, sparse: bool) -> list
 
 
 def _write_tokenizer(export: Export, vocabulary: Vocabulary, out: Path, longest: int) -> None:
-    """Write the tokenizer, or copy that of an imported model and add its new tags."""
+    """Write the tokenizer, or copy that of an imported model and add its new tags and pieces."""
     if vocabulary.tags_by_side:
         shutil.copytree(export.run.vocabulary.path / ORIGINAL, out, dirs_exist_ok=True)
         write_added_tags(vocabulary, out)
+        write_added_pieces(vocabulary, out)
         return
     _write(out / "tokenizer.json", tokenizer_json(vocabulary, export.target))
     _write(out / "tokenizer_config.json", tokenizer_settings(vocabulary, export.target, longest=longest))

@@ -19,13 +19,12 @@ from sentencepiece import sentencepiece_model_pb2
 from pipeline.imports.checkpoint import Checkpoint
 from pipeline.imports.languages import M2M_LANGUAGES, bcp47_codes, tag_language
 from pipeline.vocab.symbols import BOS, EOS, PAD, UNK, filler_of
-from pipeline.vocab.vocabulary import ORIGINAL, VOCABULARY
+from pipeline.vocab.vocabulary import ORIGINAL, ORIGINAL_MODEL, VOCABULARY
 
-MODEL = "sentencepiece.bpe.model"
 PIECES = "vocab.json"  # of M2M100: the id of each piece
 TOKENIZERS = ("M2M100Tokenizer", "NllbTokenizer")
 SPECIAL_TOKENS, TOKENIZER_CONFIG = "special_tokens_map.json", "tokenizer_config.json"
-FILES = (MODEL, PIECES, SPECIAL_TOKENS, TOKENIZER_CONFIG, "tokenizer.json", "added_tokens.json")
+FILES = (ORIGINAL_MODEL, PIECES, SPECIAL_TOKENS, TOKENIZER_CONFIG, "tokenizer.json", "added_tokens.json")
 SYMBOLS = {BOS: "<s>", PAD: "<pad>", EOS: "</s>", UNK: "<unk>"}
 _Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
 
@@ -49,27 +48,34 @@ class Tokenizer:
     def read(cls, checkpoint: Checkpoint) -> "Tokenizer":
         """Read the files of a checkpoint. Raises ValueError for a missing file, and for a tokenizer of another kind."""
         _check_kind(checkpoint)
-        path = checkpoint.directory / MODEL
+        path = checkpoint.directory / ORIGINAL_MODEL
         if not path.is_file():
-            raise checkpoint.error(f"{MODEL} is missing; copy it from where the checkpoint came from")
+            raise checkpoint.error(f"{ORIGINAL_MODEL} is missing; copy it from where the checkpoint came from")
         model = sentencepiece_model_pb2.ModelProto()
         try:
             model.ParseFromString(path.read_bytes())
         except DecodeError as error:
-            raise checkpoint.error(f"{MODEL} is no SentencePiece model: {error}") from error
+            raise checkpoint.error(f"{ORIGINAL_MODEL} is no SentencePiece model: {error}") from error
         names = [piece.piece for piece in model.pieces]
         if names[:3] != ["<unk>", "<s>", "</s>"]:
-            raise checkpoint.error(f"{MODEL} begins with {names[:3]}, not with <unk>, <s> and </s>")
+            raise checkpoint.error(f"{ORIGINAL_MODEL} begins with {names[:3]}, not with <unk>, <s> and </s>")
         added = _added_tokens(checkpoint)
         if any(token.startswith("__") for token in added):  # M2M100, whose tags are __de__
             listed = checkpoint.json(PIECES)
             _check_pieces(checkpoint, listed)
             ids = {piece: index for piece, index in listed.items() if index > UNK}
             if lost := [name for name in names[3:] if name not in ids]:
-                _log.warning("warning: %d pieces of %s, such as %s, are not in %s: text with them becomes smaller "
-                             "pieces, and not <unk> as in transformers", len(lost), MODEL, lost[0], PIECES)  # fmt: skip
+                _log.warning(
+                    "warning: %d pieces of %s, such as %s, are not in %s: text with them becomes smaller pieces, and "
+                    "not <unk> as in transformers",
+                    *(len(lost), ORIGINAL_MODEL, lost[0], PIECES),
+                )
         else:
-            ids = {name: index + 1 for index, name in enumerate(names) if index > 2}
+            ids = {
+                piece.piece: index + 1
+                for index, piece in enumerate(model.pieces)
+                if index > 2 and piece.type != _Piece.CONTROL  # an export with new pieces has the tags among them
+            }
         first = max(ids.values()) + 1
         numbered = {
             token: first + place if index is None else index for place, (token, index) in enumerate(added.items())

@@ -15,9 +15,9 @@ class VocabConfig:
         then take the place of the others, but for `extend`, `extend_size` and `trim`. With `extend` those of the sample
         can be overridden.
     extend: languages that are new to the vocabulary of `from_run`, each with the language from whose tag its own tag
-        starts, or with null for a language without a tag, which is a source alone. Their text gives more pieces. An
-        imported vocabulary gets tags and no pieces; with null a tag starts from the mean of all tags.
-    extend_size: most pieces that `extend` adds to a model.
+        starts, or with null for a language without a tag, which is a source alone. In an imported vocabulary, whose
+        sources have tags too, null starts a tag from the mean of all tags. The text of the languages gives more pieces.
+    extend_size: most pieces that `extend` adds to a model; 0 adds tags alone.
     trim: leave out the pieces of `from_run` that neither training nor development text of this run uses.
     shared: one model for both sides; the two sizes must then be equal.
     source_size, target_size: pieces of a model, special symbols and tags included.
@@ -42,7 +42,7 @@ class VocabConfig:
     trim: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("source_size", "target_size", "sample_lines", "sample_chars", "extend_size"):
+        for name in ("source_size", "target_size", "sample_lines", "sample_chars"):
             if getattr(self, name) < 1:
                 raise ValueError(f"vocab.{name}={getattr(self, name)} is not positive; choose 1000 or more")
         if self.shared and self.source_size != self.target_size:
@@ -71,6 +71,8 @@ class VocabConfig:
                 f"vocab.extend_size={self.extend_size} has no effect without vocab.extend; name the new languages, as "
                 "vocab.extend={pt: es}, or leave it out"
             )
+        if self.extend_size < 0:
+            raise ValueError(f"vocab.extend_size={self.extend_size} is negative; choose 0 (tags alone) or more")
         if self.seed < 0:
             raise ValueError(f"vocab.seed={self.seed} is negative; choose 0 or more")
 

@@ -1,13 +1,15 @@
-"""Tags of new languages in a vocabulary that was imported from M2M100 or NLLB. Its pieces of text stay as they are."""
+"""New languages in a vocabulary that was imported from M2M100 or NLLB: their tags, and pieces of their text."""
 
 import json
 import logging
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 
 import sentencepiece
 
+from pipeline.vocab.config import VocabConfig
+from pipeline.vocab.new_pieces import NewText, with_new_pieces
 from pipeline.vocab.pieces import Pieces
 from pipeline.vocab.rows import RowSources
 from pipeline.vocab.symbols import is_filler
@@ -42,30 +44,33 @@ def has_m2m100_form(tokens: Collection[str]) -> bool:
     return any(token.startswith("__") for token in tokens)
 
 
-def add_tags(relatives: Mapping[str, str | None], base: Path, out: Path) -> None:
-    """Write the imported vocabulary `base` with tags of more languages to `out`, and log their ids.
+def extend_imported(config: VocabConfig, text: NewText, base: Path, out: Path) -> None:
+    """Write the imported vocabulary `base` with the tags and pieces of `vocab.extend` to `out`, and log them.
 
-    An id that no token has is taken first, from the first one after the last token. So transformers, which numbers
-    added tokens without gaps, gives a tag the same id.
+    A tag takes an id that no token has, the first one after the last token. So transformers, which numbers added tokens
+    without gaps, gives a tag the same id. Pieces come last. With null in place of a relative a tag starts from the mean
+    of all tags.
 
-    relatives: by new code, the language from whose tag its own starts. None starts it from the mean of all tags.
+    text: the run's training text.
+    Raises ValueError if vocab.extend_size is too small for the characters of the new text.
     """
+    relatives = config.extend or {}
     content = json.loads((base / VOCABULARY).read_text(encoding="utf-8"))
-    model, tags = Pieces.read(base / "shared.model", for_text=False), content["tags"]
+    model, tags = Pieces.read(base / "shared.model", imported=True), content["tags"]
     tokens = [model.names[index] for index in tags.values()]
     new = {code: tag_token(code, tokens) for code in relatives}
     sources = {new[code]: [tags[relative]] if relative else [*tags.values()] for code, relative in relatives.items()}
-    grown = model.with_tags(sources)
+    grown = with_new_pieces(config, model.with_tags(sources), text, "shared")
     new_tags = {code: grown.names.index(token) for code, token in new.items()}
     (out / "shared.model").write_bytes(grown.proto.SerializeToString())
-    before = sum(not is_filler(name) for name in model.names)
+    before, after = (sum(not is_filler(name) for name in names) for names in (model.names, grown.names))
     content |= {
         "source_size": len(grown.rows),
         "target_size": len(grown.rows),
         "tags": {**tags, **new_tags},
         ADDED_TAGS: [*content.get(ADDED_TAGS, []), *new],
         "sentencepiece": sentencepiece.__version__,
-        "changes": {"shared": {"before": before, "added": len(new), "removed": 0, "after": before + len(new)}},
+        "changes": {"shared": {"before": before, "added": after - before, "removed": 0, "after": after}},
     }
     (out / VOCABULARY).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     shutil.copytree(base / ORIGINAL, out / ORIGINAL, dirs_exist_ok=True)

@@ -30,18 +30,18 @@ class Pieces:
     rows: list[list[int]]
 
     @classmethod
-    def read(cls, path: Path, *, for_text: bool = True) -> "Pieces":
+    def read(cls, path: Path, *, imported: bool = False) -> "Pieces":
         """Read a model, whose pieces come from themselves.
 
-        for_text: pieces of text will change. Then ValueError is raised if it is not a unigram model.
+        imported: it is of a checkpoint, and may be of BPE.
+        Raises ValueError if no pieces can be added to it.
         """
         proto = sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes())
-        unigram = proto.trainer_spec.model_type == _TRAINER.UNIGRAM and proto.normalizer_spec.name in RULES
-        if for_text and not unigram:
-            kind = _TRAINER.ModelType.Name(proto.trainer_spec.model_type).lower()
+        kind, rule = _TRAINER.ModelType.Name(proto.trainer_spec.model_type).lower(), proto.normalizer_spec.name
+        if not ((kind == "unigram" and rule in RULES) or (kind == "bpe" and imported)):
             raise ValueError(
-                f"{path} is a {kind} model with the normalisation {proto.normalizer_spec.name!r}; pieces can be added "
-                f"to unigram models with one of {', '.join(RULES)}"
+                f"{path} is a {kind} model with the normalisation {rule!r}; pieces can be added to unigram models with "
+                f"one of {', '.join(RULES)}, and to BPE models of imports"
             )
         return cls(proto, [[index] for index in range(len(proto.pieces))])
 
@@ -50,8 +50,12 @@ class Pieces:
         return [piece.piece for piece in self.proto.pieces]
 
     @property
+    def is_bpe(self) -> bool:
+        return bool(self.proto.trainer_spec.model_type == _TRAINER.BPE)
+
+    @property
     def scores(self) -> dict[str, float]:
-        """Log-probabilities of the pieces that stand for text."""
+        """Scores of the pieces that stand for text: log-probabilities of a unigram model, ranks of BPE."""
         return {piece.piece: piece.score for piece in self.proto.pieces if piece.type == NORMAL}
 
     @property

@@ -13,6 +13,7 @@ from pipeline.vocab.symbols import BOS, EOS, PAD, UNK
 
 VOCABULARY = "vocab.json"
 ORIGINAL = "tokenizer"  # directory with the files of another program that a vocabulary was imported from
+ORIGINAL_MODEL = "sentencepiece.bpe.model"  # the SentencePiece model among them
 ADDED_TAGS = "added_tags"  # key of vocab.json: languages whose tags an imported vocabulary did not have at first
 
 

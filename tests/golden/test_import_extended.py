@@ -1,12 +1,15 @@
 """Imports with new languages, exported, in transformers 4.57.1 (bench/setup.sh)."""
 
+import csv
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from pipeline.config import ROOT
+from pipeline.corpus.config import Rules
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.reuse import check_change
 from pipeline.dag.store import Store
@@ -26,6 +29,7 @@ from pipeline.vocab.change import change_vocabulary
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.rows import RowSources
 from pipeline.vocab.tokenizer import Vocabulary
+from tests.corpora import clean_pair
 from tests.exports import Runs
 from tests.golden.test_export import logits_of
 from tests.golden.test_import import SEARCH, compact
@@ -35,17 +39,39 @@ NAMES = ["nllb", "moe", "shards"]  # a tokenizer with ids of tokens, one with to
 EXTEND = {"cv": "tr", "la": None, "vo": "en"}  # two free rows of the embedding, and one more
 TOKENS = {"cv": "chv_Cyrl", "la": "lat_Latn", "vo": "vol_Latn", "en": "eng_Latn"}
 PAIRS = [LangPair("cv", "en"), LangPair("la", "vo"), LangPair("en", "cv")]
-CONFIG = VocabConfig(shared=True, source_size=1, target_size=1, from_run="base", extend=EXTEND)
+CONFIG = VocabConfig(shared=True, source_size=1, target_size=1, from_run="base", extend=EXTEND, extend_size=300)
+STAND_INS = {"cv": "el", "la": "hi"}  # Greek and Hindi, whose scripts the tokenizers lack, as text of new languages
+SAMPLE = ROOT / "data" / "sample"
+
+
+def rows_of(split):
+    with (SAMPLE / f"{split}.tsv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
 @pytest.fixture(scope="module")
 def texts():
-    return [text for of_code in texts_of("bcp47").values() for text in of_code]
+    """Texts of the checkpoints' languages, and of the scripts whose pieces are added."""
+    old = [text for of_code in texts_of("bcp47").values() for text in of_code]
+    new = [row[code] for row in rows_of("test") for code in STAND_INS.values()]
+    return [*old, *[text for text in new if 10 < len(text) < 60][:12]]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Runs of imports that have three more languages, with rows of their own."""
+def bitexts(tmp_path_factory):
+    """Text into English of the new languages that have some."""
+    corpus, store = tmp_path_factory.mktemp("corpus"), tmp_path_factory.mktemp("text")
+    for code, column in STAND_INS.items():
+        for split in ("train", "dev", "test"):
+            rows = [f"{row[column]}\t{row['en']}\n" for row in rows_of(split) if row[column]]
+            (corpus / f"{split}.{code}-en.tsv").write_text("".join(rows), encoding="utf-8")
+    rules = Rules(**{rule.name: None for rule in fields(Rules)})
+    return {LangPair(code, "en"): clean_pair(corpus, f"{code}-en", store, rules=rules).path for code in STAND_INS}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, bitexts):
+    """Runs of imports that have three more languages, with rows of their own, and pieces of two of them."""
     root = tmp_path_factory.mktemp("extended")
     make_checkpoints(root)
     ask("tests.extended_worker", {"fast": [str(root / "moe")]})
@@ -57,17 +83,17 @@ def runs(tmp_path_factory):
     for name in [*NAMES, "m2m"]:
         base = [f"source={root / name}", f"name={name}-base", "pairs=[tr-en]", *runs.overrides]
         import_checkpoint(load_import(base))
-        extend(runs, f"{name}-base", name)
+        extend(runs, f"{name}-base", name, bitexts)
     return runs
 
 
-def extend(runs, base, name):
+def extend(runs, base, name, bitexts):
     """Add a run whose vocabulary is that of a base with more languages, as a training makes it, and trained a bit."""
     run, out = open_run(runs, base), runs.root / f"vocabulary-{name}"
     config = replace(CONFIG, from_run=base)
     check_change(config, run.vocabulary)
     out.mkdir()
-    change_vocabulary(config, run.vocabulary.path, {}, out)
+    change_vocabulary(config, run.vocabulary.path, bitexts, out)
     vocabulary, size = Vocabulary.load(out), Vocabulary.load(out).source_size
     model = Transformer(
         loaded(run).config, source_vocabulary=size, target_vocabulary=size, shared=True, max_positions=64
@@ -76,9 +102,8 @@ def extend(runs, base, name):
     initialize_from(path, model, vocabulary.sha256, row_sources=RowSources.load(out))
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for code in EXTEND:
-            row_M = model.target_embedding_VM[vocabulary.tags[code]]
-            row_M.add_(torch.randn(row_M.shape, generator=generator), alpha=0.2)
+        new_VM = model.target_embedding_VM[min(vocabulary.tags[code] for code in EXTEND) :]
+        new_VM.add_(torch.randn(new_VM.shape, generator=generator), alpha=0.1)
     runs.add(name, [model], out, PAIRS)
 
 
@@ -112,9 +137,11 @@ def test_tokenizers_know_the_new_tags(runs, answers, texts, name, kind):
     assert answer["class"] == {"fast": "NllbTokenizerFast", "slow": "NllbTokenizer"}[kind]
     assert answer["tags"] == {token: vocabulary.tags[code] for code, token in TOKENS.items()}
     assert {TOKENS[code] for code in EXTEND} <= {*answer["special"]}
-    assert answer["length"] == answers[name]["rows"] == vocabulary.source_size == vocabulary.tags["vo"] + 1
+    assert answer["length"] == answers[name]["rows"] == vocabulary.source_size > vocabulary.tags["vo"] + 200
     for pair, ids in zip(PAIRS, answer["ids"], strict=True):
         assert ids == vocabulary.encode_source(texts, pair.tgt, pair.src)
+        new = [sum(index > vocabulary.tags["vo"] for index in row) for row in ids]
+        assert max(new[:-12]) == 0 < min(new[-12:])
     assert not any(token in text for text in answer["decoded"] for token in TOKENS.values())
 
 

@@ -1,7 +1,7 @@
 """Tags of new languages in the vocabulary of an import; tests/golden/test_import_extended.py asks transformers."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +9,7 @@ import sentencepiece
 import torch
 from safetensors.torch import load_file
 
+from pipeline.corpus.config import Rules
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.reuse import check_change, check_tags
 from pipeline.export.command import export_run
@@ -21,7 +22,9 @@ from pipeline.vocab.change import change_vocabulary
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.imported_tags import tag_token
 from pipeline.vocab.rows import RowSources
+from pipeline.vocab.symbols import UNK
 from pipeline.vocab.vocabulary import Vocabulary
+from tests.corpora import clean_pair
 from tests.exports import Runs
 from tests.tiny_checkpoints import TAGS, loaded, run_import
 
@@ -31,12 +34,12 @@ TEXTS = ["the window", "chv_Cyrl <filler 66>", "open  a file"]
 M2M = ["__de__", "__en__", "__tr__"]
 
 
-def extended(vocabulary, relatives, out):
+def extended(vocabulary, relatives, out, bitexts=None):
     """Return a vocabulary with more languages, as a training makes it. vocabulary: the artifact of the old one."""
-    config = replace(REUSED, extend=relatives)
+    config = replace(REUSED, extend=relatives, extend_size=20)
     check_change(config, vocabulary)
     out.mkdir(parents=True)
-    change_vocabulary(config, vocabulary.path, {}, out)
+    change_vocabulary(config, vocabulary.path, bitexts or {}, out)
     return Vocabulary.load(out)
 
 
@@ -48,6 +51,16 @@ def started(run, vocabulary):
     path = run.model.path / "checkpoints" / "step-00000000"
     initialize_from(path, model, vocabulary.sha256, row_sources=RowSources.load(vocabulary.directory))
     return model.eval()
+
+
+@pytest.fixture(scope="module")
+def chuvash(tmp_path_factory):
+    """Words of Chuvash, whose letters the tokenizer lacks, beside German ones of letters that it knows."""
+    corpus = tmp_path_factory.mktemp("corpus")
+    for split in ("train", "dev", "test"):
+        (corpus / f"{split}.cv-de.tsv").write_text("чӑваш чӗлхи, чӑваш\topen window\n" * 9, encoding="utf-8")
+    rules = Rules(**{rule.name: None for rule in fields(Rules)})
+    return {LangPair("cv", "de"): clean_pair(corpus, "cv-de", tmp_path_factory.mktemp("store"), rules=rules).path}
 
 
 @pytest.fixture
@@ -86,6 +99,28 @@ def test_a_tag_starts_from_its_relative_or_from_the_mean_of_all(checkpoint, tmp_
     torch.testing.assert_close(new_VM[67], old_VM[61:65].mean(dim=0))
 
 
+def test_new_pieces_follow_the_tags_and_start_from_old_pieces(checkpoint, chuvash, tmp_path):
+    run = run_import(checkpoint)
+    base = Vocabulary.load(run.vocabulary.path)
+    vocabulary = extended(run.vocabulary, {"cv": None, "fr": "de"}, tmp_path / "out", chuvash)
+    model = vocabulary.source_model
+    new = [model.id_to_piece(index) for index in range(68, model.get_piece_size())]
+    assert sorted(new[:10]) == sorted("чӑвашӗлхи,")
+    assert new[10:] == ["▁ч", "ӑв", "аш", "▁чӑв", "▁чӑваш", "ӗл", "хи", "▁чӗл", "▁чӗлхи"]
+    assert vocabulary.tags == {**base.tags, "cv": 66, "fr": 67}
+    assert vocabulary.source_size == 68 + len(new)
+    assert model.encode("чӑваш чӗлхи,", out_type=str)[0] == "▁чӑваш"
+    base = base.source_model
+    assert UNK in base.encode("чӑваш")
+    assert UNK not in model.encode("чӑваш чӗлхи")
+    assert model.encode(TEXTS) == base.encode(TEXTS)
+    rows = RowSources.load(tmp_path / "out").source
+    assert rows[model.piece_to_id("ч")] == [UNK]
+    assert rows[model.piece_to_id("▁чӑваш")] == [base.piece_to_id("▁"), UNK]
+    content = json.loads((tmp_path / "out" / "vocab.json").read_text())
+    assert content["changes"]["shared"] == {"before": 66, "added": 2 + len(new), "removed": 0, "after": 68 + len(new)}
+
+
 def test_an_extended_vocabulary_can_be_extended_again(checkpoint, tmp_path):
     run = run_import(checkpoint)
     extended(run.vocabulary, {"fr": "de"}, tmp_path / "first")
@@ -98,18 +133,21 @@ def test_an_extended_vocabulary_can_be_extended_again(checkpoint, tmp_path):
     assert (tmp_path / "second" / "tokenizer" / "special_tokens_map.json").is_file()
 
 
+@pytest.mark.parametrize("pieces", [False, True], ids=["tags", "pieces"])
 @pytest.mark.parametrize("shape", ["listed", "numbered", "fast"])
-def test_an_export_is_imported_again_with_the_new_tags(checkpoint, tmp_path, shape):
+def test_an_export_is_imported_again_with_the_new_tags(checkpoint, chuvash, tmp_path, shape, pieces):
     """The files of a tokenizer have three shapes: tokens in their order, with ids, and a tokenizer.json."""
     entries = {str(61 + place): {"content": name, "special": True} for place, name in enumerate([*TAGS, "<mask>"])}
     if shape == "numbered":
         (checkpoint / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": entries}))
     if shape == "fast":
         listed = [{"id": int(index), **entry} for index, entry in entries.items()]
-        (checkpoint / "tokenizer.json").write_text(json.dumps({"added_tokens": listed}))
+        bpe = {"type": "BPE", "vocab": {}, "merges": ["a b"]}
+        (checkpoint / "tokenizer.json").write_text(json.dumps({"added_tokens": listed, "model": bpe}))
         (checkpoint / "added_tokens.json").write_text(json.dumps({"<mask>": 65}))
     run = run_import(checkpoint)
-    vocabulary = extended(run.vocabulary, {"fr": "de", "cv": None}, tmp_path / "vocabulary")
+    relatives = {"fr": "de", "cv": None}
+    vocabulary = extended(run.vocabulary, relatives, tmp_path / "vocabulary", chuvash if pieces else None)
     model, runs = started(run, vocabulary), Runs(tmp_path / "extended")
     runs.add("extended", [model], tmp_path / "vocabulary", [LangPair("fr", "cv")])
     export = tmp_path / "extended" / "export"
@@ -122,12 +160,18 @@ def test_an_export_is_imported_again_with_the_new_tags(checkpoint, tmp_path, sha
     names = json.loads((export / "special_tokens_map.json").read_text())
     assert names["additional_special_tokens"] == [*TAGS, "fra_Latn", "chv_Cyrl"]
     if shape == "fast":
-        last = json.loads((export / "tokenizer.json").read_text())["added_tokens"][-1]
+        content = json.loads((export / "tokenizer.json").read_text())
+        assert content["model"]["vocab"].get("fra_Latn") == (66 if pieces else None)
+        assert ("▁чӑв аш" in content["model"]["merges"]) == pieces
+        last = content["added_tokens"][-1]
         assert (last["id"], last["content"], last["special"], last["normalized"]) == (67, "chv_Cyrl", True, False)
         assert json.loads((export / "added_tokens.json").read_text()) == {"<mask>": 65, "fra_Latn": 66, "chv_Cyrl": 67}
     assert "fra_Latn" in (export / "README.md").read_text(encoding="utf-8")
     again = run_import(export, pairs="fr-cv")
-    assert Vocabulary.load(again.vocabulary.path).tags == vocabulary.tags
+    vocabulary_again = Vocabulary.load(again.vocabulary.path)
+    assert vocabulary_again.tags == vocabulary.tags
+    texts = [*TEXTS, "чӑваш чӗлхи"]
+    assert vocabulary_again.source_model.encode(texts) == vocabulary.source_model.encode(texts)
     assert load_file(export / "model.safetensors").keys() == named_weights(model).keys()
     assert torch.equal(loaded(again)[0].target_embedding_VM, model.target_embedding_VM)
 
@@ -136,11 +180,6 @@ def test_an_export_is_imported_again_with_the_new_tags(checkpoint, tmp_path, sha
     ("changes", "message"),
     [
         ({"trim": True}, r"vocab\.trim=true: .* of mine was imported .*; leave vocab\.trim out.*make distill"),
-        (
-            {"extend": {"fr": "de"}, "extend_size": 500},
-            r"vocab\.extend_size=500 has no effect: .* was imported .*, and its tokenizer takes no new pieces; leave",
-        ),
-        ({"extend": {"fr": "de"}, "sample_lines": 9}, r"vocab\.sample_lines=9 has no effect: .*without vocab\.from"),
         ({"extend": {"de": "en"}}, r"vocab\.extend\.de=en: .* of mine has a tag for de already; leave de out"),
         ({"extend": {"de": None}}, r"vocab\.extend\.de=null: .* has a tag for de already; leave de out"),
         ({"extend": {"fr": "nl"}}, r"vocab\.extend\.fr=nl: the vocabulary of mine has no tag for nl; "),

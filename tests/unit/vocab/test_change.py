@@ -12,8 +12,9 @@ import sentencepiece
 from pipeline.corpus.bitext import read_column
 from pipeline.corpus.config import Rules
 from pipeline.corpus.languages import LangPair
-from pipeline.vocab.change import _comparable, change_vocabulary
+from pipeline.vocab.change import change_vocabulary
 from pipeline.vocab.config import VocabConfig
+from pipeline.vocab.new_pieces import _comparable
 from pipeline.vocab.pieces import Pieces
 from pipeline.vocab.rows import RowSources
 from pipeline.vocab.symbols import UNK
@@ -209,7 +210,11 @@ def test_other_kinds_of_models_are_refused(tmp_path):
         ),
         ({"trim": True}, r"vocab\.trim changes the vocabulary of a finished run; .* or leave vocab\.trim out"),
         ({"extend": {}, "from_run": "old"}, r"vocab\.extend=\{\} names no language; name one, as vocab\.extend=\{pt"),
-        ({"extend_size": 0}, r"vocab\.extend_size=0 is not positive"),
+        ({"extend_size": 0}, r"vocab\.extend_size=0 has no effect without vocab\.extend; "),
+        (
+            {"extend": {"pt": "es"}, "from_run": "old", "extend_size": -1},
+            r"vocab\.extend_size=-1 is negative; choose 0 \(tags alone\) or more",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_errors(settings, message):
