@@ -37,8 +37,8 @@ def main(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["help"] and arguments[1:] not in ([], ["make"]):
         arguments = [*arguments[1:], HELP[1]]  # `help train` is `train --help`
     if not arguments or arguments[0] in (*HELP, "help"):
-        print("\n".join([summaries("make "), examples(), HINT]) if arguments[1:] == ["make"] else USAGE)
-        return 0 if arguments else 2
+        text = "\n".join([summaries("make "), examples(), HINT]) if arguments[1:] == ["make"] else USAGE
+        return _print(text) or (0 if arguments else 2)
     if arguments[0] in ("-V", "--version"):
         print(f"babelshard {version()}")
         return 0
@@ -66,6 +66,13 @@ def version() -> str:
 def babelshard() -> int:
     """Run the command line of this process: the script `babelshard`."""
     return main(sys.argv[1:])
+
+
+def _print(text: str) -> int:
+    from pipeline.ending import run_to_end
+    from pipeline.output import say
+
+    return run_to_end(lambda: say(text), saves=False)
 
 
 def _show_help(command: Command, words: Sequence[str]) -> None:

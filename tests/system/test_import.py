@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import sentencepiece
 from safetensors import safe_open
 
 from pipeline.config import ROOT
@@ -75,14 +76,19 @@ def test_a_language_is_added_to_an_import(pipeline, tmp_path):
     write_checkpoint(tmp_path / "checkpoint", CONFIGS["dense"], train_tokenizer(tmp_path / "spm"))
     pipeline("import", f"FROM={tmp_path}/checkpoint", "NAME=base", "LANG_PAIRS=de-en")
     corpus = write_corpus(tmp_path / "corpus", "fy-en")
-    words = [f"CORPUS={corpus}", *TINY, "vocab.extend={fy: de}"]
+    words = [f"CORPUS={corpus}", *TINY, "vocab.extend={fy: de}", "vocab.extend_size=40"]
     pipeline("train", "RECIPE=smoke", "NAME=special", "LANG_PAIRS=fy-en", *words)
     record = json.loads((tmp_path / "runs" / "special" / "run.json").read_text(encoding="utf-8"))
     sizes = record["systems"]["moe"][0]["vocabulary_changes"]["shared"]
-    assert (sizes["before"], sizes["added"], sizes["after"]) == (66, 1, 67)
+    assert (sizes["before"], sizes["after"]) == (66, 66 + sizes["added"])
+    assert 10 < sizes["added"] <= 41, "the tag and pieces"
     (tmp_path / "in.fy").write_text("Das Fenster.\n", encoding="utf-8")
     pipeline("translate", "NAME=special", "PAIR=fy-en", f"input={tmp_path}/in.fy", f"output={tmp_path}/out.en")
     assert len((tmp_path / "out.en").read_text(encoding="utf-8").splitlines()) == 1
     pipeline("export", "NAME=special", f"OUT={tmp_path}/export")
     settings = json.loads((tmp_path / "export" / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert settings["added_tokens_decoder"]["66"]["content"] == "fry_Latn"
+    with safe_open(str(tmp_path / "export" / "model.safetensors"), framework="pt") as weights:
+        rows = weights.get_slice("model.shared.weight").get_shape()[0]
+    model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "export" / "sentencepiece.bpe.model"))
+    assert rows == 68 + sizes["added"] - 1 == len(model) + 1, "of the two free rows the tag took one"

@@ -1,7 +1,9 @@
 """`--help` of each command, `--version`, and the script `babelshard`: what they print, by real command lines."""
 
 import importlib
+import os
 import re
+import signal
 import subprocess
 import sys
 import tomllib
@@ -100,3 +102,16 @@ def test_babelshard_is_the_same_command_from_any_directory(tmp_path):
     assert there[0] == 0
     code, _, error = printed("trian", command=SCRIPT, cwd=tmp_path)
     assert (code, error) == (2, printed("trian")[2])
+
+
+@pytest.mark.parametrize("words", [["--help"], ["help", "make"], ["train", "--help"]])
+def test_a_reader_may_stop_reading(words):
+    """As `| head` does. Then the program ends as others do, by SIGPIPE, without a traceback."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline", *words], cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writing)
+    assert process.communicate(timeout=120)[1] == ""
+    assert process.returncode == 128 + signal.SIGPIPE
