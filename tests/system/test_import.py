@@ -2,6 +2,7 @@
 
 import json
 
+import pyarrow.parquet
 import pytest
 import sentencepiece
 from safetensors import safe_open
@@ -92,3 +93,22 @@ def test_a_language_is_added_to_an_import(pipeline, tmp_path):
         rows = weights.get_slice("model.shared.weight").get_shape()[0]
     model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "export" / "sentencepiece.bpe.model"))
     assert rows == 68 + sizes["added"] - 1 == len(model) + 1, "of the two free rows the tag took one"
+
+
+def test_an_import_becomes_a_mixture_which_is_pruned_and_distilled(pipeline, tmp_path):
+    write_checkpoint(tmp_path / "checkpoint", CONFIGS["dense"], train_tokenizer(tmp_path / "spm"))
+    pipeline("import", f"FROM={tmp_path}/checkpoint", "NAME=base", "LANG_PAIRS=de-en")
+    corpus = write_corpus(tmp_path / "corpus")
+    experts = ["model.moe.num_experts=4", "model.moe.expert_dim=48", "model.moe.every=2"]
+    words = [f"CORPUS={corpus}", *(word for word in TINY if "num_experts" not in word), *experts]
+    pipeline("train", "RECIPE=smoke", "NAME=mixture", "LANG_PAIRS=de-en", *words)
+    pipeline("prune", "NAME=mixture", "PAIR=de-en", "KEEP=0.5")
+    pruned = json.loads((tmp_path / "runs" / "mixture" / "pruned" / "de-en-0.5.json").read_text(encoding="utf-8"))
+    assert {layer: len(experts) for layer, experts in pruned["experts"].items()} == {"encoder.2": 2, "decoder.2": 2}
+    (tmp_path / "in.de").write_text("Das Fenster.\n", encoding="utf-8")
+    files = [f"input={tmp_path}/in.de", f"output={tmp_path}/out.en"]
+    pipeline("translate", "NAME=mixture", "PAIR=de-en", "experts=de-en-0.5", *files)
+    assert len((tmp_path / "out.en").read_text(encoding="utf-8").splitlines()) == 1
+    pipeline("distill", "NAME=mixture", "LANG_PAIRS=de-en", f"OUT={tmp_path}/distilled", "decode.beam=1")
+    table = pyarrow.parquet.read_table(tmp_path / "distilled" / "train.de-en.parquet")
+    assert 200 < len(table) <= ROWS["train"]
