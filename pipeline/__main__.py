@@ -3,12 +3,14 @@
 Nothing heavy is imported before it is needed.
 """
 
+import signal
 import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.commands.table import Command, examples, find_command, summaries
+from pipeline.output import ReaderGone, say
 
 HELP = ("-h", "--help")
 HINT = "  any of these:\n    ARGS=--help prints its keys with types, defaults and meanings"
@@ -69,15 +71,16 @@ def babelshard() -> int:
 
 
 def _print(text: str) -> int:
-    from pipeline.ending import run_to_end
-    from pipeline.output import say
-
-    return run_to_end(lambda: say(text), saves=False)
+    """Print a text and return the exit code. It needs no package, because `make help` prints one before `make setup`."""
+    try:
+        say(text)
+    except ReaderGone:
+        return 128 + signal.SIGPIPE
+    return 0
 
 
 def _show_help(command: Command, words: Sequence[str]) -> None:
     from pipeline.commands.help import command_help
-    from pipeline.output import say
 
     say(command_help(command, [word for word in words if word not in HELP]))
 
