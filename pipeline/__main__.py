@@ -71,7 +71,7 @@ def babelshard() -> int:
 
 
 def _print(text: str) -> int:
-    """Print a text and return the exit code. It needs no package, because `make help` prints one before `make setup`."""
+    """Print a text and return the exit code. Needs no package, because `make help` prints one before `make setup`."""
     try:
         say(text)
     except ReaderGone:
