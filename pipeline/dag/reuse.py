@@ -1,5 +1,6 @@
 """Checks of what a run takes from finished runs: of the vocabulary against the new text, and against the weights."""
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -46,8 +47,8 @@ def check_change(config: VocabConfig, vocabulary: Artifact) -> None:
         if relative is None and not loaded.tags_by_side:
             if not config.extend_size:
                 raise ValueError(
-                    f"{setting} with vocab.extend_size=0 adds neither a tag nor pieces; leave {code} out, or choose "
-                    "the most pieces to add"
+                    f"{setting} with vocab.extend_size=0 adds neither a tag nor pieces; leave {code} out, or set "
+                    f"vocab.extend_size to 1 or more (the default is {VocabConfig.extend_size})"
                 )
             continue
         if code in loaded.tags:
@@ -66,6 +67,7 @@ def check_change(config: VocabConfig, vocabulary: Artifact) -> None:
 def _check_imported(config: VocabConfig, vocabulary: Artifact) -> None:
     """Raise ValueError if an imported vocabulary cannot have pieces of more languages, or is to lose some."""
     from pipeline.vocab.pieces import Pieces
+    from pipeline.vocab.vocabulary import ORIGINAL
 
     imported = f"the vocabulary of {config.from_run} was imported (docs/import.md)"
     if config.trim:
@@ -75,9 +77,20 @@ def _check_imported(config: VocabConfig, vocabulary: Artifact) -> None:
         )
     if config.extend_size:
         try:
-            Pieces.read(vocabulary.path / "shared.model", imported=True)
+            Pieces.read(vocabulary.path / "shared.model", imported=True).check_growth()
         except ValueError as error:
-            raise ValueError(f"vocab.extend_size={config.extend_size}: {error}; 0 adds tags alone") from error
+            raise ValueError(
+                f"vocab.extend_size={config.extend_size}: {imported}, and {error}; choose vocab.extend_size=0, which "
+                "adds tags alone"
+            ) from error
+        fast = vocabulary.path / ORIGINAL / "tokenizer.json"
+        kind = json.loads(fast.read_text(encoding="utf-8")).get("model", {}).get("type") if fast.is_file() else "BPE"
+        if kind != "BPE":
+            raise ValueError(
+                f"vocab.extend_size={config.extend_size}: {imported}, and its tokenizer.json is of the type {kind}, to "
+                "which an export could not add pieces; choose vocab.extend_size=0, which adds tags alone, or import "
+                "the checkpoint again without tokenizer.json"
+            )
 
 
 def _check_tokens(relatives: Mapping[str, str | None], vocabulary: "Vocabulary") -> None:

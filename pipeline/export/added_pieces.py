@@ -19,7 +19,7 @@ def write_added_pieces(vocabulary: Vocabulary, directory: Path) -> None:
     The SentencePiece model gets all tokens in the order of their ids, because NllbTokenizer takes the place there + 1
     for an id. Tags of languages, which come before the new pieces, are symbols there that no text contains.
 
-    Raises ValueError if tokenizer.json is of another kind than BPE.
+    A tokenizer.json, if there is one, is of BPE (pipeline/dag/reuse.py).
     """
     old = Pieces.read(directory / ORIGINAL_MODEL, imported=True)
     model = Pieces.read(vocabulary.directory / "shared.model", imported=True)
@@ -42,9 +42,7 @@ def _update_fast(content: dict[str, Any], model: Pieces) -> None:
 
     Tags are tokens of its BPE too: those without an id there would be numbered after the pieces.
     """
-    bpe = content.get("model") or {}
-    if bpe.get("type") != "BPE":
-        raise ValueError(f"{FAST} of the imported checkpoint has a model of the type {bpe.get('type')}, not BPE")
+    bpe = content["model"]
     merges = _merges(model.scores)
     joined = any(isinstance(merge, str) for merge in bpe.get("merges", ()))  # as tokenizers before 0.20 writes them
     bpe["vocab"] = {name: index for index, name in enumerate(model.names)}

@@ -36,8 +36,8 @@ def write_added_tags(vocabulary: Vocabulary, directory: Path) -> None:
     tokens = dict(zip(new, _names(vocabulary, new), strict=True))
     settings: dict[str, Any] = {"tokenizer_class": "NllbTokenizer", **_read(directory / SETTINGS)}
     special = _special(vocabulary)
-    entries = settings.get("added_tokens_decoder") or {str(index): _entry(name) for index, name in special.items()}
-    settings["added_tokens_decoder"] = {**entries, **{str(index): _entry(name) for index, name in tokens.items()}}
+    entries = {str(index): _entry(name) for index, name in special.items()}
+    settings["added_tokens_decoder"] = {**entries, **settings.get("added_tokens_decoder", {})}
     settings["additional_special_tokens"] = [name for index, name in special.items() if index > UNK and name != MASK]
     _write(directory / SETTINGS, settings)
     if (directory / SPECIAL_TOKENS).is_file():

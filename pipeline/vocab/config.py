@@ -24,7 +24,8 @@ class VocabConfig:
     sample_lines: most rows of the training text, of all pairs together.
     sample_chars: most characters of the training text. Training needs 20 to 45 bytes of memory for each.
     temperature: a pair of n rows gets a share of the sample in proportion to n ** (1 / temperature).
-    character_coverage: share of characters that become pieces; the others are spelled in bytes.
+    character_coverage: share of characters that become pieces; the others are spelled in bytes, or stay unknown in an
+        imported vocabulary.
     seed: decides which rows the models are trained on.
     """
 

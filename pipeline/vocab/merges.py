@@ -15,34 +15,35 @@ _STAND_INS = [*range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFE)]  # private c
 _IN_WORDS = ("L", "M", "Cf")  # letters, their marks, and joiners: categories of Unicode, or their first letters
 
 
-def learn_merges(model: Any, texts: Iterable[str], size: int, coverage: float) -> list[str]:
+def learn_merges(model: Any, texts: Iterable[str], size: int, coverage: float, *, spare: int = 0) -> list[str]:
     """Return the pieces that a BPE model should get for a text, in the order of their merges.
 
     First come the characters that the model lacks. The others are learned by SentencePiece's own trainer of BPE. It
     gets the words of the text with one private character in place of each old piece, so that it merges old pieces as if
-    they were characters. A merge goes over no space and no sign that is not of a word.
+    they were characters. No merge crosses a space, a digit or a punctuation mark.
 
     model: a SentencePieceProcessor.
-    size: most pieces.
-    coverage: share of the characters of the text that shall have a piece; the rarest others stay unknown.
+    size: largest number of pieces to return, without the spare ones.
+    coverage: share of the characters of the text that get a piece; the rarest others stay unknown.
+    spare: more merges to return, for a caller who leaves some out.
     Raises ValueError if the new characters alone are more than `size`.
     """
     rows = Counter(chain.from_iterable(_words(model, text) for text in texts))
     known_pieces = {model.id_to_piece(index) for index in range(model.get_piece_size())}
-    new = _new_characters(rows, known_pieces, coverage)
-    if len(new) > size:
+    characters = _new_characters(rows, known_pieces, coverage)
+    if len(characters) > size:
         raise ValueError(
-            f"vocab.extend_size={size} is too small for the {len(new)} characters of this text that the vocabulary "
-            f"lacks; choose {len(new)} or more, or lower vocab.character_coverage={coverage}"
+            f"vocab.extend_size={size} is too small for the {len(characters)} characters of this text that the "
+            f"vocabulary lacks; choose {len(characters)} or more, or lower vocab.character_coverage={coverage}"
         )
-    known_pieces.update(new)
+    known_pieces.update(characters)
     parts: Counter[tuple[str, ...]] = Counter()
     for word, count in rows.items():
         for mergeable, pieces in groupby(word, key=lambda piece: piece in known_pieces and _is_in_words(piece)):
             if mergeable:
                 parts[tuple(pieces)] += count
-    merges = [piece for piece in _merges(parts, size - len(new)) if piece not in known_pieces]
-    return [*new, *dict.fromkeys(merges)][:size]
+    merges = [piece for piece in _merges(parts, size - len(characters) + spare) if piece not in known_pieces]
+    return [*characters, *dict.fromkeys(merges)]
 
 
 def _words(model: Any, text: str) -> Iterator[tuple[str, ...]]:
@@ -84,7 +85,7 @@ def _merges(parts: Counter[tuple[str, ...]], size: int) -> list[str]:
     """
     frequent = Counter[str]()
     for part, count in parts.items():
-        for piece in part:
+        for piece in part if len(part) > 1 else ():
             frequent[piece] += count
     stand_ins = {piece: chr(code) for (piece, _), code in zip(frequent.most_common(), _STAND_INS, strict=False)}
     lines: Counter[str] = Counter()
@@ -94,7 +95,7 @@ def _merges(parts: Counter[tuple[str, ...]], size: int) -> list[str]:
                 lines[line] += count
     if not size or not lines:
         return []
-    trained = _train(lines, len(stand_ins) + size)
+    trained = _train(lines, len({*chain.from_iterable(lines)}) + size)
     names = [trained.id_to_piece(index) for index in range(trained.get_piece_size())]
     ranks = {name: place for place, name in enumerate(names) if len(name) > 1}
     used = {name for row in trained.encode([*lines], out_type=str) for name in row}
@@ -129,7 +130,8 @@ def _train(lines: Mapping[str, int], size: int) -> Any:
 def _steps(name: str, ranks: Mapping[str, int]) -> set[str]:
     """Return the merges by which BPE makes a piece of its characters.
 
-    The trainer of SentencePiece adds pairs that no longer occur if a text has too few others, and these are not needed.
+    If a text has too few pairs, SentencePiece also adds pairs that no longer occur. They are no step of any piece that
+    does.
     """
     parts, steps = list(name), set()
     while len(parts) > 1:

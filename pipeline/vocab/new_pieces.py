@@ -1,8 +1,8 @@
 """Pieces of new languages for a SentencePiece model, which leave the segmentation of the other languages as it is.
 
 A new piece either has a character that no old piece has, or it changes the segmentation of no sampled sentence of the
-other languages. So these keep their segmentation: every text of the old pieces' characters if the new pieces are of the
-first kind, and the sampled text in any case.
+other languages. So the other languages keep their segmentation: every text of the old pieces' characters if the new
+pieces are of the first kind, and the sampled text in any case.
 """
 
 import logging
@@ -50,9 +50,10 @@ class NewText:
 
 
 def with_new_pieces(config: VocabConfig, model: Pieces, text: NewText, name: str) -> Pieces:
-    """Return the model with at most `vocab.extend_size` pieces of the new languages; as it is without text of them.
+    """Return the model with at most `vocab.extend_size` pieces of the new languages.
 
     A unigram model gets those of a model that is trained on the new text. A BPE model gets merges of its own pieces.
+    The model is returned unchanged if the run has no text of new languages.
 
     name: key of SIDES.
     Raises ValueError if the size is too small for the characters of the new text.
@@ -64,13 +65,16 @@ def with_new_pieces(config: VocabConfig, model: Pieces, text: NewText, name: str
     old_characters = model.characters
     foreign = {piece: score for piece, score in scores.items() if not old_characters.issuperset(piece)}
     familiar = {piece: score for piece, score in scores.items() if piece not in foreign}
-    kept = _without_effect(model, foreign, familiar, list(text.sampled(name, new=False)))
+    harmless = _without_effect(model, foreign, familiar, list(text.sampled(name, new=False)))
+    added = {piece: score for piece, score in scores.items() if piece in foreign or piece in harmless}
+    if model.is_bpe:
+        added = _reachable(model, added, config.extend_size)
     logger.info(
-        "vocabulary, %s: %d new pieces have a character that the vocabulary lacks, %d have not; %d more would change "
+        "vocabulary, %s: %d new pieces have a character that the vocabulary lacks, %d have not; %d others would change "
         "the segmentation of other languages",
-        *(name, len(foreign), len(kept), len(familiar) - len(kept)),
+        *(name, len(foreign.keys() & added), len(familiar.keys() & added), len(familiar) - len(harmless)),
     )
-    return model.with_pieces({piece: score for piece, score in scores.items() if piece in foreign or piece in kept})
+    return model.with_pieces(added)
 
 
 def _unigram_pieces(config: VocabConfig, model: Pieces, texts: Iterator[str]) -> dict[str, float]:
@@ -83,13 +87,31 @@ def _unigram_pieces(config: VocabConfig, model: Pieces, texts: Iterator[str]) ->
 
 
 def _merged_pieces(config: VocabConfig, model: Pieces, texts: Iterator[str]) -> dict[str, float]:
-    """Return new characters and merges for a BPE model, with scores.
+    """Return new characters and merges for a BPE model, with scores, more than `vocab.extend_size`.
 
-    The scores are below those of old pieces, and fall in the order of merges. So old merges come first, as before.
+    The scores are below those of old pieces, and fall in the order of merges. So old merges come first, as before. More
+    are learned than are wanted, because those that would change other languages are left out, with all that is made
+    of them.
     """
-    names = learn_merges(model.processor(), texts, config.extend_size, config.character_coverage)
+    size, coverage = config.extend_size, config.character_coverage
+    names = learn_merges(model.processor(), texts, size, coverage, spare=size)
     lowest = min(model.scores.values())
     return {name: lowest - place for place, name in enumerate(names, start=1)}
+
+
+def _reachable(model: Pieces, scores: Mapping[str, float], size: int) -> dict[str, float]:
+    """Return the first `size` pieces that BPE can make of their characters, some of whose merges may be left out.
+
+    They are fewer than `size` if one of them needs a piece after them.
+    """
+    first, reachable = len(model.rows), dict(scores)
+    while True:
+        names = [*reachable]
+        rows = model.with_pieces(reachable).speller().encode(names)
+        made = [name for index, (name, row) in enumerate(zip(names, rows, strict=True), first) if row == [index]]
+        reachable = {name: scores[name] for name in made[:size]}
+        if len(reachable) == len(names):
+            return reachable
 
 
 def _comparable(scores: Mapping[str, float], model: Pieces) -> dict[str, float]:

@@ -33,15 +33,13 @@ class Pieces:
     def read(cls, path: Path, *, imported: bool = False) -> "Pieces":
         """Read a model, whose pieces come from themselves.
 
-        imported: it is of a checkpoint, and may be of BPE.
-        Raises ValueError if no pieces can be added to it.
+        imported: true for the model of an imported checkpoint, which may be of any kind. For others ValueError is
+            raised if it is not a unigram model.
         """
         proto = sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes())
-        kind, rule = _TRAINER.ModelType.Name(proto.trainer_spec.model_type).lower(), proto.normalizer_spec.name
-        if not ((kind == "unigram" and rule in RULES) or (kind == "bpe" and imported)):
+        if not imported and not _is_unigram(proto):
             raise ValueError(
-                f"{path} is a {kind} model with the normalisation {rule!r}; pieces can be added to unigram models with "
-                f"one of {', '.join(RULES)}, and to BPE models of imports"
+                f"{path} is {_described(proto)}; pieces can be added to unigram models with one of {', '.join(RULES)}"
             )
         return cls(proto, [[index] for index in range(len(proto.pieces))])
 
@@ -52,6 +50,16 @@ class Pieces:
     @property
     def is_bpe(self) -> bool:
         return bool(self.proto.trainer_spec.model_type == _TRAINER.BPE)
+
+    def check_growth(self) -> None:
+        """Raise ValueError if no pieces can be added to the model of an imported checkpoint."""
+        with_bytes = any(piece.type == _TYPES.BYTE for piece in self.proto.pieces)
+        if not (_is_unigram(self.proto) or (self.is_bpe and not with_bytes)):
+            model = f"{_described(self.proto)}{' and pieces for bytes' if with_bytes else ''}"
+            raise ValueError(
+                f"pieces cannot be added to {model}, but to unigram models with one of {', '.join(RULES)}, and to BPE "
+                "models without bytes"
+            )
 
     @property
     def scores(self) -> dict[str, float]:
@@ -127,6 +135,15 @@ class Pieces:
         lowest = min(scores, key=lambda name: scores[name])
         pairs = zip(self.proto.pieces, counts.tolist(), strict=True)
         return {piece.piece for piece, count in pairs if piece.type == NORMAL and not count} - {lowest}
+
+
+def _is_unigram(proto: Any) -> bool:
+    return proto.trainer_spec.model_type == _TRAINER.UNIGRAM and proto.normalizer_spec.name in RULES
+
+
+def _described(proto: Any) -> str:
+    kind = _TRAINER.ModelType.Name(proto.trainer_spec.model_type).lower()
+    return f"a {kind} model with the normalisation {proto.normalizer_spec.name!r}"
 
 
 def _copy(proto: Any) -> Any:

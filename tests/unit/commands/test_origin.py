@@ -122,6 +122,10 @@ def test_the_settings_of_the_vocabulary_are_those_of_the_run(config):
         ),
         ([REUSED[0], "vocab.extend_size=300"], r"vocab\.extend_size=300 has no effect without vocab\.extend; name"),
         (
+            [REUSED[0], "vocab.extend={ru: null}", "vocab.extend_size=0"],
+            r"vocab\.extend\.ru=null with vocab\.extend_size=0 adds neither .* to 1 or more \(the default is 2000\)",
+        ),
+        (
             [*REUSED, "vocab.extend={ru: en}", "train.trainable=[norms]"],
             r"vocab\.extend: new pieces need rows .* and train\.trainable=\['norms'\] freezes these",
         ),

@@ -1,13 +1,14 @@
 """Tags of new languages in the vocabulary of an import; tests/golden/test_import_extended.py asks transformers."""
 
 import json
+import shutil
 from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import pytest
 import sentencepiece
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from pipeline.corpus.config import Rules
 from pipeline.corpus.languages import LangPair
@@ -26,7 +27,7 @@ from pipeline.vocab.symbols import UNK
 from pipeline.vocab.vocabulary import Vocabulary
 from tests.corpora import clean_pair
 from tests.exports import Runs
-from tests.tiny_checkpoints import TAGS, loaded, run_import
+from tests.tiny_checkpoints import ROWS, TAGS, TEXT, edited, loaded, run_import
 
 REUSED = VocabConfig(shared=True, source_size=68, target_size=68, from_run="mine")
 RELATIVES = {"fr": "de", "cv": None, "pt-BR": "en"}
@@ -134,12 +135,14 @@ def test_an_extended_vocabulary_can_be_extended_again(checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize("pieces", [False, True], ids=["tags", "pieces"])
-@pytest.mark.parametrize("shape", ["listed", "numbered", "fast"])
+@pytest.mark.parametrize("shape", ["listed", "numbered", "mask", "fast"])
 def test_an_export_is_imported_again_with_the_new_tags(checkpoint, chuvash, tmp_path, shape, pieces):
-    """The files of a tokenizer have three shapes: tokens in their order, with ids, and a tokenizer.json."""
+    """The files of a tokenizer have four shapes: tokens in their order, all or one with ids, and a tokenizer.json."""
     entries = {str(61 + place): {"content": name, "special": True} for place, name in enumerate([*TAGS, "<mask>"])}
     if shape == "numbered":
         (checkpoint / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": entries}))
+    if shape == "mask":
+        (checkpoint / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": {"65": entries["65"]}}))
     if shape == "fast":
         listed = [{"id": int(index), **entry} for index, entry in entries.items()]
         bpe = {"type": "BPE", "vocab": {}, "merges": ["a b"]}
@@ -191,6 +194,54 @@ def test_an_export_is_imported_again_with_the_new_tags(checkpoint, chuvash, tmp_
 def test_other_changes_are_refused(checkpoint, changes, message):
     with pytest.raises(ValueError, match=message):
         check_change(replace(REUSED, **changes), run_import(checkpoint).vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("trained", "message"),
+    [
+        ({"model_type": "char"}, "a char model with the normalisation 'nmt_nfkc', but to"),
+        (
+            {"model_type": "bpe", "byte_fallback": True, "vocab_size": 300},
+            "a bpe model .* and pieces for bytes, but to",
+        ),
+    ],
+)
+def test_tokenizers_of_other_kinds_get_tags_alone(checkpoint, tmp_path, trained, message):
+    size = {"vocab_size": 24, **trained}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXT), model_prefix=str(tmp_path / "other"), minloglevel=2, **size
+    )
+    shutil.copyfile(tmp_path / "other.model", checkpoint / "sentencepiece.bpe.model")
+    rows = size["vocab_size"] + 10
+    edited(checkpoint, vocab_size=rows)
+    weights = load_file(checkpoint / "model.safetensors")
+    shared = [name for name, weight in weights.items() if weight.shape[0] == ROWS]
+    save_file(
+        {**weights, **{name: torch.zeros(rows, weights[name].shape[1]) for name in shared}},
+        checkpoint / "model.safetensors",
+    )
+    run = run_import(checkpoint)
+    with pytest.raises(
+        ValueError, match=rf"extend_size=2000: .* was imported .*, and pieces cannot be added to {message}"
+    ):
+        check_change(replace(REUSED, extend={"cv": "de"}), run.vocabulary)
+    config = replace(REUSED, extend={"cv": "de"}, extend_size=0)
+    check_change(config, run.vocabulary)
+    (tmp_path / "out").mkdir()
+    change_vocabulary(config, run.vocabulary.path, {}, tmp_path / "out")
+    assert "cv" in Vocabulary.load(tmp_path / "out").tags
+
+
+def test_a_tokenizer_json_of_another_kind_gets_no_pieces(checkpoint):
+    entries = [{"id": 61 + place, "content": name, "special": True} for place, name in enumerate([*TAGS, "<mask>"])]
+    content = {"added_tokens": entries, "model": {"type": "Unigram"}}
+    (checkpoint / "tokenizer.json").write_text(json.dumps(content))
+    run = run_import(checkpoint)
+    with pytest.raises(
+        ValueError, match=r"its tokenizer\.json is of the type Unigram, .* again without tokenizer\.json"
+    ):
+        check_change(replace(REUSED, extend={"cv": "de"}), run.vocabulary)
+    check_change(replace(REUSED, extend={"cv": "de"}, extend_size=0), run.vocabulary)
 
 
 def test_pairs_may_have_new_languages_on_both_sides(checkpoint):
