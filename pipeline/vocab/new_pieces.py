@@ -108,8 +108,8 @@ def _reachable(model: Pieces, scores: Mapping[str, float], size: int) -> dict[st
     while True:
         names = [*reachable]
         rows = model.with_pieces(reachable).speller().encode(names)
-        made = [name for index, (name, row) in enumerate(zip(names, rows, strict=True), first) if row == [index]]
-        reachable = {name: scores[name] for name in made[:size]}
+        reached = [name for index, (name, row) in enumerate(zip(names, rows, strict=True), first) if row == [index]]
+        reachable = {name: scores[name] for name in reached[:size]}
         if len(reachable) == len(names):
             return reachable
 

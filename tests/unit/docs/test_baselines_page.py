@@ -18,6 +18,8 @@ with (ROOT / "recipes" / "demo.csv").open(encoding="utf-8") as stream:
         for row in csv.DictReader(stream)
         if row["metric"] == "bleu"
     }
+with (ROOT / "recipes" / "demo_search.csv").open(encoding="utf-8") as stream:
+    CANDIDATES = list(csv.DictReader(stream))
 PAIRS = list(dict.fromkeys(pair for pair, _ in BLEU))
 SYSTEMS = ("bilingual1", "moe1", "moe2", "moe3")
 
@@ -53,6 +55,29 @@ def test_the_conclusions_are_those_of_the_table():
     assert parameters["larger"] / parameters["base"] == pytest.approx(2.7, abs=0.05)
 
 
+def test_the_candidates_of_the_multilingual_model_are_those_of_the_file():
+    (table,) = re.findall(r"^\| dropout \| temperature .*\n\|[-:|]+\|\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    best = min(CANDIDATES, key=lambda row: float(row["nats_per_character"]))
+    assert cells == [
+        [
+            row["dropout"],
+            f"{float(row['temperature']):g}",
+            f"{int(row['source_size']):,}, {int(row['target_size']):,}",
+            f"**{row['nats_per_character']}**" if row == best else row["nats_per_character"],
+            f"{int(row['best_step']):,} of {int(row['steps']):,}",
+        ]
+        for row in CANDIDATES
+    ]
+    config = load_config(["recipes=demo"])
+    assert [config.model.dropout, config.batch.mixture.temperature] == [
+        float(best[name]) for name in ("dropout", "temperature")
+    ]
+    sizes = [config.vocab.source_size, config.vocab.target_size]
+    assert sizes == [int(best[name]) for name in ("source_size", "target_size")]
+    assert config.train.max_tokens == pytest.approx(1.5 * int(best["target_tokens"]), rel=0.001)
+
+
 def test_the_scores_of_three_seeds_are_those_of_the_file():
     (table,) = re.findall(r"^\| pair \| bilingual .*\n\|[-:|]+\|\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
     cells = {
@@ -70,11 +95,12 @@ def test_the_table_of_the_readme_is_the_first_seed():
 
 
 def test_all_seeds_agree_on_where_the_multilingual_model_is_better():
-    """On the four pairs with the least text; on the two with the most it is worse."""
+    """On the four pairs with the least text; on fr-en it is worse."""
     for seed in ("moe1", "moe2", "moe3"):
         gains = [BLEU[pair, seed] - BLEU[pair, "bilingual1"] for pair in PAIRS]
         assert all(gain > 0 for gain in gains[3:])
-        assert all(gain < 0 for gain in gains[:2])
+        assert PAIRS[1] == "fr-en"
+        assert gains[1] < 0
 
 
 def test_the_command_searches_what_the_table_has():
@@ -99,4 +125,4 @@ def test_the_demo_has_the_settings_that_the_page_names(rows, dropout, rate):
     assert (tier.model.dropout, tier.train.learning_rate) == (dropout, rate)
     assert tier.train.patience * tier.train.validate_every == 300
     assert tier.train.ema
-    assert tier.train.max_tokens == 2 * config.train.max_tokens == 9_600_000
+    assert tier.train.max_tokens == 2 * config.train.max_tokens == 14_400_000
