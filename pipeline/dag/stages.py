@@ -114,7 +114,7 @@ def vocab(system: System, cleaned: Cleaned) -> Stage:
     unused = ("from_run",) if base else OF_A_RUN
     return Stage(
         name="vocab",
-        version=2 if system.vocab.extend else 1,
+        version=2 if system.vocab.extend else 1,  # 2: imported vocabularies get pieces too
         config={key: value for key, value in asdict(system.vocab).items() if key not in unused},
         inputs={**base, **{pair.name: cleaned[pair] for pair in system.pairs}},
         run=partial(work.make_vocabulary, system, cleaned),

@@ -11,7 +11,7 @@ from typing import Any
 import sentencepiece
 
 _SPACE = "\u2581"  # SentencePiece's sign for a space, with which a word begins
-_STAND_INS = [*range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFE)]  # private characters of Unicode
+_STAND_INS = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))  # private characters of Unicode
 _IN_WORDS = ("L", "M", "Cf")  # letters, their marks, and joiners: categories of Unicode, or their first letters
 
 
@@ -87,7 +87,8 @@ def _merges(parts: Counter[tuple[str, ...]], size: int) -> list[str]:
     for part, count in parts.items():
         for piece in part if len(part) > 1 else ():
             frequent[piece] += count
-    stand_ins = {piece: chr(code) for (piece, _), code in zip(frequent.most_common(), _STAND_INS, strict=False)}
+    codes = chain.from_iterable(_STAND_INS)
+    stand_ins = {piece: chr(code) for (piece, _), code in zip(frequent.most_common(), codes, strict=False)}
     lines: Counter[str] = Counter()
     for part, count in parts.items():
         for has_one, pieces in groupby(part, key=stand_ins.__contains__):

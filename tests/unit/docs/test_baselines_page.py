@@ -78,6 +78,18 @@ def test_the_candidates_of_the_multilingual_model_are_those_of_the_file():
     assert config.train.max_tokens == pytest.approx(1.5 * int(best["target_tokens"]), rel=0.001)
 
 
+def test_temperature_1_is_better_for_every_pair():
+    losses = {(row["dropout"], row["temperature"], row["source_size"]): row for row in CANDIDATES}
+    one, two = losses["0.3", "1.0", "8000"], losses["0.3", "2.0", "8000"]
+    assert all(float(one[pair]) < float(two[pair]) for pair in PAIRS)
+    with (ROOT / "recipes" / "demo.csv").open(encoding="utf-8") as stream:
+        rows = {row["pair"]: int(row["train_pairs"]) for row in csv.DictReader(stream)}
+    shares = {pair: number**0.5 / sum(number**0.5 for number in rows.values()) for pair, number in rows.items()}
+    ratios = {pair: shares[pair] / (number / sum(rows.values())) for pair, number in rows.items()}
+    assert f"those of tr-en {ratios['tr-en']:.1f} times" in TEXT
+    assert f"those of de-en {ratios['de-en']:.1f} times" in TEXT
+
+
 def test_the_scores_of_three_seeds_are_those_of_the_file():
     (table,) = re.findall(r"^\| pair \| bilingual .*\n\|[-:|]+\|\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
     cells = {
