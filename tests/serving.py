@@ -1,6 +1,7 @@
 """A server in this process on a real socket. Its translations are the texts in capitals."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -122,3 +123,11 @@ def served(*, limits=None, workers=1, below="", decode=DECODE):
             server.should_exit = True
             thread.join()
             pool.threads.shutdown()
+
+
+def wait_until(condition):
+    """Wait at most ten seconds for a condition to become true."""
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from pipeline.config import ROOT
-from tests.serving import served
+from tests.serving import served, wait_until
 from tests.system.place import run
 from tests.system.serving import started
 from tests.system.test_backtranslation import sentences
@@ -207,6 +207,7 @@ def test_the_page_copies_and_a_second_click_gives_up_the_first(page):
         page.fill("#text", "first\n" * 100)
         page.click("#translate")
         page.wait_for_selector("#status:text-is('Translating …')")
+        wait_until(lambda: capitals.pool.calls)
         page.fill("#text", "second\n\nthird")
         page.press("#text", "Control+Enter")
         page.wait_for_timeout(100)

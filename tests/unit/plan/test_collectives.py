@@ -96,9 +96,9 @@ def model_of(workload: Workload, mesh: Mesh) -> Transformer:
     return model
 
 
-def batch_of(shape: GroupShape) -> Batch:
+def batch_of(shape: GroupShape, device: str = "meta") -> Batch:
     def empty(length: int) -> torch.Tensor:
-        return torch.empty(shape.rows, length, dtype=torch.int64, device="meta")
+        return torch.empty(shape.rows, length, dtype=torch.int64, device=device)
 
     encoder = {name: empty(shape.source) for name in ("tokens", "segments", "positions")}
     decoder = {name: empty(shape.target) for name in ("input_tokens", "target_tokens", "segments", "positions")}

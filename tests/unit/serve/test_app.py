@@ -3,14 +3,13 @@
 import http.client
 import json
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
 import requests
 
-from tests.serving import served
+from tests.serving import served, wait_until
 
 LIMITS = {"lines": 5, "characters": 200, "bytes": 2000, "beam": 8}
 
@@ -176,13 +175,6 @@ def test_a_body_that_does_not_come_is_not_waited_for(blocked):
     answer = connection.getresponse()
     assert answer.status == 408
     assert "0.6 seconds" in json.loads(answer.read())["detail"]
-
-
-def wait_until(condition):
-    end = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def test_what_is_not_translated_in_time_is_given_up(blocked):
