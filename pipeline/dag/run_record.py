@@ -39,7 +39,7 @@ def run_record(
     """Return the record that `eval` reads: `data_record`, and a cost ledger for each model of each system."""
     return {
         **data_record(config, corpus, cleaned, encoded),
-        "systems": {name: [_ledger(trained) for trained in models] for name, models in systems.items()},
+        "systems": {name: [ledger(trained) for trained in models] for name, models in systems.items()},
         **members_record(config.decode, [model for main in systems.get(SYSTEM, ()) for model in main.ensemble]),
         "baseline_boundaries": config.baselines.boundaries(),
         "sample_sentences": config.report.show
@@ -127,10 +127,10 @@ def commit() -> str:
     return described.stdout.strip() or "unknown"
 
 
-def _ledger(trained: Trained) -> dict[str, Any]:
+def ledger(trained: Trained) -> dict[str, Any]:
     """Return what a training cost, when it would have stopped by itself, and the artifacts that have its model."""
     model, pairs = trained.model, trained.system.pairs
-    ledger: dict[str, Any] = json.loads((model.path / "log" / "ledger.json").read_text(encoding="utf-8"))
+    costs: dict[str, Any] = json.loads((model.path / "log" / "ledger.json").read_text(encoding="utf-8"))
     manifest = json.loads((model.path / MANIFEST).read_text(encoding="utf-8"))
     pair = pairs[0].name if len(pairs) == 1 else None
     vocabulary = manifest["inputs"]["vocabulary"]
@@ -144,7 +144,7 @@ def _ledger(trained: Trained) -> dict[str, Any]:
         content = (model.path.parents[1] / artifacts["vocabulary"] / "vocab.json").read_text(encoding="utf-8")
         changes["vocabulary_changes"] = json.loads(content)["changes"]
     patience = {"patience": trained.system.train.patience, "validate_every": trained.system.train.validate_every}
-    return {"pair": pair, **ledger, **patience, **changes, "wall_seconds": manifest["seconds"], "artifacts": artifacts}
+    return {"pair": pair, **costs, **patience, **changes, "wall_seconds": manifest["seconds"], "artifacts": artifacts}
 
 
 def _cpu() -> str:

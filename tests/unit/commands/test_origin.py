@@ -15,7 +15,7 @@ from pipeline.corpus.languages import LangPair
 from pipeline.dag import stages
 from pipeline.dag.removal import remove_unused
 from pipeline.dag.reuse import check_tags, warn_of_bytes
-from pipeline.dag.run_record import _ledger
+from pipeline.dag.run_record import ledger
 from pipeline.dag.store import Store
 from pipeline.dag.system import Trained, multilingual
 from pipeline.dag.training import prepare
@@ -269,9 +269,9 @@ def test_the_record_names_the_artifacts_of_the_other_run(place, config):
     (place / "artifacts" / "train" / MODEL / "log" / "ledger.json").write_text("{}")
     model = Store(place / "artifacts").find("train", MODEL)
     system = multilingual(settings, [LangPair("tr", "en")], origin)
-    ledger = _ledger(Trained(system=system, model=model, translations=model))
-    assert ledger["artifacts"]["initialized_from"] == f"train/{MODEL}"
-    assert ledger["artifacts"]["vocabulary"] == f"vocab/{VOCABULARY}"
+    costs = ledger(Trained(system=system, model=model, translations=model))
+    assert costs["artifacts"]["initialized_from"] == f"train/{MODEL}"
+    assert costs["artifacts"]["vocabulary"] == f"vocab/{VOCABULARY}"
     lone = replace(
         system,
         train=replace(
@@ -279,4 +279,4 @@ def test_the_record_names_the_artifacts_of_the_other_run(place, config):
             initialize_from=str(shutil.copytree(model.path / "checkpoints" / "step-00000160", place / "lone")),
         ),
     )
-    assert "initialized_from" not in _ledger(Trained(system=lone, model=model, translations=model))["artifacts"]
+    assert "initialized_from" not in ledger(Trained(system=lone, model=model, translations=model))["artifacts"]
