@@ -74,9 +74,9 @@ def restore(directory: Path, runs: Path) -> list[Path]:
         if LEDGERS in files:
             continue
         record = json.loads(files[RECORD])
-        wanted = {f"translations/{BASELINE}/{pair}.jsonl" for pair in record["pairs"]}
-        if wanted <= baselines.keys():
-            files |= {path: baselines[path] for path in wanted}
+        files_of_pairs = {f"translations/{BASELINE}/{pair}.jsonl" for pair in record["pairs"]}
+        if files_of_pairs <= baselines.keys():
+            files |= {path: baselines[path] for path in files_of_pairs}
             own = [ledger for ledger in ledgers if ledger["pair"] in record["pairs"]]
             record["systems"][BASELINE] = sorted(own, key=lambda ledger: -record["train_pairs"][ledger["pair"]])
         files[RECORD] = _json(record)
@@ -102,10 +102,10 @@ def _translations(paths: Mapping[str, Path], system: str, directory: Path) -> Fi
         files[f"translations/{system}/{pair}.jsonl"] = _jsonl(without)
     files[DIGESTS] = _json({name: _digest(content) for name, content in texts.items()})
     archive = directory / f"{TESTS}{ENDING}"
-    known = _read(archive) if archive.is_file() else {}
-    _check(system, files, {**texts, **known})
-    if not texts.keys() <= known.keys():
-        _write(archive, {**texts, **known})
+    earlier_texts = _read(archive) if archive.is_file() else {}
+    _check(system, files, {**texts, **earlier_texts})
+    if not texts.keys() <= earlier_texts.keys():
+        _write(archive, {**texts, **earlier_texts})
     return files
 
 

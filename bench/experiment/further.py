@@ -1,4 +1,4 @@
-"""What an archive keeps of a further test set, such as NTREX: its scores, and those of every joint resample.
+"""Scores of a further test set, such as NTREX, as an archive keeps them: those of the set and of every joint resample.
 
 Its translations would take megabytes. The joint resamples of two systems draw the same sentences, so that a difference
 of their means over languages has its interval without the text.

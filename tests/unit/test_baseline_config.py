@@ -64,7 +64,7 @@ def test_baselines_alone_need_tiers():
 def test_all_runs_of_the_experiment_share_their_baselines():
     config = load_config([*FREESOFT38, "train.max_tokens=2000000"])
     assert config.baselines.search is not None
-    assert {tier.train.max_tokens for tier in config.baselines.tiers} == {1_000_000}
+    assert {tier.train.max_tokens for tier in config.baselines.tiers} == {2_000_000}
     for change in (
         ["recipes=freesoft38/moe_8e_12l", "train.seed=2"],
         ["recipes=freesoft38/moe_32e", "train.learning_rate=1e-4", "train.validate_every=7", "model.dropout=0.2"],
@@ -72,7 +72,7 @@ def test_all_runs_of_the_experiment_share_their_baselines():
         other = load_config([*FREESOFT38, *change, "train.max_tokens=2000000"])
         assert other.baselines == config.baselines
     full = load_config(FREESOFT38)
-    assert {tier.train.max_tokens for tier in full.baselines.tiers} == {10_000_000}
+    assert {tier.train.max_tokens for tier in full.baselines.tiers} == {12_000_000}
     longest = (full.batch.max_source, full.batch.max_target)  # the same sentences are too long for all
     assert {(tier.batch.max_source, tier.batch.max_target) for tier in full.baselines.tiers} == {longest}
 

@@ -76,8 +76,31 @@ def test_names_are_of_recipes_where_recipes_are_swept():
     check_equal(points)
     assert ids(with_counterparts(points, [])[0]) == ids(points)
     full = expand(load_sweep(["experiment=freesoft38", "corpus.path=anywhere"]))
-    assert (ids(full), {point.config.train.max_tokens for point in full}) == (ids(points), {20_000_000})
+    assert {point.config.train.max_tokens for point in full} == {12_000_000}
     assert all(point.config.baselines == points[0].config.baselines for point in points)
+    assert all(point.config.baselines == full[0].config.baselines for point in full)
+
+
+def test_the_experiment_has_every_combination_of_experts_and_layers():
+    points = expand(load_sweep(["experiment=freesoft38", "corpus.path=anywhere"]))
+    check_equal(points)
+    seeds = {}
+    for point in points:
+        model = point.config.model
+        experts = model.moe.num_experts
+        assert experts == 0 or 2 * model.moe.expert_dim == model.ffn_dim  # the cost of the dense layer
+        seeds.setdefault((experts, model.encoder_layers, model.decoder_layers), []).append(point.config.train.seed)
+    assert seeds.keys() == {(experts, layers, layers) for experts in (0, 8, 32) for layers in (3, 6)}
+    assert all(len(of_system) >= 2 for (experts, *_), of_system in seeds.items() if experts != 8)
+    assert seeds[0, 3, 3] == seeds[8, 3, 3] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("name", "budget"), [("rates", 10), ("ablations", 4)])
+def test_searches_and_ablations_have_a_share_of_the_budget(name, budget):
+    points = expand(load_sweep([f"experiment=freesoft38_{name}", "corpus.path=anywhere"]))
+    check_equal(points)
+    assert {point.config.train.max_tokens for point in points} == {12_000_000 // budget}
+    assert not any(point.config.baselines.tiers for point in points)
 
 
 def test_the_mixtures_of_the_experiment_cost_the_same():
