@@ -74,6 +74,7 @@ def restore(directory: Path, runs: Path) -> list[Path]:
         if LEDGERS in files:
             continue
         record = json.loads(files[RECORD])
+        record["systems"].pop(BASELINE, None)
         files_of_pairs = {f"translations/{BASELINE}/{pair}.jsonl" for pair in record["pairs"]}
         if files_of_pairs <= baselines.keys():
             files |= {path: baselines[path] for path in files_of_pairs}

@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from pipeline.corpus.languages import LangPair, normalize_code, parse_pairs
 
-_M2M = re.compile(r"__([a-z]{2,3})__")
+_M2M = re.compile(r"__([a-z]{2,3}(?:-[A-Za-z0-9]+)*)__")  # of the original, letters alone
 M2M_LANGUAGES = (  # the tags of M2M100, in the order of their ids; its files need not name them
     "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi "
     "hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns "
     "oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh "
     "zu"
 )
-_FLORES = re.compile(r"([a-z]{3})_([A-Z][a-z]{3})")  # ISO 639-3 and ISO 15924, as in NLLB
+_FLORES = re.compile(  # ISO 639-3 and ISO 15924, as in NLLB; then a region and variants, where a run of ours added it
+    r"([a-z]{3})_([A-Z][a-z]{3})((?:_[A-Za-z0-9]+)*)"
+)
 # where the standard has another name, or none, and where a macrolanguage has no other language in NLLB
 _NAMED = {"ns": "nso", "arb": "ar", "prs": "prs", "tgl": "tl", "pbt": "ps", "quy": "qu", "fuv": "ff"}
 
@@ -40,7 +42,10 @@ def bcp47_codes(codes: Sequence[str]) -> dict[str, str]:
             candidates[code] = (named or normalize_code(code),) * 3
         else:
             short, macro = (named or langcodes.standardize_tag(language, macro=macro) for macro in (False, True))
-            candidates[code] = (macro, short, f"{short}-{flores[2]}")
+            script, further = flores[2], flores[3].replace("_", "-")
+            if further and langcodes.Language.get(short + further).maximize().script != script:
+                further = f"-{script}{further}"  # sr-Latn-RS, because sr-RS is in Cyrillic
+            candidates[code] = (macro + further, short + further, (further and short + further) or f"{short}-{script}")
     names: dict[str, str] = {}
     for rank in range(3):
         counts = Counter(

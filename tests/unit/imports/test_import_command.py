@@ -21,12 +21,13 @@ from pipeline.export.ctranslate2 import _check as check_ctranslate2_export
 from pipeline.export.weights import named_weights
 from pipeline.imports.command import import_checkpoint
 from pipeline.imports.config import load_import
-from pipeline.imports.languages import bcp47_codes, pairs_of
+from pipeline.imports.languages import bcp47_codes, pairs_of, tag_language
 from pipeline.model.config import MoEConfig
 from pipeline.train.upcycling import check_fit, initialize_from
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.encode import encode
 from pipeline.vocab.encoded import EncodedSplit
+from pipeline.vocab.imported_tags import tag_token
 from pipeline.vocab.tokenizer import Vocabulary
 from tests.corpora import clean_pair
 from tests.exports import random_model
@@ -216,3 +217,10 @@ def test_codes_of_languages_are_short_and_clear():
     assert bcp47_codes(["de", "ns", "tl", "zh"]) == {"de": "de", "ns": "nso", "tl": "tl", "zh": "zh"}
     names = bcp47_codes(TAGS)
     assert [str(pair) for pair in pairs_of(["de-en", "zho_Hant-eng_Latn"], names, "x")] == ["de-en", "zh-Hant-en"]
+
+
+@pytest.mark.parametrize("code", ["cv", "pt-BR", "sr-Latn-RS", "de-AT-1996"])
+@pytest.mark.parametrize("tokens", [["por_Latn", "srp_Cyrl"], ["__pt__", "__sr__"]])
+def test_a_language_that_a_run_added_has_the_same_code_when_it_is_imported_again(code, tokens):
+    tags = [tag_language(token) for token in (*tokens, tag_token(code, tokens))]
+    assert bcp47_codes(tags) == {tags[0]: "pt", tags[1]: "sr", tags[2]: code}
