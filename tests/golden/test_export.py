@@ -17,8 +17,10 @@ from pipeline.decode.search.rows import padded
 from pipeline.decode.search.search import Request, search
 from pipeline.export.command import export_run
 from pipeline.export.config import load_export
+from pipeline.export.extraction import extract
 from pipeline.model.config import MoEConfig
 from pipeline.model.moe.gates.config import NoisyTopKConfig, Top2Config
+from pipeline.model.moe.gates.task_config import TaskConfig
 from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.symbols import EOS
 from pipeline.vocab.tokenizer import Vocabulary, train_vocabulary
@@ -31,8 +33,15 @@ WIDE = MoEConfig(num_experts=4, expert_dim=64, output_scale=0.8)
 NARROW = MoEConfig(
     num_experts=3, expert_dim=24, every=1, gate=NoisyTopKConfig(), encoder_gate=Top2Config(prioritized=True)
 )
-MODELS = {"dense": config_of(), "wide": config_of(moe=WIDE), "narrow": config_of(moe=NARROW, biases=True)}
-FAMILY = {"dense": "M2M100ForConditionalGeneration"}
+TASK = MoEConfig(num_experts=4, expert_dim=24, gate=TaskConfig()).with_pairs([f"{p.src}:{p.tgt}" for p in PAIRS])
+MODELS = {
+    "dense": config_of(),
+    "wide": config_of(moe=WIDE),
+    "narrow": config_of(moe=NARROW, biases=True),
+    "task": config_of(moe=TASK),  # its dense model of one pair, whose layers with experts are narrower than the others
+}
+TASK_PAIR = PAIRS[0]
+FAMILY = dict.fromkeys(("dense", "task"), "M2M100ForConditionalGeneration")
 V4, V5 = ".venv-bench", ".venv-transformers5"
 # texts with symbols, spaces and ▁ at the ends, names of byte pieces, and scripts that have no piece
 NASTY = [
@@ -101,7 +110,8 @@ def runs(models, separate, vocabularies, tmp_path_factory):
 @pytest.fixture(scope="module")
 def exports(runs):
     for name in MODELS:
-        export_run(load_export([f"run={name}", f"out={runs.root}/{name}", *runs.overrides]))
+        pair = [f"pairs=[{TASK_PAIR.name}]"] if name == "task" else []
+        export_run(load_export([f"run={name}", f"out={runs.root}/{name}", *pair, *runs.overrides]))
     return runs.root
 
 
@@ -114,11 +124,13 @@ def texts():
 
 
 @pytest.fixture(scope="module")
-def expected(models, vocabulary, texts):
+def expected(runs, models, vocabulary, texts):
     """For each model: sources, translations with scores, and the logits of translations."""
-    sources = [ids for language in ("en", "tr") for ids in vocabulary.encode_source(texts[::4], language)]
+    extract(models["task"], [f"{TASK_PAIR.src}:{TASK_PAIR.tgt}"])  # tests/unit/export has its equality with the mixture
     results = {}
     for name, model in models.items():
+        languages = ("en", "tr") if name != "task" else ("en",)
+        sources = [ids for language in languages for ids in vocabulary.encode_source(texts[::4], language)]
         best = [hypotheses[0] for hypotheses in search(model, [Request(source=ids) for ids in sources], DECODE)]
         targets = [[*hypothesis.tokens, EOS] for hypothesis in best[:10]]
         results[name] = sources, best, targets, logits_of(model, sources, targets)
@@ -141,9 +153,11 @@ def exported(exports, runs, expected, texts, vocabulary, separate):
     cases = {name: question(exports / name, expected[name], texts, remote=True) for name in MODELS}
     cases["stock"] = question(exports / "wide", expected["wide"], texts, remote=False)
     dense = [pieces(vocabulary, ids) for ids in expected["dense"][0]]
+    task = [pieces(vocabulary, ids) for ids in expected["task"][0]]
     other = [pieces(separate[0], ids) for ids in separate[0].encode_source(texts[::4], "en")]
     ct2 = {
         "ct2": converted(runs, "dense", dense),
+        "ct2 task": converted(runs, "task", task, f"pairs=[{TASK_PAIR.name}]"),
         "ct2 stock": {**converted(runs, "stock", dense), "convert": str(exports / "dense")},
         "ct2 separate": converted(runs, "separate", other),
     }
@@ -164,9 +178,9 @@ def question(directory, results, texts, *, remote):
     }
 
 
-def converted(runs, name, sources):
+def converted(runs, name, sources, *overrides):
     directory = f"{runs.root}/ct2-{name}"
-    command = ["export", f"run={name}", f"out={directory}", "format=ctranslate2", *runs.overrides]
+    command = ["export", f"run={name}", f"out={directory}", "format=ctranslate2", *overrides, *runs.overrides]
     arguments = {
         "beam_size": DECODE.beam,
         "length_penalty": 1.0,
@@ -261,14 +275,18 @@ def test_tokens_of_any_text_are_ours(exported, version, vocabulary, texts, case)
 
 
 def test_translations_are_decoded_as_ours(exported, version, vocabulary):
+    """But for bytes that are no UTF-8: SentencePiece replaces the wrong ones, tokenizers the whole run of bytes."""
     for name in MODELS:
         answer = exported[version][name]
-        assert answer["decoded"] == vocabulary.decode_target(answer["generated"])
+        decoded = zip(answer["decoded"], vocabulary.decode_target(answer["generated"]), strict=True)
+        different = [texts for texts in decoded if texts[0] != texts[1]]
+        assert all("\ufffd" in text for _, text in different)
+        assert len(different) <= 1
 
 
-@pytest.mark.parametrize("name", ["ct2", "ct2 stock"])
-def test_ctranslate2_finds_our_translations(exported, expected, vocabulary, name):
-    check_ctranslate2(exported[V4][name], expected["dense"][1], vocabulary)
+@pytest.mark.parametrize(("name", "model"), [("ct2", "dense"), ("ct2 stock", "dense"), ("ct2 task", "task")])
+def test_ctranslate2_finds_our_translations(exported, expected, vocabulary, name, model):
+    check_ctranslate2(exported[V4][name], expected[model][1], vocabulary)
 
 
 def test_ctranslate2_takes_separate_vocabularies_swiglu_and_rms_norm(exported, separate, texts):
