@@ -132,6 +132,7 @@ class RunConfig:
         }:
             if command:
                 check_command("train.validate_command", command)
+        self.model.moe.check_training()
         self.model.moe.check_evaluation_capacity(self.decode.capacity_factor)
         rule = self.decode.averaged_rule
         for train in (self.train, *(tier.train for tier in self.baselines.variants())):

@@ -3,16 +3,18 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from bench.experiment.archive import keep_baselines, keep_run, restore
-from eval.records.run_record import load_run
+from eval.records.run_record import TEST_SETS, load_run
+from eval.records.scores import BASELINE, SACREBLEU_METRICS
 from eval.score.run import write_scores
 from eval.terminal import log_to_terminal
 from pipeline.config import ROOT, load_config
 from pipeline.dag.run import baselines_run
-from pipeline.dag.run_record import ledger
+from pipeline.dag.run_record import commit, environment, ledger
 
-KEPT = ROOT / "recipes" / "freesoft38" / "results"
+ARCHIVES = ROOT / "recipes" / "freesoft38" / "results"
 
 
 def main() -> int:
@@ -23,9 +25,11 @@ def main() -> int:
             for run in options.runs:
                 print(keep_run(run, options.archives))
         elif options.command == "baselines":
-            print(_baselines(options))
+            print(train_and_keep(options.name, options.overrides, options.archives))
         else:
-            _restore(options)
+            for run in restore(options.archives, options.out):
+                score(run)
+                print(run)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -34,32 +38,46 @@ def main() -> int:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.experiment", description=__doc__)
-    parser.add_argument(
-        "--archives", type=Path, default=KEPT, help="their directory; default recipes/freesoft38/results"
-    )
+    place = "directory of the archives; default recipes/freesoft38/results"
+    parser.add_argument("--archives", type=Path, default=ARCHIVES, help=place)
     commands = parser.add_subparsers(dest="command", required=True)
-    keep = commands.add_parser("keep", help="write the archives of finished runs")
-    keep.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="such as runs/freesoft38_dense")
-    bilingual = commands.add_parser("baselines", help="train what is missing of bilingual models and keep all of them")
-    bilingual.add_argument("name", help="of the archive")
-    bilingual.add_argument("overrides", nargs="+", help="as of python -m pipeline baselines, such as recipes=demo")
-    restored = commands.add_parser("restore", help="write run directories with the scores of all archives")
-    restored.add_argument("--runs", type=Path, default=ROOT / "runs", help="where to write them; default runs")
+    keep = commands.add_parser("keep", help="write the archives of finished runs that have no bilingual models")
+    keep.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="such as runs/dense_s1")
+    bilingual = commands.add_parser("baselines", help="train the bilingual models that are missing, and keep all")
+    bilingual.add_argument("name", help="name of their archive")
+    bilingual.add_argument("overrides", nargs="+", help="settings, as make baselines takes them in ARGS")
+    restored = commands.add_parser("restore", help="write run directories, with scores, from all archives")
+    restored.add_argument("out", type=Path, help="directory to write them into")
     return parser.parse_args()
 
 
-def _baselines(options: argparse.Namespace) -> Path:
-    trained = baselines_run(load_config(options.overrides))[0].trained
-    pairs = [model.system.pairs[0].name for model in trained]
-    translations = {pair: model.translations.path / f"{pair}.jsonl" for pair, model in zip(pairs, trained, strict=True)}
-    return keep_baselines(options.name, translations, [ledger(model) for model in trained], options.archives)
+def train_and_keep(name: str, overrides: list[str], archives: Path) -> Path:
+    """Train the bilingual models that are missing, and write the archive of all. Returns its path."""
+    config = load_config(overrides)
+    trained, rows = baselines_run(config)
+    translations, ledgers = {}, []
+    for model in trained.trained:
+        (pair,) = model.system.pairs
+        translations[pair.name] = model.translations.path / f"{pair.name}.jsonl"
+        ledgers.append(ledger(model))
+    record: dict[str, Any] = {
+        "name": name,
+        "commit": commit(),
+        "environment": environment(config.runtime),
+        "config": config.to_json(),
+        "train_pairs": {pair.name: count for pair, count in rows.items()},
+        "baseline_boundaries": config.baselines.boundaries(),
+        "systems": {BASELINE: ledgers},
+    }
+    return keep_baselines(name, translations, record, archives)
 
 
-def _restore(options: argparse.Namespace) -> None:
-    for run in restore(options.archives, options.runs):
-        score = load_run(run).config["score"]
-        write_scores(run, metrics=score["metrics"], commands=score["commands"], n_resamples=score["resamples"])
-        print(run)
+def score(run: Path) -> None:
+    """Write the scores of a restored run, and of its further test sets, by sacreBLEU's metrics."""
+    for directory in (run, *sorted(path.parent for path in run.glob(f"{TEST_SETS}/*/run.json"))):
+        settings = load_run(directory).config["score"]
+        metrics = [name for name in settings["metrics"] if name in SACREBLEU_METRICS]
+        write_scores(directory, metrics=metrics, n_resamples=settings["resamples"])
 
 
 if __name__ == "__main__":

@@ -1,132 +1,158 @@
 """Compressed archives of the results of runs, for a report without the models and the text they were trained on.
 
-A directory has three kinds of archive. `tests.tar.xz` has the test sets, which all runs share. An archive of a run has
-the files of `KEPT`, the translations without their sources and references, and of further test sets what `further.py`
-keeps. An archive of bilingual models has their translations and their cost ledgers. Archives of the same results have
-the same bytes.
+A directory has three kinds of archive. `tests.tar.xz` has the test sets, which all runs share. The archive of a run
+has its records, and its translations without their sources and references. An archive of bilingual models has the same
+of them. The same results give the same bytes.
 """
 
-import hashlib
 import io
 import json
 import lzma
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.experiment.further import kept_files
-from eval.records.scores import BASELINE, SYSTEM
+from eval.records.run_record import TEST_SETS
+from eval.records.scores import BASELINE
 
 TESTS = "tests"
 ENDING = ".tar.xz"
-RECORD, LEDGERS, DIGESTS = "run.json", "ledgers.json", "digests.json"
-KEPT = (RECORD, "metrics.jsonl", "routing.json")
+RECORD = "run.json"
+RECORDS = (RECORD, "metrics.jsonl", "routing.json")  # files of a run that are kept as they are, if it has them
+TRANSLATIONS = "translations"
 TEXTS = ("source", "reference")
 
 Files = dict[str, bytes]  # by path within an archive
 
 
-def keep_run(run: Path, directory: Path) -> Path:
-    """Write the archive of a finished run, and that of its test sets if the directory has none. Returns the first.
+def keep_run(run: Path, archives: Path) -> Path:
+    """Write the archive of a finished run without bilingual models, and its test sets. Returns its path.
 
-    run: its directory, such as runs/mine.
-    Raises ValueError if its test sets are not those of the other archives.
+    run: its directory, such as runs/mine. Challenge sets are left out.
+    Raises ValueError if it has bilingual models, or as `_keep`.
     """
-    files = {name: (run / name).read_bytes() for name in KEPT if (run / name).is_file()}
-    translations = {path.stem: path for path in (run / "translations" / SYSTEM).glob("*.jsonl")}
-    files |= {**_translations(translations, SYSTEM, directory), **kept_files(run)}
-    return _write(directory / f"{run.name}{ENDING}", files)
+    files = {name: (run / name).read_bytes() for name in RECORDS if (run / name).is_file()}
+    if RECORD not in files:
+        raise ValueError(f"{run} has no {RECORD}; keep a finished run")
+    if BASELINE in json.loads(files[RECORD])["systems"]:
+        raise ValueError(f"{run} has bilingual models, which are kept by themselves; train it with baselines=none")
+    for directory in (run, *sorted(path.parent for path in run.glob(f"{TEST_SETS}/*/scores.csv"))):
+        place = directory.relative_to(run)
+        files[str(place / RECORD)] = (directory / RECORD).read_bytes()
+        for path in sorted(directory.glob(f"{TRANSLATIONS}/*/*.jsonl")):
+            files[str(place / path.relative_to(directory))] = path.read_bytes()
+    return _keep(run.resolve().name, files, archives)
 
 
-def keep_baselines(
-    name: str, translations: Mapping[str, Path], ledgers: Sequence[Mapping[str, Any]], directory: Path
-) -> Path:
-    """Write an archive of bilingual models, and that of their test sets if the directory has none.
+def keep_baselines(name: str, translations: Mapping[str, Path], record: Mapping[str, Any], archives: Path) -> Path:
+    """Write the archive of bilingual models, and their test sets. Returns its path.
 
-    translations: the files by pair. ledgers: what each cost, as run.json has it.
-    Raises ValueError if the test sets are not those of the other archives.
+    translations: the files by pair.
+    record: the fields of run.json that they have: config, train_pairs, and a ledger of each in systems.
+    Raises ValueError as `_keep`.
     """
-    files = {LEDGERS: _json(list(ledgers)), **_translations(translations, BASELINE, directory)}
-    return _write(directory / f"{name}{ENDING}", files)
+    files = {f"{TRANSLATIONS}/{BASELINE}/{pair}.jsonl": path.read_bytes() for pair, path in translations.items()}
+    return _keep(name, {RECORD: json.dumps(record, ensure_ascii=False, indent=1).encode(), **files}, archives)
 
 
-def restore(directory: Path, runs: Path) -> list[Path]:
-    """Write the run directories of all archives, each with the bilingual models of all archives. Returns them.
+def restore(archives: Path, out: Path) -> list[Path]:
+    """Write a directory for each run below `out`, with the bilingual models of all archives. Returns the directories.
 
-    They have run.json and translations, which is what `eval.score.run.write_scores` reads.
-    Raises ValueError for archives that do not belong together.
+    They have what `eval.score.run.write_scores` reads.
+    Raises ValueError if there are no runs, if a pair has no bilingual model or two, though others have one, if archives
+        do not belong to one experiment, or if a directory is there already.
     """
-    contents = {path.name.removesuffix(ENDING): _read(path) for path in sorted(directory.glob(f"*{ENDING}"))}
+    contents = {path.name.removesuffix(ENDING): _read(path) for path in sorted(archives.glob(f"*{ENDING}"))}
     tests = contents.pop(TESTS, {})
+    records = {name: json.loads(files[RECORD]) for name, files in contents.items()}
+    bilingual = {name for name, record in records.items() if BASELINE in record["systems"]}
+    runs = [name for name in contents if name not in bilingual]
+    if not runs:
+        raise ValueError(f"{archives} has no archive of a run; keep one there first")
     baselines: Files = {}
-    ledgers: list[Any] = []
-    for name, files in contents.items():
-        _check(name, files, tests)
-        if LEDGERS in files:
-            translated = {path: content for path, content in files.items() if path.endswith(".jsonl")}
-            if twice := sorted(baselines.keys() & translated.keys()):
-                raise ValueError(f"{name}{ENDING} has {', '.join(twice)}, as another archive has; remove one of them")
-            baselines |= translated
-            ledgers += json.loads(files[LEDGERS])
-    restored = []
-    for name, files in contents.items():
-        if LEDGERS in files:
-            continue
-        record = json.loads(files[RECORD])
-        record["systems"].pop(BASELINE, None)
-        files_of_pairs = {f"translations/{BASELINE}/{pair}.jsonl" for pair in record["pairs"]}
-        if files_of_pairs <= baselines.keys():
-            files |= {path: baselines[path] for path in files_of_pairs}
-            own = [ledger for ledger in ledgers if ledger["pair"] in record["pairs"]]
-            record["systems"][BASELINE] = sorted(own, key=lambda ledger: -record["train_pairs"][ledger["pair"]])
-        files[RECORD] = _json(record)
+    for name in sorted(bilingual):
+        if twice := sorted(baselines.keys() & contents[name].keys() - {RECORD}):
+            raise ValueError(f"{name}{ENDING} has {twice[0]}, as another archive has; remove one of them")
+        baselines |= {path: content for path, content in contents[name].items() if path != RECORD}
+    for name in runs:
+        directory, files, record = out / name, contents[name], records[name]
+        if directory.exists():
+            raise ValueError(f"{directory} exists; choose another directory, or remove it")
+        if bilingual:
+            _add_baselines(name, record, [records[other] for other in sorted(bilingual)])
+            files |= {path: baselines[path] for path in _paths(record["pairs"])}
+            files[RECORD] = json.dumps(record, ensure_ascii=False, indent=1).encode()
         for path, content in files.items():
-            if path != DIGESTS:
-                target = runs / name / path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                is_translated = path.startswith("translations/")
-                target.write_bytes(_joined(content, tests[target.name]) if is_translated else content)
-        restored.append(runs / name)
-    return restored
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (directory / path).write_bytes(_joined(content, tests[_test(path)]) if _is_translated(path) else content)
+    return [out / name for name in runs]
 
 
-def _translations(paths: Mapping[str, Path], system: str, directory: Path) -> Files:
-    """Return the translations without their texts, and the digests of these."""
-    if not paths:
-        raise ValueError(f"there are no translations of {system}; keep a finished run")
-    files, texts = {}, {}
-    for pair, path in sorted(paths.items()):
-        lines = list(_lines(path.read_bytes()))
-        texts[f"{pair}.jsonl"] = _jsonl({key: line[key] for key in TEXTS} for line in lines)
-        without = ({key: value for key, value in line.items() if key not in TEXTS} for line in lines)
-        files[f"translations/{system}/{pair}.jsonl"] = _jsonl(without)
-    files[DIGESTS] = _json({name: _digest(content) for name, content in texts.items()})
-    archive = directory / f"{TESTS}{ENDING}"
-    earlier_texts = _read(archive) if archive.is_file() else {}
-    _check(system, files, {**texts, **earlier_texts})
-    if not texts.keys() <= earlier_texts.keys():
-        _write(archive, {**texts, **earlier_texts})
-    return files
+def _add_baselines(name: str, record: dict[str, Any], bilingual: list[dict[str, Any]]) -> None:
+    """Put the costs and settings of bilingual models into the record of a run. Raises ValueError as `restore`."""
+    record["config"]["baselines"] = bilingual[0]["config"]["baselines"]
+    ledgers = {ledger["pair"]: ledger for models in bilingual for ledger in models["systems"][BASELINE]}
+    if missing := [pair for pair in record["pairs"] if pair not in ledgers]:
+        raise ValueError(f"{name}: no archive has the bilingual models of {', '.join(missing)}; keep them too")
+    for models in bilingual:
+        rows = {pair: record["train_pairs"].get(pair) for pair in models["train_pairs"]}
+        for what, own, other in (
+            ("train_pairs", rows, models["train_pairs"]),
+            *((part, record["config"].get(part), models["config"].get(part)) for part in ("decode", "baselines")),
+        ):
+            if own != other:
+                raise ValueError(f"{name}: its bilingual models have other {what}; train them with the same settings")
+    pairs = sorted(record["pairs"], key=lambda pair: (-record["train_pairs"][pair], pair))
+    record["systems"][BASELINE] = [ledgers[pair] for pair in pairs]
+    record["baseline_boundaries"] = bilingual[0]["baseline_boundaries"]
 
 
-def _check(name: str, files: Mapping[str, bytes], tests: Mapping[str, bytes]) -> None:
-    for test, digest in json.loads(files[DIGESTS]).items():
-        if test not in tests or _digest(tests[test]) != digest:
-            raise ValueError(f"{name}: the test set of {test.removesuffix('.jsonl')} is not that of {TESTS}{ENDING}")
+def _keep(name: str, files: Mapping[str, bytes], archives: Path) -> Path:
+    """Write an archive, and add what is new of its test sets to the archive of these.
+
+    Raises ValueError for a name that is taken, and for test sets that differ from those of other archives.
+    """
+    path, of_tests = archives / f"{name}{ENDING}", archives / f"{TESTS}{ENDING}"
+    if name == TESTS or not name:
+        raise ValueError(f"an archive cannot be called {name!r}; choose another name")
+    tests = _read(of_tests) if of_tests.is_file() else {}
+    kept, texts = {}, dict(tests)
+    for place, content in files.items():
+        kept[place] = content
+        if _is_translated(place):
+            lines = list(_lines(content))
+            kept[place] = _jsonl({key: line[key] for key in line if key not in TEXTS} for line in lines)
+            text = _jsonl({key: line[key] for key in TEXTS} for line in lines)
+            if texts.setdefault(_test(place), text) != text:
+                raise ValueError(f"{name}: {place} translates another test set than the archives in {archives}")
+    packed = _packed(kept)
+    if path.is_file() and path.read_bytes() != packed:
+        raise ValueError(f"{path} has other results; remove it, or keep these under another name")
+    archives.mkdir(parents=True, exist_ok=True)
+    if texts != tests:
+        of_tests.write_bytes(_packed(texts))
+    path.write_bytes(packed)
+    return path
+
+
+def _is_translated(path: str) -> bool:
+    return path.endswith(".jsonl") and TRANSLATIONS in path.split("/")
+
+
+def _test(path: str) -> str:
+    """Return the path of the test set of translations: without the system."""
+    before, _, after = path.rpartition(f"{TRANSLATIONS}/")
+    return f"{before}{after.partition('/')[2]}"
+
+
+def _paths(pairs: Iterable[str]) -> list[str]:
+    return [f"{TRANSLATIONS}/{BASELINE}/{pair}.jsonl" for pair in pairs]
 
 
 def _joined(translations: bytes, texts: bytes) -> bytes:
     pairs = zip(_lines(texts), _lines(translations), strict=True)
     return _jsonl({**text, **translated} for text, translated in pairs)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, indent=1).encode()
 
 
 def _jsonl(lines: Iterator[dict[str, Any]]) -> bytes:
@@ -143,14 +169,12 @@ def _read(path: Path) -> Files:
         return {name: file.read() for name, file in opened.items() if file is not None}
 
 
-def _write(path: Path, files: Mapping[str, bytes]) -> Path:
-    """Write an archive whose bytes follow from its files alone."""
+def _packed(files: Mapping[str, bytes]) -> bytes:
+    """Return an archive whose bytes follow from its files alone."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, content in sorted(files.items()):
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(lzma.compress(buffer.getvalue(), preset=9 | lzma.PRESET_EXTREME))
-    return path
+    return lzma.compress(buffer.getvalue(), preset=9 | lzma.PRESET_EXTREME)

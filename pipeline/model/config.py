@@ -23,6 +23,7 @@ UNSET = {
     "output_scale": 1.0,
     "expert_nodes": 1,
     "max_nodes": 1,
+    "normalize": True,
 }
 
 
@@ -121,6 +122,15 @@ class MoEConfig:
         return (
             [f"model.moe.gate: {self.gate.decoder_caution}"] if self.num_experts and self.gate.decoder_caution else []
         )
+
+    def check_training(self) -> None:
+        """Raise ValueError if the loss of the translation cannot train a router. A model of 0.2 may have been so."""
+        for name, gate in (("gate", self.gate), ("encoder_gate", self.encoder_gate)):
+            if self.num_experts and getattr(gate, "normalize", False) and getattr(gate, "k", 0) == 1:
+                raise ValueError(
+                    f"model.moe.{name}: with k=1 and normalize=true the chosen expert always has the weight 1, so that "
+                    f"the router does not learn from the translation; set model.moe.{name}.normalize=false"
+                )
 
     def check_evaluation_capacity(self, factor: float) -> None:
         """Raise ValueError if decoding is to have a capacity and a gate has none."""

@@ -7,11 +7,11 @@ from pipeline.model.moe.gates.choices import choose
 from pipeline.model.moe.gates.token_choice import dropless_gating, top1_gating, top_k_of_choices
 
 
-def gating_of(logits, k, capacity, valid):
-    return top_k_of_choices(choose(logits, k, valid), capacity, valid_GS=valid)
+def gating_of(logits, k, capacity, valid, *, normalize=True):
+    return top_k_of_choices(choose(logits, k, valid), capacity, valid_GS=valid, normalize=normalize)
 
 
-def loop(gates, k, capacity, valid):
+def loop(gates, k, capacity, valid, normalize):
     """Weights [S][E] and the balance loss of one group. All n-th choices queue before any later one, by token."""
     S, E = len(gates), len(gates[0])
     order = [sorted(range(E), key=lambda e, row=row: (-row[e], e))[:k] for row in gates]
@@ -22,7 +22,7 @@ def loop(gates, k, capacity, valid):
             e = order[s][choice]
             chosen[e] += 1
             if capacity is None or load[e] < capacity:
-                weights[s][e] = gates[s][e] / sum(gates[s][i] for i in order[s])
+                weights[s][e] = gates[s][e] / (sum(gates[s][i] for i in order[s]) if normalize else 1)
                 load[e] += 1
     for e in range(E):
         mean[e] = sum(gates[s][e] for s in real) / max(len(real), 1)
@@ -30,18 +30,19 @@ def loop(gates, k, capacity, valid):
     return weights, loss
 
 
+@pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize(
     ("G", "S", "E", "k", "capacity"), [(3, 40, 16, 8, 15), (2, 30, 64, 8, None), (2, 30, 5, 3, 9), (1, 1, 2, 1, 1)]
 )
-def test_equals_the_loop(G, S, E, k, capacity):
+def test_equals_the_loop(G, S, E, k, capacity, normalize):
     source = torch.Generator().manual_seed(S * E + k)
     logits = torch.randn(G, S, E, generator=source, dtype=torch.float64) * 3
     valid = torch.rand(G, S, generator=source) > 0.2
     valid[0] &= G < 3  # an empty group
-    gating = gating_of(logits, k, capacity, valid)
+    gating = gating_of(logits, k, capacity, valid, normalize=normalize)
     kept = 0
     for g in range(G):
-        weights, loss = loop(logits[g].softmax(-1).tolist(), k, capacity, valid[g].tolist())
+        weights, loss = loop(logits[g].softmax(-1).tolist(), k, capacity, valid[g].tolist(), normalize)
         torch.testing.assert_close(gating.dense()[g].sum(-1), torch.tensor(weights, dtype=torch.float64))
         assert gating.losses["balance"][g].item() == pytest.approx(loss, rel=1e-12)
         kept += sum(weight > 0 for row in weights for weight in row)
@@ -70,12 +71,19 @@ def test_the_balance_loss_is_uniform_where_experts_are_used_alike():
     assert gating.losses["balance"].item() == pytest.approx(1 / 64, rel=1e-12)
 
 
-def test_without_a_capacity_it_is_dropless_and_one_choice_has_the_loss_of_top_1():
+@pytest.mark.parametrize("normalize", [True, False])
+def test_without_a_capacity_it_is_dropless(normalize):
     logits = torch.randn(2, 30, 8, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     valid = torch.ones(2, 30, dtype=torch.bool)
-    torch.testing.assert_close(
-        gating_of(logits, 8, None, valid).dense(), dropless_gating(logits, 8, valid_GS=valid).dense()
-    )
-    one, top1 = gating_of(logits, 1, 3, valid), top1_gating(logits, 3, valid_GS=valid)
-    assert torch.equal(one.kept_GSK, top1.kept_GSK)
+    gating = gating_of(logits, 3, None, valid, normalize=normalize)
+    dropless = dropless_gating(logits, 3, valid_GS=valid, normalize=normalize)
+    torch.testing.assert_close(gating.dense(), dropless.dense())
+    assert torch.allclose(gating.weight_GSK.sum(-1), torch.ones((), dtype=torch.float64)) == normalize
+
+
+def test_one_choice_that_is_not_normalised_is_top_1():
+    logits = torch.randn(2, 30, 8, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    valid = torch.ones(2, 30, dtype=torch.bool)
+    one, top1 = gating_of(logits, 1, 3, valid, normalize=False), top1_gating(logits, 3, valid_GS=valid)
+    assert torch.equal(one.dense(), top1.dense())
     torch.testing.assert_close(one.losses["balance"], top1.losses["balance"])

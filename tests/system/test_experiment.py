@@ -6,15 +6,30 @@ import shutil
 
 import pytest
 
+from bench.experiment.archive import keep_run, restore
 from pipeline.config import ROOT
 from tests.system.place import BUDGET, run
 
+SCORES = ("scores.csv", "significance.csv", "macro.csv", "faults.csv")
+
 
 @pytest.fixture(scope="module")
-def archives(place, results, tmp_path_factory):
+def alone(results, tmp_path_factory):
+    """The smoke run as it would be without bilingual models, which are trained elsewhere."""
+    directory = tmp_path_factory.mktemp("alone") / "smoke"
+    shutil.copytree(results, directory, ignore=shutil.ignore_patterns("bilingual", "*.csv", "*.html"))
+    record = json.loads((directory / "run.json").read_text(encoding="utf-8"))
+    del record["systems"]["bilingual"]
+    record["config"]["baselines"]["tiers"] = []
+    (directory / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def archives(place, alone, tmp_path_factory):
     """Those of the smoke run, and of its bilingual models, a pair each."""
     directory = tmp_path_factory.mktemp("archives")
-    command(directory, "keep", results)
+    assert command(directory, "keep", alone) == [str(directory / "smoke.tar.xz")]
     for pair in ("de-en", "tr-en"):
         overrides = ["recipes=smoke", BUDGET.strip("'"), f"pairs=[{pair}]", *place.directories]
         command(directory, "baselines", f"bilingual_{pair}", *overrides)
@@ -27,39 +42,73 @@ def command(archives, *words):
     return process.stdout.splitlines()
 
 
-def test_restored_runs_have_the_same_scores(archives, results, tmp_path):
-    assert command(archives, "restore", "--runs", tmp_path) == [str(tmp_path / "smoke")]
-    for name in ("scores.csv", "significance.csv", "macro.csv", "faults.csv", "run.json"):
-        kept, original = ((directory / name).read_text(encoding="utf-8") for directory in (tmp_path / "smoke", results))
-        assert kept == original, name
+def test_a_restored_run_has_the_same_scores_and_a_report(archives, results, tmp_path):
+    assert command(archives, "restore", tmp_path) == [str(tmp_path / "smoke")]
+    for name in SCORES:
+        restored, original = ((path / name).read_text(encoding="utf-8") for path in (tmp_path / "smoke", results))
+        assert restored == original, name
+    restored, original = (
+        json.loads((path / "run.json").read_text(encoding="utf-8")) for path in (tmp_path / "smoke", results)
+    )
+    assert restored == original
+    process = run([ROOT / ".venv/bin/python", "-m", "eval", "report", tmp_path / "smoke"])
+    assert process.returncode == 0, process.stderr
 
 
-def test_archives_are_small_and_the_same_each_time(archives, results, tmp_path):
-    shutil.copy(archives / "tests.tar.xz", tmp_path)
-    (path,) = command(tmp_path, "keep", results)
-    assert path == str(tmp_path / "smoke.tar.xz")
-    assert (tmp_path / "smoke.tar.xz").read_bytes() == (archives / "smoke.tar.xz").read_bytes()
-    assert (tmp_path / "tests.tar.xz").read_bytes() == (archives / "tests.tar.xz").read_bytes()
+def test_archives_are_small_and_the_same_each_time(archives, alone, results, tmp_path):
+    keep_run(alone, tmp_path)
+    for name in ("smoke.tar.xz", "tests.tar.xz"):
+        assert (tmp_path / name).read_bytes() == (archives / name).read_bytes()
     size = sum(path.stat().st_size for path in (results / "translations").rglob("*.jsonl"))
     assert sum(path.stat().st_size for path in archives.iterdir()) < size / 2
 
 
-def test_without_its_bilingual_models_a_run_is_restored_alone(archives, results, tmp_path):
+def test_without_bilingual_models_a_run_is_restored_alone(archives, tmp_path):
+    for name in ("tests", "smoke"):
+        shutil.copy(archives / f"{name}.tar.xz", tmp_path)
+    command(tmp_path, "restore", tmp_path / "runs")
+    with (tmp_path / "runs" / "smoke" / "scores.csv").open(encoding="utf-8") as stream:
+        assert {row["system"] for row in csv.DictReader(stream)} == {"moe"}
+    with pytest.raises(ValueError, match=r"runs/smoke exists; choose another directory, or remove it"):
+        restore(tmp_path, tmp_path / "runs")
+
+
+def test_a_missing_bilingual_model_is_named(archives, tmp_path):
     for name in ("tests", "smoke", "bilingual_de-en"):
         shutil.copy(archives / f"{name}.tar.xz", tmp_path)
-    command(tmp_path, "restore", "--runs", tmp_path)
-    with (tmp_path / "smoke" / "scores.csv").open(encoding="utf-8") as stream:
-        assert {row["system"] for row in csv.DictReader(stream)} == {"moe"}
+    with pytest.raises(ValueError, match=r"smoke: no archive has the bilingual models of tr-en; keep them too"):
+        restore(tmp_path, tmp_path / "runs")
+    shutil.copy(archives / "bilingual_de-en.tar.xz", tmp_path / "again.tar.xz")
+    with pytest.raises(ValueError, match=r"bilingual_de-en.tar.xz has translations/bilingual/de-en.jsonl, as another"):
+        restore(tmp_path, tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
 
 
-def test_translations_of_another_test_set_are_refused(archives, results, tmp_path):
-    changed = tmp_path / "changed"
-    shutil.copytree(results, changed)
-    path = changed / "translations" / "moe" / "tr-en.jsonl"
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reference": "Another one."}, r"smoke: translations/moe/tr-en.jsonl translates another test set than"),
+        (
+            {"hypothesis": "Another one."},
+            r"smoke.tar.xz has other results; remove it, or keep these under another name",
+        ),
+    ],
+)
+def test_other_translations_do_not_replace_an_archive(archives, alone, tmp_path, change, message):
+    shutil.copytree(alone, tmp_path / "smoke")
+    path = tmp_path / "smoke" / "translations" / "moe" / "tr-en.jsonl"
     first, *lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    line = json.dumps({**json.loads(first), "reference": "Another one."}) + "\n"
-    path.write_text("".join([line, *lines]), encoding="utf-8")
-    process = run([ROOT / ".venv/bin/python", "-m", "bench.experiment", "--archives", archives, "keep", changed])
-    assert process.returncode == 2
-    assert process.stderr == "error: moe: the test set of tr-en is not that of tests.tar.xz\n"
-    assert not (archives / "changed.tar.xz").exists()
+    path.write_text("".join([json.dumps({**json.loads(first), **change}) + "\n", *lines]), encoding="utf-8")
+    before = {archive.name: archive.read_bytes() for archive in archives.iterdir()}
+    with pytest.raises(ValueError, match=message):
+        keep_run(tmp_path / "smoke", archives)
+    assert {archive.name: archive.read_bytes() for archive in archives.iterdir()} == before
+
+
+def test_a_run_with_bilingual_models_and_a_directory_without_a_run_are_refused(results, tmp_path):
+    with pytest.raises(ValueError, match=r"has bilingual models, .* train it with baselines=none"):
+        keep_run(results, tmp_path)
+    with pytest.raises(ValueError, match=r"has no run.json; keep a finished run"):
+        keep_run(tmp_path, tmp_path)
+    with pytest.raises(ValueError, match=r"has no archive of a run; keep one there first"):
+        restore(tmp_path, tmp_path / "runs")

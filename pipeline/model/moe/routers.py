@@ -100,8 +100,10 @@ class DroplessRouter(nn.Module):
         self.loss_weights = {"balance": config.balance_weight}
 
     def forward(self, x_GSM: Tensor, tokens: Tokens) -> Routing:
-        choices, observed = choose_from(x_GSM, self.wg_EM, self.config.k, tokens.valid_GS, with_z=self.with_z)
-        return Routing(decision=dropless_of_choices(choices, valid_GS=tokens.valid_GS), observed=observed)
+        c = self.config
+        choices, observed = choose_from(x_GSM, self.wg_EM, c.k, tokens.valid_GS, with_z=self.with_z)
+        decision = dropless_of_choices(choices, valid_GS=tokens.valid_GS, normalize=c.normalize)
+        return Routing(decision=decision, observed=observed)
 
 
 class TopKRouter(nn.Module):
@@ -136,7 +138,8 @@ class TopKRouter(nn.Module):
             expert_nodes=c.expert_nodes,
             max_nodes=c.max_nodes,
         )
-        return Routing(decision=top_k_of_choices(choices, capacity, valid_GS=tokens.valid_GS), observed=observed)
+        decision = top_k_of_choices(choices, capacity, valid_GS=tokens.valid_GS, normalize=c.normalize)
+        return Routing(decision=decision, observed=observed)
 
 
 class NoisyTopKRouter(nn.Module):

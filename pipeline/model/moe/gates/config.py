@@ -113,13 +113,15 @@ class Top1Config:
 class DroplessConfig:
     """Top-k without a capacity: no token is dropped, an expert takes all that chose it (MegaBlocks, arXiv:2211.15841).
 
-    Weights are normalised over the k choices. The other fields are those of Top2Config.
+    The other fields are those of Top2Config.
     k: experts that each token chooses.
+    normalize: as that of TopKConfig.
     """
 
     kind: Literal["dropless"] = "dropless"
     k: int = 2
     balance_weight: float = 0.01
+    normalize: bool = True
 
     queues: ClassVar[bool] = False
     experts_choose: ClassVar[bool] = False
@@ -134,6 +136,8 @@ class DroplessConfig:
 
     @property
     def unexportable(self) -> str:
+        if not self.normalize:
+            return "its weights are not normalised"
         return "" if self.k == 2 else f"it gives every token k={self.k} experts"
 
     def check(self, num_experts: int, path: str) -> None:

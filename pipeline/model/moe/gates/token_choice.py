@@ -192,29 +192,37 @@ def top1_of_choices(choices: Choices, capacity: int | None, *, valid_GS: Tensor,
     )
 
 
-def dropless_gating(logits_GSE: Tensor, k: int, *, valid_GS: Tensor) -> Gating:
-    """Compute top-k gating without a capacity (MegaBlocks, arXiv:2211.15841), weights normalised over the k choices.
+def dropless_gating(logits_GSE: Tensor, k: int, *, valid_GS: Tensor, normalize: bool = True) -> Gating:
+    """Compute top-k gating without a capacity (MegaBlocks, arXiv:2211.15841).
 
     The balance loss is GShard's, over first choices. Raises ValueError if k exceeds the experts.
     """
-    return dropless_of_choices(choose(logits_GSE, k, valid_GS), valid_GS=valid_GS)
+    return dropless_of_choices(choose(logits_GSE, k, valid_GS), valid_GS=valid_GS, normalize=normalize)
 
 
-def dropless_of_choices(choices: Choices, *, valid_GS: Tensor) -> Gating:
+def dropless_of_choices(choices: Choices, *, valid_GS: Tensor, normalize: bool = True) -> Gating:
     """Compute `dropless_gating` after the softmax."""
-    return top_k_of_choices(choices, None, valid_GS=valid_GS, counted=1)
+    return top_k_of_choices(choices, None, valid_GS=valid_GS, normalize=normalize, counted=1)
 
 
-def top_k_of_choices(choices: Choices, capacity: int | None, *, valid_GS: Tensor, counted: int | None = None) -> Gating:
-    """Compute top-k gating of scored choices, with weights normalised over the k choices.
+def top_k_of_choices(
+    choices: Choices,
+    capacity: int | None,
+    *,
+    valid_GS: Tensor,
+    normalize: bool = True,
+    counted: int | None = None,
+) -> Gating:
+    """Compute top-k gating of scored choices.
 
     capacity: slots per expert and group; None drops nothing.
+    normalize: weights are gates divided by their sum over the k choices; otherwise they are the gates.
     counted: number of best choices that count in the balance loss; None is all k of them.
     """
     check_capacity(capacity)
     return place(
         choices.expert_GSK,
-        shares(choices.gate_GSK),
+        shares(choices.gate_GSK) if normalize else choices.gate_GSK,
         valid_GS=valid_GS,
         capacity=capacity,
         num_experts=choices.num_experts,

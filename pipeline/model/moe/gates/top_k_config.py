@@ -11,8 +11,9 @@ from pipeline.model.moe.gates import checks
 class TopKConfig:
     """Top-k with or without a capacity, for many small experts (fine-grained experts: DeepSeekMoE, arXiv:2401.06066).
 
-    Weights are normalised over the k choices, before capacity.
     k: experts that each token chooses.
+    normalize: weights are gates divided by their sum over the k choices, before capacity; false leaves the gates as
+        they are (as in DeepSeekMoE). With one choice false is needed, because the quotient is always 1.
     score: `softmax` over the experts, or `sigmoid` of each expert's logit (DeepSeek-V3, arXiv:2412.19437).
     capacity_factor: slots of an expert in a group in training, in fair shares of k choices a token; 0 is no capacity.
     balance_weight: weight of the balance loss, in which all k choices count. It is 1 when experts are used alike.
@@ -34,6 +35,7 @@ class TopKConfig:
     bias_rate: float = 0.0
     expert_nodes: int = 1
     max_nodes: int = 1
+    normalize: bool = True
 
     queues: ClassVar[bool] = True
     experts_choose: ClassVar[bool] = False
@@ -64,6 +66,8 @@ class TopKConfig:
             return "a bias changes its choices"
         if self.limits_nodes:
             return "it limits the nodes of a token"
+        if not self.normalize:
+            return "its weights are not normalised"
         return "" if self.k == 2 else f"it gives every token k={self.k} experts"
 
     def check(self, num_experts: int, path: str) -> None:

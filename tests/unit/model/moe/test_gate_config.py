@@ -9,6 +9,7 @@ from pipeline.config import ROOT, load_config
 from pipeline.model.config import ModelConfig
 from pipeline.model.moe.gates.capacity import router_outputs
 from pipeline.model.moe.gates.config import GATES as RECORDS
+from pipeline.model.moe.gates.config import DroplessConfig
 from pipeline.model.moe.gates.top_k_config import TopKConfig
 from pipeline.model.moe.routers import build_router
 from pipeline.schema import build
@@ -99,6 +100,32 @@ def test_records_name_nodes_only_if_experts_are_on_several():
         config = load_config(["gate=topk", *(f"model.moe.gate.{name}={value}" for name, value in names.items())])
         for record in (config.model.to_json(), config.to_json()["model"]):
             assert names.keys() & record["moe"]["gate"].keys() == expected
+            assert build(ModelConfig, record) == config.model
+
+
+def test_one_choice_needs_weights_that_are_not_normalised():
+    """The models of 0.2 with one choice had such weights. They still translate."""
+    for gate in gates_where(lambda gate: hasattr(gate, "normalize")):
+        with pytest.raises(
+            ValueError, match=r"gate: with k=1 and normalize=true .* set model.moe.gate.normalize=false"
+        ):
+            load_config([f"gate={gate}", "model.moe.gate.k=1"])
+        config = load_config([f"gate={gate}", "model.moe.gate.k=1", "model.moe.gate.normalize=false"])
+        assert not config.model.moe.gate.normalize
+    with pytest.raises(ValueError, match=r"moe.encoder_gate: with k=1 and normalize=true"):
+        load_config(["model.moe.encoder_gate={kind: dropless, k: 1}"])
+    for config_type in (TopKConfig, DroplessConfig):
+        assert "not normalised" in config_type(normalize=False).unexportable
+        assert not config_type().unexportable
+
+
+def test_records_name_weights_only_if_they_are_not_normalised():
+    """Otherwise keys of stages would be others than those of earlier versions."""
+    for gate, expected in (("topk", {}), ("dropless", {}), ("dropless normalize", {"normalize": False})):
+        name, *off = gate.split()
+        config = load_config([f"gate={name}", *(f"model.moe.gate.{key}=false" for key in off)])
+        for record in (config.model.to_json(), config.to_json()["model"]):
+            assert {k: v for k, v in record["moe"]["gate"].items() if k == "normalize"} == expected
             assert build(ModelConfig, record) == config.model
 
 

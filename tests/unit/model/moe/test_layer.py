@@ -1,6 +1,7 @@
 """The MoE layer under every gate that ships: both dispatch formulations, padding, evaluation, losses, statistics."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from pipeline.model.moe.gates.capacity import capacity_of
 from pipeline.model.moe.gates.config import Top2Config
 from pipeline.model.moe.layer import MoE
 from pipeline.model.moe.tokens import Tokens
-from tests.gates import GATES, moe_of
+from tests.gates import GATES, gates_where, moe_of
 
 M = 8
 
@@ -114,6 +115,18 @@ def test_auxiliary_losses_reach_every_parameter_of_the_router(gate):
     for name, parameter in layer.router.named_parameters():
         assert parameter.grad is not None, name
         assert float(parameter.grad.abs().max()) > 0, name
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("gate", gates_where(lambda gate: hasattr(gate, "normalize")))
+def test_outputs_train_the_router_of_one_choice_where_its_weight_is_the_gate(gate, normalize):
+    """A weight that is always 1 has no gradient (arXiv:1701.06538, section 2.1, chooses k > 1 for it)."""
+    moe = moe_of(gate)
+    changes = {"expert_nodes": 1} if hasattr(moe.gate, "expert_nodes") else {}
+    layer = layer_of(replace(moe, gate=replace(moe.gate, k=1, normalize=normalize, **changes)))
+    x, valid = some_tokens(2, 24)
+    (gradient,) = torch.autograd.grad(layer(x, tokens_of(valid))[0].square().sum(), [layer.router.wg_EM])
+    assert bool(gradient.abs().max() > 1e-3) != normalize
 
 
 @pytest.mark.parametrize("gate", GATES)
