@@ -15,6 +15,7 @@ from eval import text_table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
+QUICK_RESULTS = ROOT / "data" / "artifacts" / "bench"
 ORIGIN = ("version", "commit", "date")  # the last columns of every CSV
 
 Row = Mapping[str, Any]
@@ -74,9 +75,13 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def results_file(benchmark: str, device: str, out: Path | None) -> Path:
-    """Return the CSV file of a benchmark on a device. out: the file, or its folder, which is bench/results for None."""
-    out = out or RESULTS
+def results_file(benchmark: str, device: str, out: Path | None, *, quick: bool = False) -> Path:
+    """Return the CSV file of a benchmark on a device.
+
+    out: the file, or its folder. None is bench/results, or data/artifacts/bench for a quick try, which replaces no
+        published table.
+    """
+    out = out or (QUICK_RESULTS if quick else RESULTS)
     return out / f"{benchmark}-{slug(device)}.csv" if out.is_dir() or not out.suffix else out
 
 

@@ -29,7 +29,7 @@ def main() -> int:
     options = parse()
     scale = QUICK if options.quick else FULL
     name = device_name("cpu")
-    out = results_file("data", name, options.out)
+    out = results_file("data", name, options.out, quick=options.quick)
     text = replace(read_text(options.text, max(scale.rows.values())), mixture=tuple(options.mixture))
     rows: list[dict[str, Any]] = []
     for section in options.sections:

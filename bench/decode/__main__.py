@@ -17,7 +17,7 @@ def main() -> int:
     options = parse()
     scale = QUICK if options.quick else FULL
     name = device_name(options.device)
-    out = results_file("decode", name, options.out)
+    out = results_file("decode", name, options.out, quick=options.quick)
     rows: list[dict[str, Any]] = []
     for model in options.models:
         selected = [

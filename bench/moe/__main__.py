@@ -31,7 +31,7 @@ def main() -> int:
         library=options.library,
     )
     name = device_name(options.device)
-    out = results_file("moe", name, options.out)
+    out = results_file("moe", name, options.out, quick=options.quick)
     rows: list[dict[str, Any]] = []
     complete = True
     for job in job_list:

@@ -33,7 +33,7 @@ def main() -> int:
         rates.write_text(as_yaml(calibrate(options.device, name, fitted, quick=options.quick)), encoding="utf-8")
         print(f"rates of {name} written to {rates}")
         return 0
-    device, out, rows = load_device(str(rates)), results_file("plan", name, options.out), []
+    device, out, rows = load_device(str(rates)), results_file("plan", name, options.out, quick=options.quick), []
     for case in predicted:
         rows.append(row(case, device, run(case, options.device, quick=options.quick), name))
         write_csv(rows, COLUMNS, out)  # after every row, so that an interrupted run leaves its rows

@@ -29,7 +29,7 @@ def main() -> int:
     minutes = options.minutes or (QUICK_MINUTES if options.quick else MINUTES)
     root = ROOT / config.runtime.artifacts / "quality" / ("quick" if options.quick else "full")
     device = device_name("cpu")
-    out = results_file("quality", device, options.out)
+    out = results_file("quality", device, options.out, quick=options.quick)
     results: dict[str, list[dict[str, object]]] = {}
     for entry in entries(options.systems):
         results[entry.name] = run_entry(entry, config, minutes, root, lines=FEW if options.quick else None)

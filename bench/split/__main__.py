@@ -24,7 +24,7 @@ def main() -> int:
     options = parse()
     name = device_name(options.device)
     rates = load_device(str(options.rates) if options.rates else rates_for(options.device, name))
-    out, rows = results_file("split", name, options.out), []
+    out, rows = results_file("split", name, options.out, quick=options.quick), []
     out.parent.mkdir(parents=True, exist_ok=True)
     for precision in options.dtype:
         workload = workload_of(quick=options.quick, precision=precision)

@@ -26,7 +26,7 @@ def main() -> int:
         peers=options.peers,
     )
     name = device_name(options.device)
-    out = results_file("train", name, options.out)
+    out = results_file("train", name, options.out, quick=options.quick)
     results: list[tuple[Contest, list[dict[str, Any]]]] = []
     for contest in contest_list:
         sample = prepare_sample(contest, scale.pairs)

@@ -84,7 +84,8 @@ def provenance(run: RunResults, command: Json) -> str:
     environment = run.record.environment
     parts = []
     if command:
-        work = f"{command['made']} stages beside what was there before" if command["earlier"] else "the whole command"
+        rest = f"{command['made']} stages; earlier commands had finished the others"
+        work = rest if command["earlier"] else "the whole command"
         parts.append(f"{duration(command['seconds'])} for {work}")
     if "cpu" in environment:
         cores = environment["cores"]

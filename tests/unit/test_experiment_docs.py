@@ -3,13 +3,15 @@
 import csv
 import re
 
+import pytest
+
 from pipeline.config import ROOT
 from pipeline.sweep.command import plan
 from pipeline.sweep.config import load_sweep
 from tests.make import overrides_of
 
 TEXT = (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8")
-SWEEPS = [line.split("  #")[0] for line in re.findall(r"^make sweep .*$", TEXT, re.MULTILINE)]
+SWEEPS = {name: line for line, name in re.findall(r"^(make sweep EXPERIMENT=(\w+) .*)$", TEXT, re.MULTILINE)}
 with (ROOT / "recipes" / "freesoft38" / "rehearsal.csv").open(encoding="utf-8") as stream:
     ROWS = list(csv.DictReader(stream))
 
@@ -19,18 +21,23 @@ def planned(command):
 
 
 def test_the_rehearsal_is_that_which_ran():
-    points = planned(SWEEPS[0]).points
+    points = planned(SWEEPS["freesoft38_rehearsal"]).points
     assert {point.config.train.max_tokens for point in points} == {2_000_000}
     ran = {row["id"]: int(row["parameters"]) for row in ROWS if row["kind"] == "run"}
     assert {point.id: point.parameters for point in points} == ran
 
 
 def test_the_experiment_has_the_systems_of_the_page():
-    points = planned(SWEEPS[1]).points
+    points = planned(SWEEPS["freesoft38"]).points
     assert {point.config.train.max_tokens for point in points} == {12_000_000}
     (table,) = re.findall(r"^\| system \| what it is .*\n\|[-|]+\|\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
     systems = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
     assert {*systems} == {"bilingual", *(point.id.rpartition("_s")[0] for point in points)}
+
+
+@pytest.mark.parametrize(("name", "number"), [("freesoft38_rates", 18), ("freesoft38_ablations", 9)])
+def test_the_sweeps_before_and_after_it_are_there(name, number):
+    assert len(planned(SWEEPS[name]).points) == number
 
 
 def test_the_table_is_that_of_the_file():

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from bench import published
-from bench.output import ROOT, origin, project_version
+from bench.output import ROOT, origin, project_version, results_file
 from bench.published import BLOCK, DOCUMENTS, TABLES, measurements, outdated, rendered
 
 
@@ -56,3 +56,9 @@ def test_rows_say_what_was_measured():
     assert about["version"] == project_version()
     assert re.fullmatch(r"([0-9a-f]{10}\+?)?", about["commit"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", about["date"])
+
+
+def test_a_quick_try_replaces_no_published_table(tmp_path):
+    assert results_file("moe", "AMD EPYC", None).parent == published.RESULTS
+    assert results_file("moe", "AMD EPYC", None, quick=True).parent == ROOT / "data" / "artifacts" / "bench"
+    assert results_file("moe", "AMD EPYC", tmp_path, quick=True).parent == tmp_path

@@ -59,7 +59,7 @@ def test_the_table_of_the_readme_is_in_the_form_that_a_run_writes() -> None:
     assert [render_again(row) for row in table[2:]] == table[2:]
     assert (NOTE in block) == ("†" in "".join(table))
     assert empty == ""
-    work = "the whole command|\\d+ stages beside what was there before"
+    work = "the whole command|\\d+ stages; earlier commands had finished the others"
     assert re.fullmatch(rf"(\d+ h )?\d+ min( \d\d s)? for ({work}); \D.*, \d+ cores; .*\d{{4}}-\d\d-\d\d\.", line)
 
 
@@ -114,7 +114,7 @@ def test_without_baselines_their_columns_are_empty() -> None:
     ("command", "time"),
     [
         ({"seconds": 723.4, "made": 60, "earlier": 0}, "12 min 03 s for the whole command; "),
-        ({"seconds": 30.0, "made": 5, "earlier": 55}, "30 s for 5 stages beside what was there before; "),
+        ({"seconds": 30.0, "made": 5, "earlier": 55}, "30 s for 5 stages; earlier commands had finished the others; "),
         ({}, ""),
     ],
 )
