@@ -125,17 +125,16 @@ class RunConfig:
                 f"model.moe.num_experts={num_experts} is not divisible by runtime.ep={ep}, over which "
                 "runtime.decode_experts=sharded cuts them; set another runtime.ep, or runtime.decode_experts=replicated"
             )
-        for tier in self.baselines.variants():
+        variants = self.baselines.variants()
+        for tier in variants:
             check_components(tier.train, tier.model)
-        for command in {
-            train.validate_command for train in (self.train, *(t.train for t in self.baselines.variants()))
-        }:
+        for command in {train.validate_command for train in (self.train, *(tier.train for tier in variants))}:
             if command:
                 check_command("train.validate_command", command)
         self.model.moe.check_training()
         self.model.moe.check_evaluation_capacity(self.decode.capacity_factor)
         rule = self.decode.averaged_rule
-        for train in (self.train, *(tier.train for tier in self.baselines.variants())):
+        for train in (self.train, *(tier.train for tier in variants)):
             num_kept = getattr(train.checkpoints, rule)
             if self.decode.average > max(num_kept, 1):
                 raise ValueError(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import date
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -19,7 +20,7 @@ def build(kind: type[T], values: Mapping[str, Any], path: str = "") -> T:
     path: the place of the mapping in the configuration, for messages.
     Raises ValueError for a key that does not exist (naming the nearest), a missing key, and a value of another type.
     """
-    hints = get_type_hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]
     by_name = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     for key in values:
         if key not in by_name:
@@ -33,11 +34,16 @@ def build(kind: type[T], values: Mapping[str, Any], path: str = "") -> T:
     return kind(**arguments)
 
 
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
 def _convert(hint: Any, value: Any, path: str, *, optional: bool = False) -> Any:
     if is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(value, Mapping):
-            parts = ", ".join(f"{name}: …" for name in get_type_hints(hint))
-            if isinstance(value, str) and "kind" in get_type_hints(hint):
+            parts = ", ".join(f"{name}: …" for name in _hints(hint))
+            if isinstance(value, str) and "kind" in _hints(hint):
                 raise ValueError(f"{path}={value!r} must be a mapping; write {path}.kind={value}")
             raise ValueError(f"{path}={value!r} must be a mapping, as {{{parts}}}{', or null' if optional else ''}")
         return build(hint, value, path)
@@ -78,7 +84,7 @@ def _convert_union(members: tuple[Any, ...], value: Any, path: str) -> Any:
         return _convert(kinds[0], value, path, optional=True)
     if not all(is_dataclass(member) for member in kinds):
         return _convert_plain(kinds, value, path)
-    members_by_kind = {get_args(get_type_hints(member)["kind"])[0]: member for member in kinds}
+    members_by_kind = {get_args(_hints(member)["kind"])[0]: member for member in kinds}
     if not isinstance(value, Mapping) or "kind" not in value:
         raise ValueError(f"{path}={value!r} must be a mapping with kind: one of {', '.join(members_by_kind)}")
     name = value["kind"]
