@@ -115,7 +115,10 @@ def test_the_table_of_six_directions_has_the_scores_of_the_file():
     with (ROOT / "recipes" / "multi30k" / "results.csv").open(encoding="utf-8") as stream:
         of_first_test = [row for row in csv.DictReader(stream) if row["test_set"] == "test_2016_flickr"]
     cells = {
-        (row["run"], row["pair"]): f"{float(row['score']):.1f} [{float(row['ci_low']):.1f}, {float(row['ci_high']):.1f}]"
+        (
+            row["run"],
+            row["pair"],
+        ): f"{float(row['score']):.1f} [{float(row['ci_low']):.1f}, {float(row['ci_high']):.1f}]"
         for row in of_first_test
         if row["metric"] == "bleu_tok"
     }

@@ -2,10 +2,12 @@
 
 import csv
 import re
+import shlex
 
 import pytest
 
-from pipeline.config import ROOT
+from bench.experiment.__main__ import parse
+from pipeline.config import ROOT, load_config
 from pipeline.sweep.command import plan
 from pipeline.sweep.config import load_sweep
 from tests.make import overrides_of
@@ -38,6 +40,20 @@ def test_the_experiment_has_the_systems_of_the_page():
 @pytest.mark.parametrize(("name", "number"), [("freesoft38_rates", 18), ("freesoft38_ablations", 9)])
 def test_the_sweeps_before_and_after_it_are_there(name, number):
     assert len(planned(SWEEPS[name]).points) == number
+
+
+def test_the_commands_for_several_machines_are_read(monkeypatch):
+    commands = re.findall(r"^\.venv/bin/python -m bench\.experiment (.*)$", TEXT, re.MULTILINE)
+    options = {}
+    for command in commands:
+        monkeypatch.setattr("sys.argv", ["bench.experiment", *shlex.split(command)])
+        arguments = parse()
+        options[arguments.command] = arguments
+    assert options.keys() == {"keep", "baselines", "restore"}
+    config = load_config(options["baselines"].overrides)
+    assert (config.baselines.search, config.pairs) == (None, ["da-en", "de-en"])
+    for command in re.findall(r"^make train .*$", TEXT, re.MULTILINE):
+        assert not load_config(overrides_of("train", command)).baselines.tiers
 
 
 def test_the_table_is_that_of_the_file():
