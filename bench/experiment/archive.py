@@ -76,16 +76,17 @@ def restore(archives: Path, out: Path) -> list[Path]:
             raise ValueError(f"{name}{ENDING} has {twice[0]}, as another archive has; remove one of them")
         baselines |= {path: content for path, content in contents[name].items() if path != RECORD}
     for name in runs:
-        directory, files, record = out / name, contents[name], records[name]
-        if directory.exists():
-            raise ValueError(f"{directory} exists; choose another directory, or remove it")
+        if (out / name).exists():
+            raise ValueError(f"{out / name} exists; choose another directory, or remove it")
         if bilingual:
-            _add_baselines(name, record, [records[other] for other in sorted(bilingual)])
-            files |= {path: baselines[path] for path in _paths(record["pairs"])}
-            files[RECORD] = json.dumps(record, ensure_ascii=False, indent=1).encode()
-        for path, content in files.items():
-            (directory / path).parent.mkdir(parents=True, exist_ok=True)
-            (directory / path).write_bytes(_joined(content, tests[_test(path)]) if _is_translated(path) else content)
+            _add_baselines(name, records[name], [records[other] for other in sorted(bilingual)])
+            contents[name] |= {path: baselines[path] for path in _paths(records[name]["pairs"])}
+            contents[name][RECORD] = json.dumps(records[name], ensure_ascii=False, indent=1).encode()
+    for name in runs:
+        for place, content in contents[name].items():
+            path = out / name / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(_joined(content, tests[_test(place)]) if _is_translated(place) else content)
     return [out / name for name in runs]
 
 
@@ -96,9 +97,9 @@ def _add_baselines(name: str, record: dict[str, Any], bilingual: list[dict[str, 
     if missing := [pair for pair in record["pairs"] if pair not in ledgers]:
         raise ValueError(f"{name}: no archive has the bilingual models of {', '.join(missing)}; keep them too")
     for models in bilingual:
-        rows = {pair: record["train_pairs"].get(pair) for pair in models["train_pairs"]}
+        both = record["train_pairs"].keys() & models["train_pairs"].keys()
         for what, own, other in (
-            ("train_pairs", rows, models["train_pairs"]),
+            ("train_pairs", *({pair: one["train_pairs"][pair] for pair in both} for one in (record, models))),
             *((part, record["config"].get(part), models["config"].get(part)) for part in ("decode", "baselines")),
         ):
             if own != other:
@@ -125,7 +126,7 @@ def _keep(name: str, files: Mapping[str, bytes], archives: Path) -> Path:
             kept[place] = _jsonl({key: line[key] for key in line if key not in TEXTS} for line in lines)
             text = _jsonl({key: line[key] for key in TEXTS} for line in lines)
             if texts.setdefault(_test(place), text) != text:
-                raise ValueError(f"{name}: {place} translates another test set than the archives in {archives}")
+                raise ValueError(f"{name}: {place} translates another test set than {of_tests.name} has; use its text")
     packed = _packed(kept)
     if path.is_file() and path.read_bytes() != packed:
         raise ValueError(f"{path} has other results; remove it, or keep these under another name")

@@ -87,7 +87,10 @@ def test_a_missing_bilingual_model_is_named(archives, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"reference": "Another one."}, r"smoke: translations/moe/tr-en.jsonl translates another test set than"),
+        (
+            {"reference": "Another one."},
+            r"smoke: translations/moe/tr-en.jsonl translates another test set than tests.tar.xz has",
+        ),
         (
             {"hypothesis": "Another one."},
             r"smoke.tar.xz has other results; remove it, or keep these under another name",
