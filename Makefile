@@ -118,7 +118,7 @@ format: $(READY_DEV) ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: $(READY_DEV) ## unit, golden, parallel and system tests; LONG=3/30 adds that thirtieth of the long ones (docs/testing.md)
+test: $(READY_DEV) ## unit, golden, parallel and system tests; LONG=3/60 adds that sixtieth of the long ones (docs/testing.md)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder \
 		$(if $(LONG),-m "not quiet" --long-part $(LONG),-m "not long and not quiet") \
 		tests/system tests/parallel tests/cuda tests/golden tests/hostile tests/unit

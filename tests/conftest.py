@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.rotation import long_seconds, parse_part, parts_of_long_tests
+from tests.rotation import long_name, parse_part, parts_of_long_tests
 
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", settings.get_profile("busy machine"), max_examples=1_000)  # SECURITY.md
@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the tests that tests/long_seconds.json names, and the nightly ones, as long."""
-    if item.nodeid in long_seconds() or item.get_closest_marker("nightly"):
+    if long_name(item.nodeid) or item.get_closest_marker("nightly"):
         item.add_marker("long")
 
 
@@ -39,7 +39,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
     chosen = parts_of_long_tests(parts)
-    deselected = [item for item in items if item.get_closest_marker("nightly") or chosen.get(item.nodeid, part) != part]
+    deselected = [
+        item for item in items if item.get_closest_marker("nightly") or chosen.get(long_name(item.nodeid), part) != part
+    ]
     config.hook.pytest_deselected(items=deselected)
     items[:] = [item for item in items if item not in deselected]
 

@@ -97,9 +97,9 @@ def _add_baselines(name: str, record: dict[str, Any], bilingual: list[dict[str, 
     if missing := [pair for pair in record["pairs"] if pair not in ledgers]:
         raise ValueError(f"{name}: no archive has the bilingual models of {', '.join(missing)}; keep them too")
     for models in bilingual:
-        both = record["train_pairs"].keys() & models["train_pairs"].keys()
+        shared_pairs = record["train_pairs"].keys() & models["train_pairs"].keys()
         for what, own, other in (
-            ("train_pairs", *({pair: one["train_pairs"][pair] for pair in both} for one in (record, models))),
+            ("train_pairs", *({pair: one["train_pairs"][pair] for pair in shared_pairs} for one in (record, models))),
             *((part, record["config"].get(part), models["config"].get(part)) for part in ("decode", "baselines")),
         ):
             if own != other:

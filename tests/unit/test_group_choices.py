@@ -19,7 +19,7 @@ def read(config, path):
         (["recipes=smoke", "baselines=none"], {"baselines.tiers": []}),
         (["recipes=gshard/t_96l", "baselines=none"], {"baselines.tiers": []}),
         (["recipes=smoke", "baselines=tiered"], {"baselines.tiers.0.up_to": 500}),
-        (["recipes=smoke", "baselines=freesoft38"], {"baselines.tiers.0.train.max_tokens": 450000 // 2}),
+        (["recipes=smoke", "baselines=freesoft38"], {"baselines.tiers.0.train.max_tokens": 450000}),
         (["recipes=smoke", "vocab=shared"], {"vocab.source_size": 8000, "vocab.target_size": 8000}),
         (["recipes=m4/moe_8e", "vocab=separate"], {"vocab.target_size": 4000, "vocab.sample_lines": 2000000}),
         (["recipes=smoke", "train=adafactor"], {"train.learning_rate": 0.01, "train.max_tokens": 450000}),

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from pipeline.model.moe.gates.choices import top_k
 from pipeline.model.moe.gates.config import (
     BalancedConfig,
-    DroplessConfig,
     ExpertChoiceConfig,
     GateConfig,
     HierarchicalConfig,
@@ -35,7 +34,7 @@ from pipeline.model.moe.gates.token_choice import (
     top2_of_choices,
     top_k_of_choices,
 )
-from pipeline.model.moe.gates.top_k_config import TopKConfig
+from pipeline.model.moe.gates.top_k_config import DroplessConfig, TopKConfig
 from pipeline.model.moe.router_chunks import choose_from
 from pipeline.model.moe.router_loss import observe
 from pipeline.model.moe.routing import Routing, slots
@@ -54,8 +53,7 @@ class Top2Router(nn.Module):
         self.loss_weights = {"balance": config.balance_weight}
 
     def forward(self, x_GSM: Tensor, tokens: Tokens) -> Routing:
-        G, S, _ = x_GSM.shape
-        c = self.config
+        (G, S, _), c = x_GSM.shape, self.config
         capacity = slots(self, c.capacity_factor, c.k, tokens, len(self.wg_EM))
         rnd_GS = torch.rand(G, S, device=x_GSM.device) if self.training and c.second == "random" else None
         choices, observed = choose_from(x_GSM, self.wg_EM, c.k, tokens.valid_GS, with_z=self.with_z)
@@ -100,9 +98,8 @@ class DroplessRouter(nn.Module):
         self.loss_weights = {"balance": config.balance_weight}
 
     def forward(self, x_GSM: Tensor, tokens: Tokens) -> Routing:
-        c = self.config
-        choices, observed = choose_from(x_GSM, self.wg_EM, c.k, tokens.valid_GS, with_z=self.with_z)
-        decision = dropless_of_choices(choices, valid_GS=tokens.valid_GS, normalize=c.normalize)
+        choices, observed = choose_from(x_GSM, self.wg_EM, self.config.k, tokens.valid_GS, with_z=self.with_z)
+        decision = dropless_of_choices(choices, valid_GS=tokens.valid_GS, normalize=self.config.normalize)
         return Routing(decision=decision, observed=observed)
 
 
@@ -185,8 +182,7 @@ class HierarchicalRouter(nn.Module):
         self.loss_weights = {"importance": config.importance_weight, "load": config.load_weight}
 
     def forward(self, x_GSM: Tensor, tokens: Tokens) -> Routing:
-        c = self.config
-        primary_GSA = F.linear(x_GSM, self.wg_AM)
+        c, primary_GSA = self.config, F.linear(x_GSM, self.wg_AM)
         secondary_GSAB = self._secondary(x_GSM, self.wg_ABM)
         decision = hierarchical_gating(
             primary_GSA,

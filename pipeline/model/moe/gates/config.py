@@ -19,7 +19,7 @@ from typing import ClassVar, Literal, get_args
 
 from pipeline.model.moe.gates import checks
 from pipeline.model.moe.gates.task_config import TaskConfig
-from pipeline.model.moe.gates.top_k_config import TopKConfig
+from pipeline.model.moe.gates.top_k_config import DroplessConfig, TopKConfig
 
 Sizes = Mapping[str, tuple[int, ...]]
 
@@ -104,45 +104,6 @@ class Top1Config:
     @property
     def encoder_only(self) -> str:
         return "prioritized" if self.prioritized else ""
-
-    def router_shapes(self, num_experts: int, dim: int) -> Sizes:
-        return {"wg_EM": (num_experts, dim)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class DroplessConfig:
-    """Top-k without a capacity: no token is dropped, an expert takes all that chose it (MegaBlocks, arXiv:2211.15841).
-
-    The other fields are those of Top2Config.
-    k: experts that each token chooses.
-    normalize: as that of TopKConfig.
-    """
-
-    kind: Literal["dropless"] = "dropless"
-    k: int = 2
-    balance_weight: float = 0.01
-    normalize: bool = True
-
-    queues: ClassVar[bool] = False
-    experts_choose: ClassVar[bool] = False
-    training_factor: ClassVar[float] = 0
-    encoder_only: ClassVar[str] = ""
-    decoder_caution: ClassVar[str] = ""
-    unprunable: ClassVar[str] = ""
-
-    @property
-    def experts_per_token(self) -> float:
-        return self.k
-
-    @property
-    def unexportable(self) -> str:
-        if not self.normalize:
-            return "its weights are not normalised"
-        return "" if self.k == 2 else f"it gives every token k={self.k} experts"
-
-    def check(self, num_experts: int, path: str) -> None:
-        checks.choices(num_experts, self.k, path)
-        checks.not_negative(self, path, "balance_weight")
 
     def router_shapes(self, num_experts: int, dim: int) -> Sizes:
         return {"wg_EM": (num_experts, dim)}

@@ -206,12 +206,7 @@ def dropless_of_choices(choices: Choices, *, valid_GS: Tensor, normalize: bool =
 
 
 def top_k_of_choices(
-    choices: Choices,
-    capacity: int | None,
-    *,
-    valid_GS: Tensor,
-    normalize: bool = True,
-    counted: int | None = None,
+    choices: Choices, capacity: int | None, *, valid_GS: Tensor, normalize: bool = True, counted: int | None = None
 ) -> Gating:
     """Compute top-k gating of scored choices.
 

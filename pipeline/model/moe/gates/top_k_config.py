@@ -1,4 +1,4 @@
-"""Configuration of the general top-k gate. Free of torch, so that it loads fast."""
+"""Configurations of the general top-k gate and of the one without a capacity. Free of torch, so that they load fast."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -82,3 +82,43 @@ class TopKConfig:
 
     def router_shapes(self, num_experts: int, dim: int) -> Mapping[str, tuple[int, ...]]:
         return {"wg_EM": (num_experts, dim), **({"bias_E": (num_experts,)} if self.bias_rate else {})}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DroplessConfig:
+    """Top-k without a capacity: no token is dropped, an expert takes all that chose it (MegaBlocks, arXiv:2211.15841).
+
+    k: experts that each token chooses.
+    balance_weight: weight of the balance loss over first choices. It is 1 when experts are used alike.
+    normalize: weights are gates divided by their sum over the k choices; false leaves the gates as they are, which a
+        single choice needs.
+    """
+
+    kind: Literal["dropless"] = "dropless"
+    k: int = 2
+    balance_weight: float = 0.01
+    normalize: bool = True
+
+    queues: ClassVar[bool] = False
+    experts_choose: ClassVar[bool] = False
+    training_factor: ClassVar[float] = 0
+    encoder_only: ClassVar[str] = ""
+    decoder_caution: ClassVar[str] = ""
+    unprunable: ClassVar[str] = ""
+
+    @property
+    def experts_per_token(self) -> float:
+        return self.k
+
+    @property
+    def unexportable(self) -> str:
+        if not self.normalize:
+            return "its weights are not normalised"
+        return "" if self.k == 2 else f"it gives every token k={self.k} experts"
+
+    def check(self, num_experts: int, path: str) -> None:
+        checks.choices(num_experts, self.k, path)
+        checks.not_negative(self, path, "balance_weight")
+
+    def router_shapes(self, num_experts: int, dim: int) -> Mapping[str, tuple[int, ...]]:
+        return {"wg_EM": (num_experts, dim)}

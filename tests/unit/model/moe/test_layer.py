@@ -121,9 +121,7 @@ def test_auxiliary_losses_reach_every_parameter_of_the_router(gate):
 @pytest.mark.parametrize("gate", gates_where(lambda gate: hasattr(gate, "normalize")))
 def test_outputs_train_the_router_of_one_choice_where_its_weight_is_the_gate(gate, normalize):
     """A weight that is always 1 has no gradient (arXiv:1701.06538, section 2.1, chooses k > 1 for it)."""
-    moe = moe_of(gate)
-    changes = {"expert_nodes": 1} if hasattr(moe.gate, "expert_nodes") else {}
-    layer = layer_of(replace(moe, gate=replace(moe.gate, k=1, normalize=normalize, **changes)))
+    layer = layer_of(replace(moe_of(gate), gate=replace(moe_of(gate).gate, k=1, normalize=normalize)))
     x, valid = some_tokens(2, 24)
     (gradient,) = torch.autograd.grad(layer(x, tokens_of(valid))[0].square().sum(), [layer.router.wg_EM])
     assert bool(gradient.abs().max() > 1e-3) != normalize
