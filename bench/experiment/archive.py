@@ -1,8 +1,8 @@
 """Compressed archives of the results of runs, for a report without the models and the text they were trained on.
 
 A directory has three kinds of archive. `tests.tar.xz` has the test sets, which all runs share. The archive of a run
-has its records, and its translations without their sources and references. An archive of bilingual models has the same
-of them. The same results give the same bytes.
+has its records, and its translations without their sources and references. That of bilingual models has theirs.
+The same results give the same bytes.
 """
 
 import io

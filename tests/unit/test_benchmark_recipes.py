@@ -114,13 +114,10 @@ def test_the_table_of_six_directions_has_the_scores_of_the_file():
     (table,) = re.findall(r"^\| pair \| one direction .*\n\|[-:|]+\|\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
     with (ROOT / "recipes" / "multi30k" / "results.csv").open(encoding="utf-8") as stream:
         of_first_test = [row for row in csv.DictReader(stream) if row["test_set"] == "test_2016_flickr"]
+    rows = {(row["run"], row["pair"]): row for row in of_first_test if row["metric"] == "bleu_tok"}
     cells = {
-        (
-            row["run"],
-            row["pair"],
-        ): f"{float(row['score']):.1f} [{float(row['ci_low']):.1f}, {float(row['ci_high']):.1f}]"
-        for row in of_first_test
-        if row["metric"] == "bleu_tok"
+        key: f"{float(row['score']):.1f} [{float(row['ci_low']):.1f}, {float(row['ci_high']):.1f}]"
+        for key, row in rows.items()
     }
     for line in table.splitlines():
         pair, *scores = [cell.strip() for cell in line.split("|")[1:-1]]
@@ -128,6 +125,17 @@ def test_the_table_of_six_directions_has_the_scores_of_the_file():
         runs = (tiny, "multi30k_multilingual", "multi30k_multilingual_moe")
         assert scores == [cells.pop((run, pair), "–") for run in runs]
     assert not cells, "a score is not in the table"
+    gains = [
+        float(rows["multi30k_multilingual_moe", pair]["score"]) - float(row["score"])
+        for (run, pair), row in rows.items()
+        if run == "multi30k_multilingual"
+    ]
+    assert f"is {sum(gains) / 6:.1f} BLEU better\non average" in TEXT
+    assert (len(gains), sum(gain > 0 for gain in gains)) == (6, 5)
+    with (ROOT / "recipes" / "multi30k" / "comparison.csv").open(encoding="utf-8") as stream:
+        differences = list(csv.DictReader(stream))
+    assert f"mean difference as +{sum(float(row['delta']) for row in differences) / 6:.1f} [" in TEXT
+    assert all(float(row["p_holm"]) > 0.05 for row in differences), "none is significant"
 
 
 def test_the_table_has_the_scores_of_the_file():

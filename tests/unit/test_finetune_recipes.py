@@ -32,9 +32,8 @@ def configs(tmp_path):
 def test_two_languages_are_added_to_the_others(configs):
     assert set(configs) == {"known", "extended", "from_start", "bilingual"}
     known_run, extended = configs["known"], configs["extended"]
-    manifest = read_manifest(
-        ROOT, ROOT / "data" / "freesoft38" / "manifest.yaml"
-    )  # the rebuilt text has the same pairs
+    original = ROOT / "data" / "freesoft38" / "manifest.yaml"  # the rebuilt text has the same pairs
+    manifest = read_manifest(ROOT, original)
     assert {config.corpus.manifest for config in configs.values()} == {"corpora/freesoft38/manifest.yaml"}
     pairs = {"-".join([*entry.columns.values()][:2]) for entry in manifest.files if entry.split == "train"}
     assert {*known_run.pairs, *NEW} == pairs
