@@ -45,7 +45,7 @@ def test_an_import_is_fine_tuned_translates_and_is_exported(pipeline, tmp_path):
     write_checkpoint(tmp_path / "checkpoint", CONFIGS["dense"], train_tokenizer(tmp_path / "spm"))
     pipeline("import", f"FROM={tmp_path}/checkpoint", "NAME=base", "LANG_PAIRS=de-en")
     corpus = write_corpus(tmp_path / "corpus")
-    pipeline("train", "RECIPE=smoke", "NAME=special", "LANG_PAIRS=de-en", f"CORPUS={corpus}", *TINY)
+    pipeline("train", "RECIPE=finetune/nllb_600m", "NAME=special", "LANG_PAIRS=de-en", f"CORPUS={corpus}", *TINY)
     records = {
         name: json.loads((tmp_path / "runs" / name / "run.json").read_text(encoding="utf-8"))
         for name in ("base", "special")
