@@ -18,6 +18,7 @@ from pipeline.dag.replacement import check_replacement
 from pipeline.dag.run import shown, train_run
 from pipeline.dag.steps import train_steps
 from pipeline.dag.terminal import watched
+from pipeline.jobs.default_precision import describe_precision
 from pipeline.live import wrapped
 from pipeline.output import say
 
@@ -28,7 +29,8 @@ def train(config: RunConfig) -> None:
     check_replacement(ROOT / config.runtime.runs / config.name, config)
     origin = find_origin(config)
     seconds = training_seconds(config)
-    announce(config, describe_model(config), describe_place(config.runtime), describe_time(config, seconds))
+    precision = describe_precision(config.runtime.device, config.train.precision)
+    announce(config, describe_model(config), describe_place(config.runtime), precision, describe_time(config, seconds))
     with watched(config, train_steps(config)) as status:
         status.expect(training=seconds)
         directory = train_run(config, status, origin)

@@ -4,7 +4,9 @@ from pathlib import Path
 
 from pipeline.jobs.visible_devices import device_type
 
+CPUINFO = Path("/proc/cpuinfo")
 VNNI = {"avx512_vnni", "avx_vnni"}  # as /proc/cpuinfo names the instructions
+BF16 = {"avx512_bf16", "amx_bf16"}
 TFLOPS = {"fp32": 67, "bf16": 989}  # dense matrix products of an H100 SXM, fp32 without TF32 (configs/device/h100.yaml)
 
 
@@ -22,14 +24,35 @@ def check_int8(device: str, cpuinfo: str | None = None) -> None:
     """
     if device_type(device) == "cuda":
         raise ValueError("decode.precision=int8 is for CPUs; on a GPU set decode.precision=bf16")
-    if cpuinfo is None:
-        path = Path("/proc/cpuinfo")
-        cpuinfo = path.read_text(encoding="utf-8") if path.exists() else ""
-    if not VNNI & set(cpuinfo.split()):
+    if not _has_any(VNNI, cpuinfo):
         raise ValueError(
             "decode.precision=int8 needs Linux on a processor with VNNI (Intel since Cascade Lake, AMD since Zen 4); "
             "set decode.precision=fp32"
         )
+
+
+def describe_precision(device: str, precision: str, cpuinfo: str | None = None) -> str:
+    """Return a line on training in bf16 on a CPU where it is faster than the precision chosen, or slower; else nothing.
+
+    device: runtime.device.
+    precision: train.precision.
+    cpuinfo: text of /proc/cpuinfo.
+    """
+    if device_type(device) == "cuda" or precision not in {"fp32", "bf16"}:
+        return ""
+    fast = _has_any(BF16, cpuinfo)
+    if fast and precision == "fp32":
+        return "precision: fp32; this processor is faster in bf16, by train.precision=bf16 (docs/training.md)"
+    if not fast and precision == "bf16":
+        return "precision: bf16, for which this processor has no instructions; train.precision=fp32 is faster here"
+    return ""
+
+
+def _has_any(instructions: set[str], cpuinfo: str | None) -> bool:
+    """Return true if the processor has one of these instructions. cpuinfo: None reads this machine's."""
+    if cpuinfo is None:
+        cpuinfo = CPUINFO.read_text(encoding="utf-8") if CPUINFO.exists() else ""
+    return not instructions.isdisjoint(cpuinfo.split())
 
 
 def fp32_caution(device: str, **precisions: str) -> str:

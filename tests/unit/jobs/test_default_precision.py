@@ -1,13 +1,14 @@
 """The precision that nobody chose: fp32 on a CPU, bf16 on a GPU, and a warning where a GPU is to compute in fp32."""
 
+import re
 from dataclasses import asdict
 
 import pytest
 
-from pipeline.config import load_config
+from pipeline.config import ROOT, load_config
 from pipeline.finished_run import FinishedRun
 from pipeline.jobs import visible_devices
-from pipeline.jobs.default_precision import TFLOPS, check_int8, fp32_caution
+from pipeline.jobs.default_precision import TFLOPS, check_int8, describe_precision, fp32_caution
 from pipeline.plan.devices import load_device
 
 SMALL = ["recipes=smoke", "batch.groups_per_step=16", "model.moe.num_experts=8"]
@@ -65,6 +66,28 @@ def test_a_run_that_a_cpu_made_is_warned_of_when_a_gpu_translates(caplog):
 def test_the_factor_is_that_of_the_planner():
     assert {name: flops / 1e12 for name, flops in load_device("h100").flops.items()} == TFLOPS
     assert not fp32_caution("cuda", train="fp16")
+
+
+@pytest.mark.parametrize("instructions", ["avx512_bf16", "amx_bf16"])
+def test_the_faster_precision_of_a_processor_is_named(instructions):
+    able, unable = f"flags : fpu avx512f {instructions}", "flags : fpu avx512f avx512_vnni"
+    assert "faster in bf16" in describe_precision("cpu", "fp32", able)
+    assert "no instructions" in describe_precision("cpu", "bf16", unable)
+    quiet = [("cpu", "bf16", able), ("cpu", "fp32", unable), ("cuda", "fp32", able), ("cuda", "bf16", unable)]
+    assert not any(describe_precision(*words) for words in quiet)
+
+
+def test_the_page_has_the_measured_ratios():
+    """The rates of docs/speed.md come from the benchmark's CSV by a test of its own."""
+    speed = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+    rates = {
+        (size, precision): float(rate.replace(",", ""))
+        for size, precision, rate in re.findall(r"^\| (d=\d+) E=8 .*, (\w+) \|[^|]*\| ([\d,]+) \[", speed, re.MULTILINE)
+    }
+    ratios = [rates[size, "bf16"] / rates[size, "fp32"] for size in ("d=512", "d=256")]
+    text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    assert f"trained {ratios[0]:.2f} times as fast with d=512" in text
+    assert f"{ratios[1]:.2f} times with d=256" in text
 
 
 def test_8_bits_need_a_processor_that_sums_them_exactly():
