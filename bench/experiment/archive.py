@@ -19,7 +19,8 @@ from eval.records.scores import BASELINE
 TESTS = "tests"
 ENDING = ".tar.xz"
 RECORD = "run.json"
-RECORDS = (RECORD, "metrics.jsonl", "routing.json")  # files of a run that are kept as they are, if it has them
+# files of a run that are kept as they are, if it has them
+RECORDS = (RECORD, "metrics.jsonl", "routing.json", "specialisation.json")
 TRANSLATIONS = "translations"
 TEXTS = ("source", "reference")
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from eval.records.run_record import Json, load_events
 from eval.records.scores import write_csv
+from eval.records.specialisation import VALUES, LayerSpecialisation
 
 ROUTING = "routing.json"
 DEAD = 0.1  # an expert is dead if no pair gives it more than this part of a uniform share
@@ -33,8 +34,9 @@ LAYER_COLUMNS = (
     "drop_rate",
     "unserved",
     "router_entropy",
+    *(f"explained_by_{value}" for value in VALUES),
 )
-OF_TRAINING = ("drop_rate", "unserved", "entropy")  # the last of these columns
+OF_TRAINING = ("drop_rate", "unserved", "entropy")  # the columns before those of specialisation
 DISTANCE_COLUMNS = ("run", "pair", "other", "distance")
 
 Array = NDArray[np.float64]
@@ -222,7 +224,9 @@ def save_experts(path: Path, rows: Mapping[str, tuple[Sequence[str], Sequence[La
     write_csv(path, EXPERT_COLUMNS, cells)
 
 
-def save_layers(path: Path, rows: Sequence[tuple[str, LayerUse, LayerTraining | None]]) -> None:
+def save_layers(
+    path: Path, rows: Sequence[tuple[str, LayerUse, LayerTraining | None, LayerSpecialisation | None]]
+) -> None:
     """Write routing_layers.csv. Dead and unused experts are given by their numbers, separated by spaces."""
     cells = [
         (
@@ -234,8 +238,9 @@ def save_layers(path: Path, rows: Sequence[tuple[str, LayerUse, LayerTraining | 
             " ".join(map(str, layer.dead)),
             " ".join(map(str, layer.unused)),
             *("" if training is None else f"{training.at_end(key):.4f}" for key in OF_TRAINING),
+            *("" if special is None else f"{special.information[value]:.4f}" for value in VALUES),
         )
-        for run, layer, training in rows
+        for run, layer, training, special in rows
     ]
     write_csv(path, LAYER_COLUMNS, cells)
 

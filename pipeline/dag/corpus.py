@@ -63,6 +63,10 @@ class Corpus:
             by_split[name] = [table for table in fetched if order[table[0].source] == first] or split_off
         return [table for table in tables if split in (None, table[0].split) and table in by_split[table[0].split]]
 
+    def may_show(self, pair: LangPair, split: str) -> bool:
+        """Return whether a report may show the text of a split of a pair."""
+        return all(may_show(self.manifests, table.about()) for table, _ in self.tables_of(pair, split))
+
     def sources_of(self, pair: LangPair) -> list[tuple[str, int]]:
         """Return the name of each training table of a pair, and the most rows that it can have of the pair."""
         tables = [table for table, _ in self.tables_of(pair, "train")]

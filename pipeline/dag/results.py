@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.records.run_record import TEST_SETS
+from eval.records.specialisation import QUOTES, SPECIALISATION
 from pipeline.config import RunConfig
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.artifact import MANIFEST, Artifact
@@ -79,11 +80,13 @@ def write_report(
     scores: Artifact,
     model: Artifact,
     routing: Artifact | None,
+    quoted: Sequence[str],
     tests: Mapping[str, Artifact],
     out: Path,
 ) -> None:
     """Write report.html of the run `name`, beside copies of all files that it shows.
 
+    quoted: pairs whose development sentences may be quoted.
     tests: scores of further test sets, by name.
     """
     from eval.records.results import load_results
@@ -98,7 +101,17 @@ def write_report(
     (out / "metrics.jsonl").write_bytes((model.path / "log" / "metrics.jsonl").read_bytes())
     if routing is not None:
         (out / ROUTING).write_bytes((routing.path / ROUTING).read_bytes())
+        _write_json(out / SPECIALISATION, _quoting(routing.path / SPECIALISATION, quoted))
     write_report(out, load_results([(name, out)]))
+
+
+def _quoting(path: Path, pairs: Sequence[str]) -> dict[str, Any]:
+    """Return the content of specialisation.json with quotes of these pairs alone."""
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    for layer in content["layers"].values():
+        for expert in layer["experts"]:
+            expert["quotes"] = [quote for quote in expert["quotes"] if quote["pair"] in pairs][:QUOTES]
+    return content
 
 
 def _write_json(path: Path, values: Mapping[str, Any]) -> None:

@@ -66,7 +66,8 @@ def train_run(config: RunConfig, listener: Listener | None = None, origin: Origi
     scores = store.get(stages.score(config, corpus, cleaned, encoded, systems, before, compared.search))
     test_sets |= own_challenge(config, cleaned, store)
     tests = score_tests(config, store, scores, test_sets, [member.model for member in origin.ensemble])
-    report = store.get(stages.report(config.name, scores, trained.model, routing, tests))
+    quoted = [pair.name for pair in corpus.pairs if config.report.show and corpus.may_show(pair, "dev")]
+    report = store.get(stages.report(config.name, scores, trained.model, routing, quoted, tests))
     directory = ROOT / config.runtime.runs / config.name
     publish_run(report, directory, finish=lambda run: _summarise(store, run, time.monotonic() - began))
     _say_if_idle(store)

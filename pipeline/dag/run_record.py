@@ -42,10 +42,7 @@ def run_record(
         "systems": {name: [ledger(trained) for trained in models] for name, models in systems.items()},
         **members_record(config.decode, [model for main in systems.get(SYSTEM, ()) for model in main.ensemble]),
         "baseline_boundaries": config.baselines.boundaries(),
-        "sample_sentences": config.report.show
-        and all(
-            may_show(corpus.manifests, table.about()) for pair in cleaned for table, _ in corpus.tables_of(pair, "test")
-        ),
+        "sample_sentences": config.report.show and all(corpus.may_show(pair, "test") for pair in cleaned),
     }
 
 

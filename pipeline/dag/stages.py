@@ -196,7 +196,7 @@ def translate(
 def routing(
     model: Artifact, trained_on: Mapping[str, Artifact], *, decode: DecodeConfig, runtime: RuntimeConfig, label: str
 ) -> Stage:
-    """Declare which experts of an MoE model the development sets choose (`results.read_routing`).
+    """Declare which experts of an MoE model the development sets choose, and which pieces do (`work.record_routing`).
 
     trained_on: inputs of the model, `vocabulary` and encoded rows by pair.
     decode: says of which checkpoints the model is the mean.
@@ -204,7 +204,7 @@ def routing(
     encoded = {pair: artifact for pair, artifact in trained_on.items() if pair != "vocabulary"}
     return Stage(
         name="routing",
-        version=2,
+        version=3,
         config={"split": work.ROUTING_SPLIT, "pairs": list(encoded), "average": [decode.average, decode.average_of]},
         inputs={**trained_on, "model": model},
         run=partial(work.record_routing, model, trained_on["vocabulary"], encoded, decode, runtime, label),
@@ -259,15 +259,25 @@ def score(
 
 
 def report(
-    name: str, scores: Artifact, model: Artifact, routing: Artifact | None, tests: Mapping[str, Artifact]
+    name: str,
+    scores: Artifact,
+    model: Artifact,
+    routing: Artifact | None,
+    quoted: Sequence[str],
+    tests: Mapping[str, Artifact],
 ) -> Stage:
-    """Declare report.html, and all files that it shows. name: of the run. tests: scores by further test set."""
+    """Declare report.html, and all files that it shows.
+
+    name: of the run.
+    quoted: pairs whose development sentences the report may quote.
+    tests: scores by further test set.
+    """
     further = {f"test set {test_set}": artifact for test_set, artifact in tests.items()}
     return Stage(
         name="report",
-        version=12,
-        config={},
+        version=13,
+        config={"quoted": list(quoted)} if routing is not None else {},
         inputs={"scores": scores, **({"routing": routing} if routing is not None else {}), **further},
-        run=partial(results.write_report, name, scores, model, routing, tests),
+        run=partial(results.write_report, name, scores, model, routing, quoted, tests),
         label=name,
     )

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from eval.records.specialisation import SPECIALISATION
 from pipeline.corpus.config import CorpusConfig, HeldOutRule, SplitConfig
 from pipeline.corpus.fetched import FetchedTable
 from pipeline.corpus.funnel import funnel
@@ -31,6 +32,7 @@ from pipeline.model.components import is_trainable
 from pipeline.parallel.shapes import adapter_shapes, parameter_shapes
 from pipeline.tasks import DataConfig, shard_runner
 from pipeline.train.job import TrainJob
+from pipeline.vocab.vocabulary import Vocabulary
 
 EXPERTS = "experts.json"  # beside the translations of a pruned model
 ROUTING = "routing.json"
@@ -202,8 +204,14 @@ def record_routing(
 ) -> None:
     """Write routing.json: {"split": "dev", "layers": layer -> pair -> `tokens` and lists of one number an expert}.
 
-    `pipeline.decode.job.routing` says which lists these are. encoded: rows of each pair that the model was trained on.
+    `pipeline.decode.job.routing` says which lists these are. Also writes specialisation.json: layer -> what
+    `pipeline.decode.experts.specialisation.describe_layer` returns.
+
+    encoded: rows of each pair that the model was trained on.
     """
+    from pipeline.decode.experts.specialisation import describe_layer
+    from pipeline.decode.job.piece_use import merged_pieces
+
     job = RoutingJob(
         title=f"routing {label}",
         pairs=list(encoded),
@@ -221,6 +229,13 @@ def record_routing(
     (out / ROUTING).write_text(json.dumps({"split": ROUTING_SPLIT, "layers": layers}), encoding="utf-8")
     for part in parts:
         part.unlink()
+    loaded = Vocabulary.load(vocabulary.path)
+    described = {}
+    for layer, (counts, quotes) in merged_pieces(out, runtime.processes).items():
+        side = "source" if layer.startswith("encoder") else "target"
+        chosen = {pair: measures["chosen"] for pair, measures in layers[layer].items()}
+        described[layer] = describe_layer(counts, chosen, quotes, loaded.pieces(side), loaded.special_ids(side))
+    (out / SPECIALISATION).write_text(json.dumps({"layers": described}, ensure_ascii=False), encoding="utf-8")
 
 
 def read_routing(artifact: Artifact) -> dict[str, dict[str, Any]]:

@@ -67,6 +67,17 @@ class Vocabulary:
     def target_size(self) -> int:
         return int(self.target_model.get_piece_size())
 
+    def pieces(self, side: str) -> list[str]:
+        """Return the pieces of a side, source or target, by id."""
+        model = self.source_model if side == "source" else self.target_model
+        return [str(model.id_to_piece(index)) for index in range(model.get_piece_size())]
+
+    def special_ids(self, side: str) -> set[int]:
+        """Return the ids of a side that stand for no text by themselves: control symbols, tags and bytes."""
+        model = self.source_model if side == "source" else self.target_model
+        tags = {*self.tags.values(), *self.source_tags.values()} if side == "source" or self.shared else set()
+        return {UNK, BOS, EOS, PAD, *tags, *(i for i in range(model.get_piece_size()) if model.is_byte(i))}
+
     def tag(self, code: str, side: str = "target") -> int:
         """Return the id of the symbol of a language. Raises ValueError if there is none. side: for the message."""
         if code not in self.tags:

@@ -40,6 +40,7 @@ def test_every_result_is_there(results):
         "metrics.jsonl",
         "run.json",
         "routing.json",
+        "specialisation.json",
         "status.json",
     }
     assert expected <= {path.name for path in results.iterdir()}

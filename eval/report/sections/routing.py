@@ -25,6 +25,7 @@ from eval.records.routing import (
     save_experts,
     save_layers,
 )
+from eval.records.specialisation import Expert, LayerSpecialisation, load_specialisation, save_pieces
 from eval.report.plots.clustering import leaf_order
 from eval.report.plots.routing import plot_experts, plot_similarity, plot_training
 from eval.report.plots.style import inline_svg, save_figure
@@ -40,6 +41,7 @@ LAYER_HEADS = (
     "Dead experts",
     "Never chosen",
 )
+EXPLAINED_HEADS = ("Layer", "Language", "Piece", "Class of piece")
 RUN_HEADS = (
     "Run",
     "Experts",
@@ -64,6 +66,7 @@ class RunRouting:
     training: routing in training by layer; empty if not recorded.
     served: mean number of experts that serve a token at the end of training, 0 if not recorded.
     distance_PP: distances of the pairs by their use of experts, 0 to 1.
+    specialisation: by layer; empty if not recorded.
     """
 
     label: str
@@ -73,6 +76,7 @@ class RunRouting:
     training: Mapping[str, LayerTraining]
     served: float
     distance_PP: NDArray[np.float64]
+    specialisation: Mapping[str, LayerSpecialisation]
 
     @classmethod
     def of(cls, run: RunResults) -> "RunRouting | None":
@@ -91,14 +95,15 @@ class RunRouting:
             training=training,
             served=served,
             distance_PP=distances(layers),
+            specialisation={layer.name: layer for layer in load_specialisation(run.directory)},
         )
 
 
 def routing_section(out: Path, runs: Sequence[RunResults]) -> Mapping[str, Any] | None:
     """Return the values of `routing_section.html.j2`, or None without a MoE run.
 
-    Writes routing.csv, routing_layers.csv, routing_distances.csv and the figures into `out`. The value `missing` has
-    the labels of MoE runs whose routing was not recorded.
+    Writes routing.csv, routing_layers.csv, routing_distances.csv, routing_pieces.csv and the figures into `out`. The
+    value `missing` has the labels of MoE runs whose routing was not recorded.
     """
     moe_runs = [run for run in runs if run.is_moe]
     if not moe_runs:
@@ -108,8 +113,11 @@ def routing_section(out: Path, runs: Sequence[RunResults]) -> Mapping[str, Any] 
     if routings:
         save_experts(out / "routing.csv", {routing.label: (routing.pairs, routing.layers) for routing in routings})
         rows = [
-            (routing.label, layer, routing.training.get(layer.name)) for routing in routings for layer in routing.layers
+            (routing.label, layer, routing.training.get(layer.name), routing.specialisation.get(layer.name))
+            for routing in routings
+            for layer in routing.layers
         ]
+        save_pieces(out / "routing_pieces.csv", {r.label: [*r.specialisation.values()] for r in routings})
         save_layers(out / "routing_layers.csv", rows)
         distances_by_label = {routing.label: (routing.pairs, routing.distance_PP) for routing in routings}
         save_distances(out / "routing_distances.csv", distances_by_label)
@@ -121,10 +129,16 @@ def routing_section(out: Path, runs: Sequence[RunResults]) -> Mapping[str, Any] 
                 "figures": _figures(out, routing, stem),
                 "nearest": _nearest(routing),
                 "rows": [_layer_cells(layer, routing.training.get(layer.name)) for layer in routing.layers],
+                "explained": [_explained_cells(layer) for layer in routing.specialisation.values()],
+                "specialisation": {
+                    layer.name: [_named(number, expert) for number, expert in enumerate(layer.experts)]
+                    for layer in routing.specialisation.values()
+                },
             }
             for routing, stem in zip(routings, stems, strict=True)
         ],
         "layer_heads": LAYER_HEADS,
+        "explained_heads": EXPLAINED_HEADS,
         "overview": [_run_cells(routing) for routing in routings] if len(routings) > 1 else [],
         "run_heads": RUN_HEADS,
         "missing": [run.label for run, routing in by_run if routing is None],
@@ -209,6 +223,20 @@ def _layer_cells(layer: LayerUse, training: LayerTraining | None) -> list[str]:
         _experts(layer.dead),
         _experts(layer.unused),
     ]
+
+
+def _explained_cells(layer: LayerSpecialisation) -> list[str]:
+    """Return the cells below EXPLAINED_HEADS."""
+    return [layer.name, *map(share, layer.information.values())]
+
+
+def _named(number: int, expert: Expert) -> dict[str, Any]:
+    """Return the number of an expert, its pieces with their shares, and its quotes."""
+    return {
+        "number": number,
+        "pieces": [(piece.replace("▁", " ").strip() or "▁", share(part)) for piece, part in expert.pieces],
+        "quotes": expert.quotes,
+    }
 
 
 def _run_cells(run: RunRouting) -> list[str]:

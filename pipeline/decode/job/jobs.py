@@ -46,7 +46,7 @@ class RoutingJob:
     pairs: names of the pairs.
     encoded: directories of their encoded rows, in the same order.
     split: the split to record.
-    out: directory of the results `routing.rank-N.json`.
+    out: directory of the results of each process, `routing.rank-N.json` and what `piece_use` writes.
     Other fields are as in TranslateJob.
     """
 

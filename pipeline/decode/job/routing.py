@@ -17,6 +17,7 @@ from pipeline.batch.assembly import assemble
 from pipeline.batch.batch import Batch
 from pipeline.batch.config import GroupShape
 from pipeline.decode.job.jobs import RoutingJob
+from pipeline.decode.job.piece_use import PieceUse, save_pieces
 from pipeline.decode.job.share import load_share, share
 from pipeline.files import write_atomically
 from pipeline.jobs.device import Place
@@ -41,10 +42,19 @@ class Recorder:
     sums: float64 [P, 4, E] by layer, one row for each of MEASURES: how often an expert is chosen and the sum of its
         combine weights, then the same for first choices only.
     tokens: number of tokens [P] by layer.
+    pieces: which pieces choose which experts, by layer.
+    batch: the batch that the model gets next, with one sentence in each row.
     """
 
-    def __init__(self, model: Transformer, num_pairs: int) -> None:
+    batch: Batch
+
+    def __init__(self, model: Transformer, pairs: Sequence[str]) -> None:
+        """pairs: names by index."""
+        num_pairs = len(pairs)
         self._layers = model.moe_layers()
+        self.pieces = {
+            name: PieceUse(name.partition(".")[0], layer.num_experts, pairs) for name, layer in self._layers.items()
+        }
         device = model.target_embedding_VM.device
         self.sums = {
             name: torch.zeros(num_pairs, len(MEASURES), layer.num_experts, dtype=torch.float64, device=device)
@@ -70,6 +80,7 @@ class Recorder:
         sums_PXE = self.sums[name]
         E, cells = decision.num_experts, tokens.num_pairs * decision.num_experts
         expert_GSK, asked_GSK, weight_GSK = choices(decision)
+        self.pieces[name].add(self.batch, expert_GSK, asked_GSK, weight_GSK)
         cell_GSK = tokens.pair_GS.unsqueeze(-1) * E + expert_GSK
         asked_GSK = asked_GSK.double()
         weight_GSK = weight_GSK.double() * asked_GSK
@@ -135,7 +146,6 @@ def _batch(rows: Sequence[tuple[int, int, int]], data: Sequence[EncodedSplit]) -
 @torch.inference_mode()
 def record(
     model: Transformer,
-    data: Sequence[EncodedSplit],
     pairs: Sequence[str],
     rounds: Sequence[Batch],
     check: Callable[[], None],
@@ -144,9 +154,10 @@ def record(
 
     check: called before each batch. It raises Stopped to end the recording.
     """
-    with Recorder(model, len(pairs)) as recorder:
+    with Recorder(model, pairs) as recorder:
         for batch in rounds:
             check()
+            recorder.batch = batch
             model(batch.to(model.target_embedding_VM.device), label_smoothing=0.0)
     return recorder
 
@@ -187,9 +198,10 @@ def work(values: dict[str, Any], stop: StopRequest) -> None:
         elif stop:
             raise Stopped(job.title)
 
-    recorder = record(model, data, pairs, rounds, check)
+    recorder = record(model, pairs, rounds, check)
     text = json.dumps(recorder.to_json(pairs))
     write_atomically(Path(job.out, f"routing.rank-{place.rank}.json"), text)
+    save_pieces(Path(job.out), place.rank, recorder.pieces)
 
 
 if __name__ == "__main__":

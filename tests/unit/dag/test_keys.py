@@ -40,8 +40,8 @@ fetch corpus train de-en: 21139925925d9f65
 fetch corpus train tr-en: c7c5c92b24327470
 held_out: 18945e5e42da3036
 held_out: add486ab84b69f9d
-report pinned: 0a678d06453fafe3
-routing moe: 81286f0b6696d9a0
+report pinned: 3b5050b1b2afd5e4
+routing moe: e10583a4b9f3abf2
 score pinned: 00fb77cde5476ac1
 split corpus de-en: 9a5b36da493088e1
 train bilingual de-en: bb8d397b7657b41c

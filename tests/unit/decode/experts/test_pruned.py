@@ -171,10 +171,11 @@ def test_what_is_recorded_is_what_the_router_chose(gate, monkeypatch):
     inputs = []
     layer.router.register_forward_hook(lambda _, arguments, __: inputs.append(arguments))
     sentences = (range(7), range(7, 12))  # of each pair
-    with Recorder(model, 2) as recorder, torch.inference_mode():
+    with Recorder(model, ["de-en", "fr-en"]) as recorder, torch.inference_mode():
         for pair, numbers in enumerate(sentences):
             shape = GroupShape(rows=len(numbers), source=9, target=8)
-            model(assemble([[(pair, i)] for i in numbers], shape, [DATA, DATA]), label_smoothing=0.0)
+            recorder.batch = assemble([[(pair, i)] for i in numbers], shape, [DATA, DATA])
+            model(recorder.batch, label_smoothing=0.0)
     model(batch(), label_smoothing=0.0)  # this is not recorded
     k = 1 if gate == "top1" else 2
     for pair, (x_GSM, tokens) in enumerate(inputs[:2]):

@@ -1,5 +1,6 @@
 """Records of the decisions of every gate."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,7 +18,8 @@ def test_choices_are_those_that_the_layer_counts(gate):
     data = [random_pairs(5, seed=1), random_pairs(4, seed=2)]
     rows = [[(0, index)] for index in range(5)] + [[(1, index)] for index in range(4)]
     batch = assemble(rows, GroupShape(rows=9, source=9, target=9), data)
-    with Recorder(model, 2) as recorder, torch.inference_mode():
+    with Recorder(model, ["de-en", "fr-en"]) as recorder, torch.inference_mode():
+        recorder.batch = batch
         output = model(batch, label_smoothing=0.0)
     for name, statistics in zip(model.moe_layers(), output.statistics, strict=True):
         chosen_PE, weight_PE, first_PE, first_weight_PE = recorder.sums[name].unbind(dim=1)
@@ -27,6 +29,9 @@ def test_choices_are_those_that_the_layer_counts(gate):
             statistics.tokens - statistics.unserved,
         )
         assert (first_weight_PE <= weight_PE).all()
+        cells, counts = recorder.pieces[name].counts()
+        by_expert = np.bincount(cells % (model.config.moe.num_experts + 1), weights=counts)
+        assert by_expert.tolist() == [*chosen_PE.sum(dim=0).tolist(), statistics.tokens]
     assert set(recorder.to_json(["de-en", "fr-en"])[name]["fr-en"]) == {"tokens", *MEASURES}
 
 

@@ -65,7 +65,12 @@ def test_distances_by_hand() -> None:
 def make_routed(make_run: MakeRun, tmp_path: Path) -> Callable[..., RunResults]:
     """Return a function that makes a run with experts. layers: its recorded routing, None for none."""
 
-    def make(label: str, layers: Mapping[str, Mapping[str, list[int]]] | None, num_experts: int = 4) -> RunResults:
+    def make(
+        label: str,
+        layers: Mapping[str, Mapping[str, list[int]]] | None,
+        num_experts: int = 4,
+        specialisation: Mapping[str, Any] | None = None,
+    ) -> RunResults:
         config = {"model": {"moe": {"num_experts": num_experts}}}
         directory = make_run(["de-en", "tr-en"], config=config).rename(tmp_path / label)
         if layers is not None:
@@ -78,6 +83,9 @@ def make_routed(make_run: MakeRun, tmp_path: Path) -> Callable[..., RunResults]:
             }
             (directory / "routing.json").write_text(json.dumps({"split": "dev", "layers": recorded}), encoding="utf-8")
             write_jsonl(directory / "metrics.jsonl", [_train_record(step, layers) for step in range(10, 201, 10)])
+        if specialisation is not None:
+            text = json.dumps({"layers": specialisation})
+            (directory / "specialisation.json").write_text(text, encoding="utf-8")
         return RunResults(label=label, directory=directory, record=load_run(directory), scores=(), gains=())
 
     return make
@@ -115,6 +123,27 @@ def test_a_dead_expert_is_flagged_and_each_run_has_its_part(
     with (tmp_path / "routing.csv").open(encoding="utf-8") as file:
         (row,) = [r for r in csv.DictReader(file) if (r["run"], r["pair"], r["expert"]) == ("a b", "tr-en", "1")]
     assert (row["layer"], float(row["share"]), float(row["weight"])) == ("encoder.2", 1.48, 0.74)
+
+
+def test_what_experts_specialise_in_is_shown(make_routed: Callable[..., RunResults], tmp_path: Path) -> None:
+    quote = {"weight": 0.9, "pair": "de-en", "before": " click <OK> in", "piece": " Insert", "after": "ion"}
+    experts = [{"pieces": [{"text": "▁File", "share": 0.875}], "quotes": [quote]}, {"pieces": [], "quotes": []}]
+    information = {"language": 0.25, "piece": 0.5, "class": 0.125}
+    layers = {"encoder.2": {"information": information, "experts": experts}}
+    run = make_routed("mine", {"encoder.2": CHOSEN, "decoder.2": EVEN}, specialisation=layers)
+    section = routing_section(tmp_path, [run, make_routed("old", {"encoder.2": CHOSEN})])
+    assert section is not None
+    first, old = section["runs"]
+    assert first["explained"] == [["encoder.2", "25.0 %", "50.0 %", "12.5 %"]]
+    assert (old["explained"], old["specialisation"]) == ([], {})
+    text = environment().get_template("routing_section.html.j2").render(routing=section)
+    assert "click &lt;OK&gt; in<mark> Insert</mark>ion" in text
+    assert "<b>File</b> 87.5 %" in text
+    with (tmp_path / "routing_pieces.csv").open(encoding="utf-8") as file:
+        assert [*csv.reader(file)][1:] == [["mine", "encoder.2", "0", "1", "▁File", "0.8750"]]
+    with (tmp_path / "routing_layers.csv").open(encoding="utf-8") as file:
+        explained = [row["explained_by_piece"] for row in csv.DictReader(file)]
+    assert explained == ["0.5000", "", ""]
 
 
 def test_triangles_mark_dead_experts() -> None:
