@@ -1,4 +1,4 @@
-"""The command `python -m bench.experiment`: keep the results of runs as small archives, and restore them elsewhere."""
+"""The command `python -m bench.experiment`: archives of runs, what is restored from them, and a scaling fit."""
 
 import argparse
 import sys
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.experiment.archive import keep_baselines, keep_run, restore
+from bench.experiment.scaling import table
+from eval.records.results import load_results
 from eval.records.run_record import TEST_SETS, load_run
 from eval.records.scores import BASELINE, SACREBLEU_METRICS
 from eval.score.run import write_scores
@@ -24,6 +26,8 @@ def main() -> int:
         if options.command == "keep":
             for run in options.runs:
                 print(keep_run(run, options.archives))
+        elif options.command == "scaling":
+            print(table(load_results([("", run) for run in options.runs])))
         elif options.command == "baselines":
             print(train_and_keep(options.name, options.overrides, options.archives))
         else:
@@ -46,6 +50,8 @@ def parse() -> argparse.Namespace:
     bilingual = commands.add_parser("baselines", help="train the bilingual models that are missing, and keep all")
     bilingual.add_argument("name", help="name of their archive")
     bilingual.add_argument("overrides", nargs="+", help="settings, as make baselines takes them in ARGS")
+    scaling = commands.add_parser("scaling", help="fit validation loss against tokens, and extrapolate it")
+    scaling.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs of equal budgets")
     restored = commands.add_parser("restore", help="write run directories, with scores, from all archives")
     restored.add_argument("out", type=Path, help="directory to write them into")
     return parser.parse_args()

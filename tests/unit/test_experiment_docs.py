@@ -42,14 +42,15 @@ def test_the_sweeps_before_and_after_it_are_there(name, number):
     assert len(planned(SWEEPS[name]).points) == number
 
 
-def test_the_commands_for_several_machines_are_read(monkeypatch):
+def test_the_commands_of_bench_experiment_are_read(monkeypatch):
     commands = re.findall(r"^\.venv/bin/python -m bench\.experiment (.*)$", TEXT, re.MULTILINE)
     options = {}
     for command in commands:
         monkeypatch.setattr("sys.argv", ["bench.experiment", *shlex.split(command)])
         arguments = parse()
         options[arguments.command] = arguments
-    assert options.keys() == {"keep", "baselines", "restore"}
+    assert options.keys() == {"keep", "baselines", "restore", "scaling"}
+    assert len(options["scaling"].runs) == 3
     config = load_config(options["baselines"].overrides)
     assert (config.baselines.search, config.pairs) == (None, ["da-en", "de-en"])
     for command in re.findall(r"^make train .*$", TEXT, re.MULTILINE):

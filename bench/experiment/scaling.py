@@ -1,0 +1,160 @@
+"""A fit of validation loss against target tokens, L = E + B · D^-b, and what it gives for ten times the tokens.
+
+The learning rate of the experiment does not depend on the budget (the inverse square root of the step), so a validation
+after D tokens is the result of a run with a budget of D. The form is that of Hoffmann et al. (arXiv:2203.15556), with
+tokens alone. It is a fit, not a law: `backtest` says how well the first half of the budget predicts its end.
+
+R resamples, N validations, X exponents.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.number_format import decimal, quantity
+from eval.records.results import RunResults, group_seeds
+from eval.records.run_record import load_losses
+from eval.text_table import aligned
+
+FROM = 0.1  # of the budget: earlier validations, of the warm-up and the first steep fall, are left out
+FEWEST = 8  # validations of a fit
+RESAMPLES, SEED = 1000, 1
+BLOCK = 4  # neighbouring residuals that are drawn together, because validations close together err alike
+EXPONENTS = np.arange(0.02, 2.001, 0.02)
+TIMES = 10
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """Parameters of L = floor + scale · D^-exponent, one value each a fitted curve. Losses are in nats a token."""
+
+    floor_R: Array
+    scale_R: Array
+    exponent_R: Array
+
+    def loss(self, tokens: float) -> Array:
+        """Return the loss [R] after so many tokens."""
+        loss_R: Array = self.floor_R + self.scale_R * tokens**-self.exponent_R
+        return loss_R
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """A fit of one system, whose seeds have the same validations.
+
+    loss: measured after `tokens`, the mean of the seeds.
+    later: by the fit after TIMES as many, with its interval of 95 %.
+    backtest: loss that a fit of the first half of the budget gives for its end, with its interval.
+    """
+
+    tokens: float
+    loss: float
+    floor: tuple[float, float, float]
+    exponent: tuple[float, float, float]
+    later: tuple[float, float, float]
+    backtest: tuple[float, float, float]
+
+
+def fit(tokens_N: Array, loss_RN: Array) -> Fit:
+    """Fit each curve by least squares. The floor is not below zero."""
+    best_R = np.full(len(loss_RN), np.inf)
+    parameters_R3 = np.zeros((len(loss_RN), 3))
+    unit = tokens_N.mean()
+    for exponent in EXPONENTS:
+        x_N = (tokens_N / unit) ** -exponent
+        centred_N = x_N - x_N.mean()
+        scale_R = loss_RN @ centred_N / (centred_N @ centred_N)
+        floor_R = loss_RN.mean(axis=1) - scale_R * x_N.mean()
+        below_R = floor_R < 0
+        scale_R = np.where(below_R, loss_RN @ x_N / (x_N @ x_N), scale_R)
+        floor_R = np.where(below_R, 0.0, floor_R)
+        error_R = ((loss_RN - floor_R[:, None] - scale_R[:, None] * x_N) ** 2).sum(axis=1)
+        better_R = error_R < best_R
+        best_R = np.where(better_R, error_R, best_R)
+        values_R3 = np.stack([floor_R, scale_R * unit**exponent, np.full_like(floor_R, exponent)], axis=1)
+        parameters_R3[better_R] = values_R3[better_R]
+    floor_R, scale_R, exponent_R = parameters_R3.T
+    return Fit(floor_R=floor_R, scale_R=scale_R, exponent_R=exponent_R)
+
+
+def predict(tokens_N: Array, loss_SN: Array) -> Prediction:
+    """Fit the mean curve of the seeds, and predict its loss after TIMES as many tokens.
+
+    The intervals are of curves that are made anew: seeds drawn with replacement, and blocks of the fit's residuals.
+    loss_SN: validation losses, a row for each seed.
+    Raises ValueError for fewer than FEWEST validations in either half of what is fitted.
+    """
+    budget = float(tokens_N[-1])
+    used_N = tokens_N >= FROM * budget
+    tokens_N, loss_SN = tokens_N[used_N], loss_SN[:, used_N]
+    half = tokens_N <= budget / 2
+    if half.sum() < FEWEST:
+        raise ValueError(
+            f"{half.sum()} validations between {FROM:.0%} and half of the budget are too few for a fit; "
+            f"it needs {FEWEST}"
+        )
+    whole, first = _resampled(tokens_N, loss_SN), _resampled(tokens_N[half], loss_SN[:, half])
+    return Prediction(
+        tokens=budget,
+        loss=float(loss_SN[:, -1].mean()),
+        floor=_interval(whole.floor_R),
+        exponent=_interval(whole.exponent_R),
+        later=_interval(whole.loss(TIMES * budget)),
+        backtest=_interval(first.loss(budget)),
+    )
+
+
+def _resampled(tokens_N: Array, loss_SN: Array) -> Fit:
+    """Return the fit of the mean curve first, then those of RESAMPLES curves that are made anew."""
+    generator = np.random.default_rng(SEED)
+    S, N = loss_SN.shape
+    mean_N = loss_SN.mean(axis=0)
+    of_mean = fit(tokens_N, mean_N[None])
+    residual_N = mean_N - (of_mean.floor_R + of_mean.scale_R * tokens_N**-of_mean.exponent_R)
+    starts = generator.integers(0, N, size=(RESAMPLES, -(-N // BLOCK)))
+    places_RN = ((starts[..., None] + np.arange(BLOCK)) % N).reshape(RESAMPLES, -1)[:, :N]
+    seeds_RS = generator.integers(0, S, size=(RESAMPLES, S))
+    curve_RN = loss_SN[seeds_RS].mean(axis=1) - residual_N + residual_N[places_RN]
+    return fit(tokens_N, np.concatenate([mean_N[None], curve_RN]))
+
+
+def _interval(value_R: Array) -> tuple[float, float, float]:
+    """Return the value of the mean curve, and the interval of 95 % of the others."""
+    low, high = np.quantile(value_R[1:], [0.025, 0.975])
+    return float(value_R[0]), float(low), float(high)
+
+
+def table(runs: Sequence[RunResults]) -> str:
+    """Return the predictions of systems as a table for a terminal. Runs that differ in the seed are one system.
+
+    Raises ValueError for runs of one system with different numbers of validations, or with too few.
+    """
+    rows = [["system", "seeds", "tokens", "loss", "floor", "exponent", f"loss at {TIMES}×", "end from first half"]]
+    for system in group_seeds(runs):
+        curves = [load_losses(run.directory, "validation") for run in system.runs]
+        tokens = [[point.target_tokens for point in curve] for curve in curves]
+        if len({len(of_run) for of_run in tokens}) > 1:
+            raise ValueError(
+                f"{system.label}: its runs have {[*map(len, tokens)]} validations; give runs of one budget"
+            )
+        losses = np.array([[point.cross_entropy for point in curve] for curve in curves])
+        prediction = predict(np.mean(tokens, axis=0), losses)
+        rows.append(
+            [
+                system.label,
+                str(len(curves)),
+                quantity(prediction.tokens),
+                decimal(prediction.loss, 3),
+                *map(_cell, (prediction.floor, prediction.exponent, prediction.later, prediction.backtest)),
+            ]
+        )
+    return aligned(rows)
+
+
+def _cell(interval: tuple[float, float, float]) -> str:
+    value, low, high = interval
+    return f"{decimal(value, 3)} [{decimal(low, 3)}, {decimal(high, 3)}]"
