@@ -1,10 +1,13 @@
-"""A fit of validation loss against target tokens, L = E + B · D^-b, and what it gives for ten times the tokens.
+"""A fit of validation loss against target tokens, and its value at ten times the tokens.
 
-The learning rate of the experiment does not depend on the budget (the inverse square root of the step), so a validation
-after D tokens is the result of a run with a budget of D. The form is that of Hoffmann et al. (arXiv:2203.15556), with
-tokens alone. It is a fit, not a law: `backtest` says how well the first half of the budget predicts its end.
+The form is loss = floor + scale · tokens^-exponent, that of Hoffmann et al. (arXiv:2203.15556) with tokens alone, for
+text that does not repeat.
 
-R resamples, N validations, X exponents.
+Where the learning rate does not depend on the budget (the inverse square root of the step), a validation after so many
+tokens is the result of a run with that budget. `backtest` says how well the first half of the budget predicts its end,
+twice as far away; it says nothing of what is ten times as far.
+
+R resamples, S seeds, N validations.
 """
 
 from collections.abc import Sequence
@@ -18,12 +21,13 @@ from eval.records.results import RunResults, group_seeds
 from eval.records.run_record import load_losses
 from eval.text_table import aligned
 
-FROM = 0.1  # of the budget: earlier validations, of the warm-up and the first steep fall, are left out
-FEWEST = 8  # validations of a fit
+FIRST_PART = 0.1  # of the budget, whose validations are left out: the warm-up and the first steep fall
+FEWEST = 8  # validations between that and half of the budget
 RESAMPLES, SEED = 1000, 1
 BLOCK = 4  # neighbouring residuals that are drawn together, because validations close together err alike
 EXPONENTS = np.arange(0.02, 2.001, 0.02)
 TIMES = 10
+SCHEDULE = "inverse_square_root"
 
 Array = NDArray[np.float64]
 
@@ -44,11 +48,11 @@ class Fit:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """A fit of one system, whose seeds have the same validations.
+    """A fit of one system, whose seeds have the same validations. Triples are a value and its interval of 95 %.
 
     loss: measured after `tokens`, the mean of the seeds.
-    later: by the fit after TIMES as many, with its interval of 95 %.
-    backtest: loss that a fit of the first half of the budget gives for its end, with its interval.
+    later: loss by the fit after TIMES as many.
+    backtest: loss that a fit of the first half of the budget gives for its end.
     """
 
     tokens: float
@@ -60,7 +64,7 @@ class Prediction:
 
 
 def fit(tokens_N: Array, loss_RN: Array) -> Fit:
-    """Fit each curve by least squares. The floor is not below zero."""
+    """Fit each curve by least squares. Neither the floor nor the scale is below zero."""
     best_R = np.full(len(loss_RN), np.inf)
     parameters_R3 = np.zeros((len(loss_RN), 3))
     unit = tokens_N.mean()
@@ -69,6 +73,8 @@ def fit(tokens_N: Array, loss_RN: Array) -> Fit:
         centred_N = x_N - x_N.mean()
         scale_R = loss_RN @ centred_N / (centred_N @ centred_N)
         floor_R = loss_RN.mean(axis=1) - scale_R * x_N.mean()
+        rising_R = scale_R < 0
+        scale_R, floor_R = np.where(rising_R, 0.0, scale_R), np.where(rising_R, loss_RN.mean(axis=1), floor_R)
         below_R = floor_R < 0
         scale_R = np.where(below_R, loss_RN @ x_N / (x_N @ x_N), scale_R)
         floor_R = np.where(below_R, 0.0, floor_R)
@@ -84,17 +90,19 @@ def fit(tokens_N: Array, loss_RN: Array) -> Fit:
 def predict(tokens_N: Array, loss_SN: Array) -> Prediction:
     """Fit the mean curve of the seeds, and predict its loss after TIMES as many tokens.
 
-    The intervals are of curves that are made anew: seeds drawn with replacement, and blocks of the fit's residuals.
+    The intervals are of curves that are made anew: seeds drawn with replacement, and blocks of the fit's residuals,
+    both widened to the variance of a sample. One seed gives no variance between seeds.
+
     loss_SN: validation losses, a row for each seed.
-    Raises ValueError for fewer than FEWEST validations in either half of what is fitted.
+    Raises ValueError for fewer than FEWEST validations between FIRST_PART and half of the budget.
     """
     budget = float(tokens_N[-1])
-    used_N = tokens_N >= FROM * budget
+    used_N = tokens_N >= FIRST_PART * budget
     tokens_N, loss_SN = tokens_N[used_N], loss_SN[:, used_N]
     half = tokens_N <= budget / 2
     if half.sum() < FEWEST:
         raise ValueError(
-            f"{half.sum()} validations between {FROM:.0%} and half of the budget are too few for a fit; "
+            f"{half.sum()} validations between {FIRST_PART:.0%} and half of the budget are too few for a fit; "
             f"it needs {FEWEST}"
         )
     whole, first = _resampled(tokens_N, loss_SN), _resampled(tokens_N[half], loss_SN[:, half])
@@ -113,12 +121,13 @@ def _resampled(tokens_N: Array, loss_SN: Array) -> Fit:
     generator = np.random.default_rng(SEED)
     S, N = loss_SN.shape
     mean_N = loss_SN.mean(axis=0)
-    of_mean = fit(tokens_N, mean_N[None])
-    residual_N = mean_N - (of_mean.floor_R + of_mean.scale_R * tokens_N**-of_mean.exponent_R)
+    fitted = fit(tokens_N, mean_N[None])
+    residual_N = mean_N - (fitted.floor_R + fitted.scale_R * tokens_N**-fitted.exponent_R)
     starts = generator.integers(0, N, size=(RESAMPLES, -(-N // BLOCK)))
     places_RN = ((starts[..., None] + np.arange(BLOCK)) % N).reshape(RESAMPLES, -1)[:, :N]
     seeds_RS = generator.integers(0, S, size=(RESAMPLES, S))
-    curve_RN = loss_SN[seeds_RS].mean(axis=1) - residual_N + residual_N[places_RN]
+    seed_RN = (loss_SN[seeds_RS].mean(axis=1) - mean_N) * (S / max(S - 1, 1)) ** 0.5
+    curve_RN = mean_N - residual_N + seed_RN + residual_N[places_RN] * (N / (N - 3)) ** 0.5  # three parameters
     return fit(tokens_N, np.concatenate([mean_N[None], curve_RN]))
 
 
@@ -131,16 +140,19 @@ def _interval(value_R: Array) -> tuple[float, float, float]:
 def table(runs: Sequence[RunResults]) -> str:
     """Return the predictions of systems as a table for a terminal. Runs that differ in the seed are one system.
 
-    Raises ValueError for runs of one system with different numbers of validations, or with too few.
+    Raises ValueError for another schedule of the learning rate, for runs of one system with validations after
+    different steps, and for too few validations.
     """
     rows = [["system", "seeds", "tokens", "loss", "floor", "exponent", f"loss at {TIMES}×", "end from first half"]]
     for system in group_seeds(runs):
+        for run in system.runs:
+            kind = run.record.config["train"]["schedule"]["kind"]
+            if kind != SCHEDULE:
+                raise ValueError(f"{run.label}: with train.schedule.kind={kind} a validation is not a run of its own")
         curves = [load_losses(run.directory, "validation") for run in system.runs]
+        if len({tuple(point.step for point in curve) for curve in curves}) > 1:
+            raise ValueError(f"{system.label}: its runs have validations after other steps; give runs of one budget")
         tokens = [[point.target_tokens for point in curve] for curve in curves]
-        if len({len(of_run) for of_run in tokens}) > 1:
-            raise ValueError(
-                f"{system.label}: its runs have {[*map(len, tokens)]} validations; give runs of one budget"
-            )
         losses = np.array([[point.cross_entropy for point in curve] for curve in curves])
         prediction = predict(np.mean(tokens, axis=0), losses)
         rows.append(

@@ -9,7 +9,7 @@ from typing import Any
 from eval.records.scores import write_csv
 
 SPECIALISATION = "specialisation.json"
-QUOTES = 6  # of an expert, that a run has
+QUOTES, QUOTES_OF_A_PIECE = 6, 2  # of an expert that a run has
 VALUES = ("language", "piece", "class")
 COLUMNS = ("run", "layer", "expert", "rank", "piece", "share")
 
@@ -62,6 +62,20 @@ def _expert(content: Mapping[str, Any]) -> Expert:
         pieces=tuple((piece["text"], float(piece["share"])) for piece in content["pieces"]),
         quotes=tuple((q["pair"], q["before"], q["piece"], q["after"]) for q in content["quotes"]),
     )
+
+
+def choose_quotes(quotes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the first quotes of an expert: at most QUOTES, QUOTES_OF_A_PIECE of a piece, and none twice.
+
+    Pairs with the same target language repeat its sentences in a decoder.
+    """
+    chosen: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+    for quote in quotes:
+        text = (quote["before"], quote["piece"], quote["after"])
+        of_piece = sum(piece == quote["piece"] for _, piece, _ in chosen)
+        if text not in chosen and of_piece < QUOTES_OF_A_PIECE and len(chosen) < QUOTES:
+            chosen[text] = quote
+    return [*chosen.values()]
 
 
 def save_pieces(path: Path, rows: Mapping[str, Sequence[LayerSpecialisation]]) -> None:

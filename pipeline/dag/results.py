@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.records.run_record import TEST_SETS
-from eval.records.specialisation import QUOTES, SPECIALISATION
+from eval.records.specialisation import SPECIALISATION, choose_quotes
 from pipeline.config import RunConfig
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.artifact import MANIFEST, Artifact
@@ -106,11 +106,11 @@ def write_report(
 
 
 def _quoting(path: Path, pairs: Sequence[str]) -> dict[str, Any]:
-    """Return the content of specialisation.json with quotes of these pairs alone."""
+    """Return the content of specialisation.json with quotes of these pairs alone, as many as a report shows."""
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     for layer in content["layers"].values():
         for expert in layer["experts"]:
-            expert["quotes"] = [quote for quote in expert["quotes"] if quote["pair"] in pairs][:QUOTES]
+            expert["quotes"] = choose_quotes([quote for quote in expert["quotes"] if quote["pair"] in pairs])
     return content
 
 

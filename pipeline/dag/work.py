@@ -233,8 +233,8 @@ def record_routing(
     described = {}
     for layer, (counts, quotes) in merged_pieces(out, runtime.processes).items():
         side = "source" if layer.startswith("encoder") else "target"
-        chosen = {pair: measures["chosen"] for pair, measures in layers[layer].items()}
-        described[layer] = describe_layer(counts, chosen, quotes, loaded.pieces(side), loaded.special_ids(side))
+        first = {pair: measures["first"] for pair, measures in layers[layer].items()}
+        described[layer] = describe_layer(counts, first, quotes, loaded.pieces(side), loaded.special_ids(side))
     (out / SPECIALISATION).write_text(json.dumps({"layers": described}, ensure_ascii=False), encoding="utf-8")
 
 

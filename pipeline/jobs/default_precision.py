@@ -6,7 +6,7 @@ from pipeline.jobs.visible_devices import device_type
 
 CPUINFO = Path("/proc/cpuinfo")
 VNNI = {"avx512_vnni", "avx_vnni"}  # as /proc/cpuinfo names the instructions
-BF16 = {"avx512_bf16", "amx_bf16"}
+BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # the last one as ARM has it
 TFLOPS = {"fp32": 67, "bf16": 989}  # dense matrix products of an H100 SXM, fp32 without TF32 (configs/device/h100.yaml)
 
 
@@ -24,7 +24,7 @@ def check_int8(device: str, cpuinfo: str | None = None) -> None:
     """
     if device_type(device) == "cuda":
         raise ValueError("decode.precision=int8 is for CPUs; on a GPU set decode.precision=bf16")
-    if not _has_any(VNNI, cpuinfo):
+    if VNNI.isdisjoint((_cpuinfo() if cpuinfo is None else cpuinfo).split()):
         raise ValueError(
             "decode.precision=int8 needs Linux on a processor with VNNI (Intel since Cascade Lake, AMD since Zen 4); "
             "set decode.precision=fp32"
@@ -38,21 +38,21 @@ def describe_precision(device: str, precision: str, cpuinfo: str | None = None) 
     precision: train.precision.
     cpuinfo: text of /proc/cpuinfo.
     """
-    if device_type(device) == "cuda" or precision not in {"fp32", "bf16"}:
+    cpuinfo = _cpuinfo() if cpuinfo is None else cpuinfo
+    if device_type(device) == "cuda" or precision not in {"fp32", "bf16"} or not cpuinfo:
         return ""
-    fast = _has_any(BF16, cpuinfo)
+    fast = not BF16.isdisjoint(cpuinfo.split())
     if fast and precision == "fp32":
         return "precision: fp32; this processor is faster in bf16, by train.precision=bf16 (docs/training.md)"
     if not fast and precision == "bf16":
-        return "precision: bf16, for which this processor has no instructions; train.precision=fp32 is faster here"
+        return (
+            "precision: bf16, for which this processor has no instructions; train.precision=fp32 is likely faster here"
+        )
     return ""
 
 
-def _has_any(instructions: set[str], cpuinfo: str | None) -> bool:
-    """Return true if the processor has one of these instructions. cpuinfo: None reads this machine's."""
-    if cpuinfo is None:
-        cpuinfo = CPUINFO.read_text(encoding="utf-8") if CPUINFO.exists() else ""
-    return not instructions.isdisjoint(cpuinfo.split())
+def _cpuinfo() -> str:
+    return CPUINFO.read_text(encoding="utf-8") if CPUINFO.exists() else ""
 
 
 def fp32_caution(device: str, **precisions: str) -> str:

@@ -25,10 +25,11 @@ from eval.records.routing import (
     save_experts,
     save_layers,
 )
-from eval.records.specialisation import Expert, LayerSpecialisation, load_specialisation, save_pieces
+from eval.records.specialisation import LayerSpecialisation, load_specialisation, save_pieces
 from eval.report.plots.clustering import leaf_order
 from eval.report.plots.routing import plot_experts, plot_similarity, plot_training
 from eval.report.plots.style import inline_svg, save_figure
+from eval.report.sections.specialisation import EXPLAINED_HEADS, specialisation_values
 
 LAYER_HEADS = (
     "Layer",
@@ -41,7 +42,6 @@ LAYER_HEADS = (
     "Dead experts",
     "Never chosen",
 )
-EXPLAINED_HEADS = ("Layer", "Language", "Piece", "Class of piece")
 RUN_HEADS = (
     "Run",
     "Experts",
@@ -67,6 +67,7 @@ class RunRouting:
     served: mean number of experts that serve a token at the end of training, 0 if not recorded.
     distance_PP: distances of the pairs by their use of experts, 0 to 1.
     specialisation: by layer; empty if not recorded.
+    languages: source and target of each pair.
     """
 
     label: str
@@ -77,6 +78,7 @@ class RunRouting:
     served: float
     distance_PP: NDArray[np.float64]
     specialisation: Mapping[str, LayerSpecialisation]
+    languages: Mapping[str, tuple[str, str]]
 
     @classmethod
     def of(cls, run: RunResults) -> "RunRouting | None":
@@ -96,6 +98,7 @@ class RunRouting:
             served=served,
             distance_PP=distances(layers),
             specialisation={layer.name: layer for layer in load_specialisation(run.directory)},
+            languages=run.record.languages,
         )
 
 
@@ -103,7 +106,7 @@ def routing_section(out: Path, runs: Sequence[RunResults]) -> Mapping[str, Any] 
     """Return the values of `routing_section.html.j2`, or None without a MoE run.
 
     Writes routing.csv, routing_layers.csv, routing_distances.csv, routing_pieces.csv and the figures into `out`. The
-    value `missing` has the labels of MoE runs whose routing was not recorded.
+    value `missing` has the labels of MoE runs that do not have all records.
     """
     moe_runs = [run for run in runs if run.is_moe]
     if not moe_runs:
@@ -129,11 +132,7 @@ def routing_section(out: Path, runs: Sequence[RunResults]) -> Mapping[str, Any] 
                 "figures": _figures(out, routing, stem),
                 "nearest": _nearest(routing),
                 "rows": [_layer_cells(layer, routing.training.get(layer.name)) for layer in routing.layers],
-                "explained": [_explained_cells(layer) for layer in routing.specialisation.values()],
-                "specialisation": {
-                    layer.name: [_named(number, expert) for number, expert in enumerate(layer.experts)]
-                    for layer in routing.specialisation.values()
-                },
+                **specialisation_values([*routing.specialisation.values()], routing.languages),
             }
             for routing, stem in zip(routings, stems, strict=True)
         ],
@@ -141,7 +140,7 @@ def routing_section(out: Path, runs: Sequence[RunResults]) -> Mapping[str, Any] 
         "explained_heads": EXPLAINED_HEADS,
         "overview": [_run_cells(routing) for routing in routings] if len(routings) > 1 else [],
         "run_heads": RUN_HEADS,
-        "missing": [run.label for run, routing in by_run if routing is None],
+        "missing": [run.label for run, routing in by_run if routing is None or not routing.specialisation],
     }
 
 
@@ -223,20 +222,6 @@ def _layer_cells(layer: LayerUse, training: LayerTraining | None) -> list[str]:
         _experts(layer.dead),
         _experts(layer.unused),
     ]
-
-
-def _explained_cells(layer: LayerSpecialisation) -> list[str]:
-    """Return the cells below EXPLAINED_HEADS."""
-    return [layer.name, *map(share, layer.information.values())]
-
-
-def _named(number: int, expert: Expert) -> dict[str, Any]:
-    """Return the number of an expert, its pieces with their shares, and its quotes."""
-    return {
-        "number": number,
-        "pieces": [(piece.replace("▁", " ").strip() or "▁", share(part)) for piece, part in expert.pieces],
-        "quotes": expert.quotes,
-    }
 
 
 def _run_cells(run: RunRouting) -> list[str]:

@@ -1,47 +1,88 @@
-"""Specialisation of a MoE layer's experts.
+"""Specialisation of a MoE layer's experts. Free of torch.
 
 Recorded are how much the language, the piece and its class say about the expert, the pieces that choose an expert more
 often than others do, and the text around the tokens with its largest weights.
 
-N choices, of which each has an expert and a value (a piece, a class of pieces, a language pair).
+N different pairs of a value (a piece, a class of pieces, a language pair) and the expert of a token's first choice.
 """
 
+import math
+import zlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.decode.job.piece_use import Quote
-
-PIECES, FEWEST = 12, 5  # pieces of an expert that are named, and how often they choose it at least
-QUOTES, QUOTES_OF_A_PIECE = 24, 2  # a report shows fewer, as it may not quote every pair
+PIECES, FEWEST = 12, 5  # pieces of an expert that are named, and how many of their tokens choose it at least
+QUOTES, QUOTES_OF_A_PIECE = 64, 8  # of an expert; a report shows fewer, and may not quote every pair
+SHUFFLES, SEED = 4, 1
 
 Ints = NDArray[np.int64]
 
 
-def information(value_N: Ints, expert_N: Ints, count_N: Ints) -> float:
-    """Return how much of the entropy of the expert the value explains, 0 to 1: the mutual information over the entropy.
+@dataclass(frozen=True, kw_only=True)
+class Quote:
+    """A token and its neighbours in a development sentence, as ids of pieces.
 
-    Both have the correction of Miller (1955) for what chance adds in a finite sample: the number of free cells over
-    twice the number of observations. A layer that has one expert in use gives 0.
-
-    value_N, expert_N, count_N: values, experts, and how often they occur together, in any order; every two once.
+    weight: combine weight of the expert that has this token.
+    pair: name of its language pair.
     """
-    total = float(count_N.sum())
-    if not total:
+
+    weight: float
+    pair: str
+    before: list[int]
+    piece: int
+    after: list[int]
+
+
+def best_quotes(quotes: Sequence[Quote]) -> list[Quote]:
+    """Return the quotes with the largest weights, the largest first: at most QUOTES, and QUOTES_OF_A_PIECE of a piece.
+
+    Of equal weights a checksum decides, so that neither short sentences nor some pairs come first.
+    """
+    of_piece: Counter[int] = Counter()
+    best: list[Quote] = []
+    for quote in sorted(quotes, key=lambda quote: (-quote.weight, _checksum(quote))):
+        if of_piece[quote.piece] < QUOTES_OF_A_PIECE and len(best) < QUOTES:
+            of_piece[quote.piece] += 1
+            best.append(quote)
+    return best
+
+
+def _checksum(quote: Quote) -> int:
+    return zlib.crc32(repr((quote.pair, quote.before, quote.piece, quote.after)).encode())
+
+
+def information(value_N: Ints, expert_N: Ints, count_N: Ints) -> float:
+    """Return how much of the expert's entropy the value explains: 1 if it decides the expert, 0 if it says nothing.
+
+    This is (I - C) / (H - C) with the mutual information I of value and expert, the entropy H of the expert, and the
+    mean C of I where the experts of all tokens are shuffled. Values with few tokens have a large I by chance alone.
+    With one expert in use it is 0.
+
+    value_N, expert_N, count_N: values, experts, and the tokens that have both, each pair of value and expert once.
+    """
+    generator = np.random.default_rng(SEED)
+    value_T, expert_T = np.repeat(value_N, count_N), np.repeat(expert_N, count_N)
+    entropy = _entropy(np.bincount(expert_T)) if len(expert_T) else 0.0
+    if entropy < 1e-9:
         return 0.0
-    sums_V, sums_E = (np.bincount(places, weights=count_N) for places in (value_N, expert_N))
-    joint = _entropy(count_N, total)
-    entropy_V, entropy_E = _entropy(sums_V, total), _entropy(sums_E, total)
-    mutual = entropy_V + entropy_E - joint
-    return min(max(mutual, 0.0) / entropy_E, 1.0) if entropy_E > 1e-9 else 0.0
+    chance = sum(_mutual(value_T, generator.permutation(expert_T)) for _ in range(SHUFFLES)) / SHUFFLES
+    explained = (_mutual(value_T, expert_T) - chance) / max(entropy - chance, 1e-9)
+    return min(max(explained, 0.0), 1.0)
 
 
-def _entropy(counts: NDArray[Any], total: float) -> float:
-    shares = counts[counts > 0] / total
-    return float(-(shares * np.log(shares)).sum()) + (len(shares) - 1) / (2 * total)
+def _mutual(value_T: Ints, expert_T: Ints) -> float:
+    _, joint = np.unique(value_T * (int(expert_T.max()) + 1) + expert_T, return_counts=True)
+    return _entropy(np.bincount(value_T)) + _entropy(np.bincount(expert_T)) - _entropy(joint)
+
+
+def _entropy(counts: Ints) -> float:
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
 
 
 def piece_class(piece: str, *, special: bool = False) -> str:
@@ -60,87 +101,66 @@ def piece_class(piece: str, *, special: bool = False) -> str:
 
 def describe_layer(
     counts: tuple[Ints, Ints],
-    chosen: Mapping[str, Sequence[float]],
+    chosen_first: Mapping[str, Sequence[float]],
     quotes: Sequence[Sequence[Quote]],
     pieces: Sequence[str],
     special: Collection[int],
 ) -> dict[str, Any]:
-    """Return `information` about the expert of a layer by `language`, `piece` and `class`, and its `experts`.
+    """Return the `information` of language, piece and class about the first choice in a layer, and its `experts`.
 
     counts: as `PieceUse.counts` returns them.
-    chosen: choices of each expert, by language pair.
-    quotes: of each expert, in any order.
+    chosen_first: tokens that choose each expert first, by language pair.
+    quotes: of each expert.
     pieces: of the vocabulary of the layer's side.
     special: ids of tags, ends of sentences and bytes.
     """
     num_experts = len(quotes)
     cell_N, count_N = counts
-    piece_N, expert_N = np.divmod(cell_N, num_experts + 1)
-    is_choice_N = expert_N < num_experts
-    tokens = dict(zip(piece_N[~is_choice_N].tolist(), count_N[~is_choice_N].tolist(), strict=True))
-    piece_N, expert_N, count_N = piece_N[is_choice_N], expert_N[is_choice_N], count_N[is_choice_N]
-    of_class = {int(piece): piece_class(pieces[piece], special=piece in special) for piece in np.unique(piece_N)}
-    classes = sorted(set(of_class.values()))
-    by_class: Counter[tuple[int, int]] = Counter()
-    for piece, expert, count in zip(piece_N.tolist(), expert_N.tolist(), count_N.tolist(), strict=True):
-        by_class[classes.index(of_class[piece]), expert] += count
-    pair_PE = np.array(list(chosen.values()), dtype=np.int64).reshape(len(chosen), num_experts)
+    piece_N, expert_N = np.divmod(cell_N, num_experts)
+    names = [piece_class(pieces[piece], special=piece in special) for piece in piece_N.tolist()]
+    classes = sorted({*names})
+    class_N = np.array([classes.index(name) for name in names], dtype=np.int64)
+    pair_PE = np.array(list(chosen_first.values()), dtype=np.int64).reshape(len(chosen_first), num_experts)
     pair_N, pair_expert_N = pair_PE.nonzero()
     return {
         "information": {
             "language": round(information(pair_N, pair_expert_N, pair_PE[pair_N, pair_expert_N]), 4),
             "piece": round(information(piece_N, expert_N, count_N), 4),
-            "class": round(information(*_columns(by_class)), 4),
+            "class": round(information(class_N, expert_N, count_N), 4),
         },
         "experts": [
-            {"pieces": of_expert, "quotes": _legible(quotes[expert], pieces, special)}
-            for expert, of_expert in enumerate(_preferred(piece_N, expert_N, count_N, num_experts, pieces, tokens))
+            {"pieces": preferred, "quotes": [_as_text(quote, pieces, special) for quote in of_expert]}
+            for preferred, of_expert in zip(
+                _preferred(piece_N, expert_N, count_N, num_experts, pieces), quotes, strict=True
+            )
         ],
     }
 
 
-def _columns(cells: Mapping[tuple[int, int], int]) -> tuple[Ints, Ints, Ints]:
-    rows = np.array([(*cell, count) for cell, count in cells.items()], dtype=np.int64).reshape(-1, 3)
-    return rows[:, 0], rows[:, 1], rows[:, 2]
-
-
 def _preferred(
-    piece_N: Ints, expert_N: Ints, count_N: Ints, num_experts: int, pieces: Sequence[str], tokens: Mapping[int, int]
+    piece_N: Ints, expert_N: Ints, count_N: Ints, num_experts: int, pieces: Sequence[str]
 ) -> list[list[dict[str, Any]]]:
     """Return for each expert the pieces that add most to the mutual information of piece and expert.
 
-    A piece has its `text`, and the `share` of its tokens that choose the expert.
+    A piece has its `text`, and the `share` of its tokens that choose the expert first.
     """
-    total = float(count_N.sum())
     of_piece, of_expert = np.bincount(piece_N, weights=count_N), np.bincount(expert_N, weights=count_N)
-    expected_N = of_piece[piece_N] * of_expert[expert_N] / max(total, 1.0)
+    expected_N = of_piece[piece_N] * of_expert[expert_N] / max(float(count_N.sum()), 1.0)
     gain_N = count_N * np.log(count_N / expected_N)
     preferred: list[list[dict[str, Any]]] = [[] for _ in range(num_experts)]
     for place in np.lexsort((piece_N, -gain_N)).tolist():
         of_this = preferred[int(expert_N[place])]
         if gain_N[place] > 0 and count_N[place] >= FEWEST and len(of_this) < PIECES:
             piece = int(piece_N[place])
-            of_this.append({"text": pieces[piece], "share": round(float(count_N[place]) / tokens[piece], 4)})
+            of_this.append({"text": pieces[piece], "share": round(float(count_N[place] / of_piece[piece]), 4)})
     return preferred
 
 
-def _legible(quotes: Sequence[Quote], pieces: Sequence[str], special: Collection[int]) -> list[dict[str, Any]]:
-    """Return the quotes with the largest weights as texts, at most two of a piece and none twice.
-
-    The three texts of a quote follow each other without a space between them. Tags and ends of sentences stay in them.
-    """
+def _as_text(quote: Quote, pieces: Sequence[str], special: Collection[int]) -> dict[str, Any]:
+    """Return a quote with texts, which follow each other without a space. Tags and ends of sentences stay in them."""
 
     def text(ids: Sequence[int]) -> str:
         return "".join(f" {pieces[i]}" if i in special else pieces[i].replace("▁", " ") for i in ids)
 
-    texts = {(-q.weight, q.pair, text(q.before), text([q.piece]), text(q.after)) for q in quotes}
-    chosen: list[dict[str, Any]] = []
-    of_piece: Counter[str] = Counter()
-    known_texts: set[tuple[str, str, str]] = set()  # in a decoder, pairs have the same text
-    for weight, pair, before, piece, after in sorted(texts):
-        is_new = (before, piece, after) not in known_texts
-        if is_new and of_piece[piece] < QUOTES_OF_A_PIECE and len(chosen) < QUOTES:
-            of_piece[piece] += 1
-            known_texts.add((before, piece, after))
-            chosen.append({"weight": -weight, "pair": pair, "before": before, "piece": piece, "after": after})
-    return chosen
+    texts = {"before": text(quote.before), "piece": text([quote.piece]), "after": text(quote.after)}
+    return {"weight": math.floor(quote.weight * 1e4) / 1e4, "pair": quote.pair, **texts}

@@ -24,6 +24,7 @@ from pipeline.jobs.device import Place
 from pipeline.jobs.process import StopRequest, run_process
 from pipeline.model.moe.gates.expert_choice import Selection
 from pipeline.model.moe.gates.token_choice import Gating
+from pipeline.model.moe.routers import TaskRouter
 from pipeline.model.moe.routing import Routing
 from pipeline.model.moe.tokens import Tokens
 from pipeline.model.transformer import Transformer
@@ -43,7 +44,7 @@ class Recorder:
         combine weights, then the same for first choices only.
     tokens: number of tokens [P] by layer.
     pieces: which pieces choose which experts, by layer.
-    batch: the batch that the model gets next, with one sentence in each row.
+    batch: the batch that the model gets next, on the CPU, with one sentence in each row.
     """
 
     batch: Batch
@@ -53,7 +54,10 @@ class Recorder:
         num_pairs = len(pairs)
         self._layers = model.moe_layers()
         self.pieces = {
-            name: PieceUse(name.partition(".")[0], layer.num_experts, pairs) for name, layer in self._layers.items()
+            name: PieceUse(
+                name.partition(".")[0], layer.num_experts, pairs, quote=not isinstance(layer.router, TaskRouter)
+            )
+            for name, layer in self._layers.items()
         }
         device = model.target_embedding_VM.device
         self.sums = {
@@ -80,7 +84,7 @@ class Recorder:
         sums_PXE = self.sums[name]
         E, cells = decision.num_experts, tokens.num_pairs * decision.num_experts
         expert_GSK, asked_GSK, weight_GSK = choices(decision)
-        self.pieces[name].add(self.batch, expert_GSK, asked_GSK, weight_GSK)
+        self.pieces[name].add(self.batch, expert_GSK.cpu(), asked_GSK.cpu(), weight_GSK.cpu())
         cell_GSK = tokens.pair_GS.unsqueeze(-1) * E + expert_GSK
         asked_GSK = asked_GSK.double()
         weight_GSK = weight_GSK.double() * asked_GSK

@@ -54,8 +54,19 @@ def test_few_validations_are_refused():
         predict(TOKENS[:few], curve()[None, :few])
 
 
-def run_of(directory, seed, losses):
-    """A run with these validations, and a record of no more than its seed."""
+def test_a_rising_curve_is_flat_in_the_fit():
+    law = fit(TOKENS, (2 + TOKENS / 1e9)[None])
+    assert (law.scale_R, law.loss(1e9)) == (pytest.approx([0.0]), pytest.approx(law.floor_R))
+
+
+def test_seeds_widen_the_interval_as_a_sample_of_their_size_does():
+    """The mean of two curves that differ by 0.2 has a standard error of 0.1; half of the draws take one curve twice."""
+    apart = predict(TOKENS, curve() + np.array([[-0.1], [0.1]]))
+    assert apart.later[2] - apart.later[1] == pytest.approx(2 * 0.1 * 2**0.5, rel=0.05)
+
+
+def run_of(directory, seed, losses, schedule="inverse_square_root"):
+    """A run with these validations, and a record of no more than its seed and its schedule."""
     directory.mkdir()
     validations = [
         {"event": "validation", "step": step, "target_tokens": int(tokens), "cross_entropy": loss, "pairs": {}}
@@ -63,7 +74,8 @@ def run_of(directory, seed, losses):
     ]
     write_jsonl(directory / "metrics.jsonl", validations)
     keys = dict.fromkeys(("recipe", "commit"), "x") | {"pairs": ["de-en"], "train_pairs": {"de-en": 9}, "systems": {}}
-    record = {"name": directory.name, "config": {"train": {"seed": seed}}, "sample_sentences": True, **keys}
+    config = {"train": {"seed": seed, "schedule": {"kind": schedule}}}
+    record = {"name": directory.name, "config": config, "sample_sentences": True, **keys}
     (directory / "run.json").write_text(json.dumps(record), encoding="utf-8")
     return RunResults(label=directory.name, directory=directory, record=load_run(directory), scores=(), gains=())
 
@@ -75,5 +87,9 @@ def test_runs_of_one_system_share_a_line(tmp_path):
     assert head.split()[:4] == ["system", "seeds", "tokens", "loss"]
     assert line.split()[:3] == ["dense", "2", "12.0"]
     runs.append(run_of(tmp_path / "dense_s3", 3, losses[2][:-1]))
-    with pytest.raises(ValueError, match=r"dense: its runs have \[60, 60, 59\] validations; give runs of one budget"):
+    with pytest.raises(ValueError, match="dense: its runs have validations after other steps; give runs of one budget"):
         table(runs)
+    with pytest.raises(
+        ValueError, match=r"cosine: with train\.schedule\.kind=cosine a validation is not a run of its own"
+    ):
+        table([run_of(tmp_path / "cosine", 1, losses[0], "cosine")])

@@ -30,8 +30,9 @@ def test_choices_are_those_that_the_layer_counts(gate):
         )
         assert (first_weight_PE <= weight_PE).all()
         cells, counts = recorder.pieces[name].counts()
-        by_expert = np.bincount(cells % (model.config.moe.num_experts + 1), weights=counts)
-        assert by_expert.tolist() == [*chosen_PE.sum(dim=0).tolist(), statistics.tokens]
+        by_expert = np.bincount(cells % model.config.moe.num_experts, weights=counts, minlength=first_PE.shape[1])
+        assert by_expert.tolist() == first_PE.sum(dim=0).tolist()
+        assert any(recorder.pieces[name].quotes) == (gate != "task")
     assert set(recorder.to_json(["de-en", "fr-en"])[name]["fr-en"]) == {"tokens", *MEASURES}
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from eval.records.results import RunResults
 from eval.records.routing import LayerUse, distances, load_routing
 from eval.records.run_record import load_run
+from eval.records.specialisation import QUOTES, QUOTES_OF_A_PIECE, choose_quotes
 from eval.report.plots.routing import plot_experts
 from eval.report.sections.routing import routing_section
 from eval.report.templating import environment
@@ -114,7 +116,7 @@ def test_a_dead_expert_is_flagged_and_each_run_has_its_part(
     text = environment().get_template("routing_section.html.j2").render(routing=section)
     assert "<td>1: 2</td><td>1: 3</td>" in text
     assert (text.count("<details"), text.count("<details open>")) == (2, 1)
-    assert "Not recorded for old" in text
+    assert "Not recorded, or not all of it, for a b, a-b, old, which" in text
     for name in ("routing_a-b_experts", "routing_a-b__similarity", "routing_a-b_training"):
         assert (tmp_path / f"{name}.png").stat().st_size > 0
     with (tmp_path / "routing_layers.csv").open(encoding="utf-8") as file:
@@ -127,7 +129,8 @@ def test_a_dead_expert_is_flagged_and_each_run_has_its_part(
 
 def test_what_experts_specialise_in_is_shown(make_routed: Callable[..., RunResults], tmp_path: Path) -> None:
     quote = {"weight": 0.9, "pair": "de-en", "before": " click <OK> in", "piece": " Insert", "after": "ion"}
-    experts = [{"pieces": [{"text": "▁File", "share": 0.875}], "quotes": [quote]}, {"pieces": [], "quotes": []}]
+    pieces = [{"text": "▁File", "share": 0.875}, {"text": "s", "share": 0.5}, {"text": "▁", "share": 0.5}]
+    experts = [{"pieces": pieces, "quotes": [quote]}, {"pieces": [], "quotes": []}]
     information = {"language": 0.25, "piece": 0.5, "class": 0.125}
     layers = {"encoder.2": {"information": information, "experts": experts}}
     run = make_routed("mine", {"encoder.2": CHOSEN, "decoder.2": EVEN}, specialisation=layers)
@@ -135,15 +138,24 @@ def test_what_experts_specialise_in_is_shown(make_routed: Callable[..., RunResul
     assert section is not None
     first, old = section["runs"]
     assert first["explained"] == [["encoder.2", "25.0 %", "50.0 %", "12.5 %"]]
-    assert (old["explained"], old["specialisation"]) == ([], {})
+    assert (old["explained"], old["experts"], section["missing"]) == ([], {}, ["old"])
     text = environment().get_template("routing_section.html.j2").render(routing=section)
-    assert "click &lt;OK&gt; in<mark> Insert</mark>ion" in text
-    assert "<b>File</b> 87.5 %" in text
+    assert '<bdi lang="de" dir="ltr"> click &lt;OK&gt; in <mark>Insert</mark>ion</bdi>' in text
+    assert re.findall(r"<b>(.*?)</b></bdi> ([\d.]+ %)", text) == [("File", "88 %"), ("-s", "50 %"), ("▁", "50 %")]
     with (tmp_path / "routing_pieces.csv").open(encoding="utf-8") as file:
-        assert [*csv.reader(file)][1:] == [["mine", "encoder.2", "0", "1", "▁File", "0.8750"]]
+        assert [*csv.reader(file)][1] == ["mine", "encoder.2", "0", "1", "▁File", "0.8750"]
     with (tmp_path / "routing_layers.csv").open(encoding="utf-8") as file:
         explained = [row["explained_by_piece"] for row in csv.DictReader(file)]
     assert explained == ["0.5000", "", ""]
+
+
+def test_quotes_of_a_run_are_of_several_pieces_and_differ() -> None:
+    repeated = [{"before": "a", "piece": "the", "after": "b", "pair": pair} for pair in ("de-en", "fr-en")]
+    of_one_piece = [{"before": str(n), "piece": "the", "after": "", "pair": "de-en"} for n in range(5)]
+    of_others = [{"before": "", "piece": str(n), "after": "", "pair": "de-en"} for n in range(9)]
+    chosen = choose_quotes([*repeated, *of_one_piece, *of_others])
+    assert chosen[:3] == [repeated[0], of_one_piece[0], of_others[0]]
+    assert (len(chosen), QUOTES_OF_A_PIECE) == (QUOTES, 2)
 
 
 def test_triangles_mark_dead_experts() -> None:
