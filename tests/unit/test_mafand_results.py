@@ -1,0 +1,61 @@
+"""The table of docs/benchmarks.md on MAFAND-MT has the scores of recipes/mafand/results.csv."""
+
+import csv
+import re
+
+from pipeline.config import ROOT, load_config
+
+TEXT = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+COLUMNS = ("mafand_multilingual", "mafand_transfer", "transformer_religious_and_news", "m2m100_418m_news")
+
+
+def scores(metric):
+    """Rows of the file by run and pair."""
+    with (ROOT / "recipes" / "mafand" / "results.csv").open(encoding="utf-8") as stream:
+        return {(row["run"], row["pair"]): row for row in csv.DictReader(stream) if row["metric"] == metric}
+
+
+def mean(rows, run, pairs):
+    return sum(float(rows[run, pair]["score"]) for pair in pairs) / len(pairs)
+
+
+def test_the_table_has_the_scores_of_the_file():
+    (table,) = re.findall(r"^\| pair \| multilingual \| .*\n\|[-:|]+\|\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    rows = scores("bleu")
+    for pair, *cells in lines[:-1]:
+        for run, cell in zip(COLUMNS, cells, strict=True):
+            row = rows[run, pair]
+            assert cell == f"{float(row['score']):.1f} [{float(row['ci_low']):.1f}, {float(row['ci_high']):.1f}]"
+            assert int(row["n_test"]) in range(998, 1565)
+    pairs = [pair for pair, *_ in lines[:-1]]
+    assert sorted(pairs) == sorted(load_config(["recipes=mafand/multilingual"]).pairs)
+    assert lines[-1] == ["mean", *(f"{mean(rows, run, pairs):.1f}" for run in COLUMNS)]
+    assert len(rows) == len(COLUMNS) * len(pairs)
+
+
+def test_what_is_said_of_the_differences():
+    """The second model is compared with the first, and this with the authors' model without pretraining."""
+    with (ROOT / "recipes" / "mafand" / "comparison.csv").open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert {(row["system"], row["against"]) for row in rows} == {(COLUMNS[1], COLUMNS[0])}
+    sure = [row for row in rows if float(row["p_holm"]) < 0.05]
+    better = {row["pair"] for row in sure if float(row["delta"]) > 0}
+    average = sum(float(row["delta"]) for row in rows) / len(rows)
+    counts = f"significantly worse on {len(sure) - len(better)} of 16 directions and better on {len(better)}"
+    assert f"{average:+.1f} BLEU on average, {counts}" in TEXT
+    assert better == {"pcm-en", "en-pcm", "en-yo"}
+    bleu = scores("bleu")
+    ahead = {
+        pair
+        for run, pair in bleu
+        if run == COLUMNS[0] and float(bleu[run, pair]["score"]) > float(bleu[COLUMNS[2], pair]["score"])
+    }
+    assert ahead == {"lg-en", "en-lg", "en-pcm"}
+
+
+def test_the_runs_are_those_that_the_page_commands():
+    for run, tokens in (("multilingual", 20e6), ("transfer", 20e6)):
+        config = load_config([f"recipes=mafand/{run}", "train.precision=bf16"])
+        assert config.train.max_tokens == tokens
+        assert (config.model.encoder_layers, config.model.decoder_layers, config.model.dim) == (3, 3, 128)
