@@ -34,14 +34,14 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """Parameters of L = floor + scale · D^-exponent, one value each a fitted curve. Losses are in nats a token."""
+    """Parameters of loss = floor + scale · tokens^-exponent, a value for each curve. Losses are in nats a token."""
 
     floor_R: Array
     scale_R: Array
     exponent_R: Array
 
-    def loss(self, tokens: float) -> Array:
-        """Return the loss [R] after so many tokens."""
+    def loss(self, tokens: float | Array) -> Array:
+        """Return the loss [R] after so many tokens; of a single curve, also for several numbers of tokens."""
         loss_R: Array = self.floor_R + self.scale_R * tokens**-self.exponent_R
         return loss_R
 
@@ -122,7 +122,7 @@ def _resampled(tokens_N: Array, loss_SN: Array) -> Fit:
     S, N = loss_SN.shape
     mean_N = loss_SN.mean(axis=0)
     fitted = fit(tokens_N, mean_N[None])
-    residual_N = mean_N - (fitted.floor_R + fitted.scale_R * tokens_N**-fitted.exponent_R)
+    residual_N = mean_N - fitted.loss(tokens_N)
     starts = generator.integers(0, N, size=(RESAMPLES, -(-N // BLOCK)))
     places_RN = ((starts[..., None] + np.arange(BLOCK)) % N).reshape(RESAMPLES, -1)[:, :N]
     seeds_RS = generator.integers(0, S, size=(RESAMPLES, S))

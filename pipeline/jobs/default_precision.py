@@ -38,8 +38,10 @@ def describe_precision(device: str, precision: str, cpuinfo: str | None = None) 
     precision: train.precision.
     cpuinfo: text of /proc/cpuinfo.
     """
+    if device_type(device) == "cuda" or precision not in {"fp32", "bf16"}:
+        return ""
     cpuinfo = _cpuinfo() if cpuinfo is None else cpuinfo
-    if device_type(device) == "cuda" or precision not in {"fp32", "bf16"} or not cpuinfo:
+    if not cpuinfo:
         return ""
     fast = not BF16.isdisjoint(cpuinfo.split())
     if fast and precision == "fp32":
