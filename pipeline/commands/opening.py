@@ -59,7 +59,9 @@ def describe_place(runtime: RuntimeConfig) -> str:
     devices = (
         f"one GPU each ({gpus[0]})" if gpus else f"{runtime.threads} thread{'s' if runtime.threads > 1 else ''} each"
     )
-    return f"where: this machine, {os.cpu_count()} CPU cores; {number} of {devices}"
+    idle = _models_of_gpus() if runtime.device == "cpu" else []
+    note = f"; its GPU is not used ({idle[0]}): add RUNTIME=gpu to train on it" if idle else ""
+    return f"where: this machine, {os.cpu_count()} CPU cores; {number} of {devices}{note}"
 
 
 def describe_time(config: RunConfig, seconds: float | None) -> str:
@@ -101,8 +103,13 @@ def _device(runtime: RuntimeConfig) -> Device | None:
 
 
 def _gpus(runtime: RuntimeConfig) -> list[str]:
-    """Return the models of this machine's GPUs if the training will use them, without the wait for torch."""
+    """Return the models of this machine's GPUs if the training will use them."""
+    models = _models_of_gpus()
+    return models if runtime.device != "cpu" and runtime.processes <= len(models) else []
+
+
+def _models_of_gpus() -> list[str]:
+    """Return the model of each GPU of this machine, as NVIDIA's driver names it, without the wait for torch."""
     files = sorted(GPUS.glob("*/information"))
     lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
-    return models if runtime.device != "cpu" and runtime.processes <= len(models) else []
+    return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]

@@ -210,7 +210,7 @@ def test_the_page_copies_and_a_second_click_gives_up_the_first(page):
         wait_until(lambda: capitals.pool.calls)
         page.fill("#text", "second\n\nthird")
         page.press("#text", "Control+Enter")
-        page.wait_for_timeout(100)
+        wait_until(lambda: any(given_up.is_set() for given_up in list(capitals.pool.given_up.values())))
         capitals.pool.go.set()
         page.click("#copy")
         page.wait_for_selector("#copy:text-is('Copied')")

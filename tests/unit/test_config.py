@@ -200,7 +200,7 @@ def test_mistakes_are_named_with_their_remedy(overrides, message):
 @pytest.mark.parametrize(
     ("preset", "launcher", "processes", "device"),
     [
-        ("cpu", "local", 2, "auto"),
+        ("cpu", "local", 2, "cpu"),
         ("gpu", "local", 1, "cuda"),
         ("node", "local", 8, "cuda"),
         ("hostfile", "hostfile", 16, "cuda"),

@@ -17,6 +17,7 @@ from pipeline.commands.opening import (
     training_seconds,
 )
 from pipeline.config import ROOT, load_config
+from pipeline.jobs.visible_devices import check_devices
 from pipeline.plan.command import answer
 from pipeline.plan.config import load_plan
 
@@ -64,12 +65,23 @@ def test_without_a_plan_there_is_no_time(gpus, overrides):
     assert describe_time(load_config(["recipes=demo"]), seconds) == ""
 
 
+def test_a_gpu_that_the_cpus_preset_leaves_alone_is_named(gpus):
+    """`make train` asked for two processes and ended with an error on a machine with one GPU."""
+    assert describe_place(load_config([]).runtime).endswith("2 processes of 1 thread each")
+    gpus("NVIDIA H100 80GB HBM3")
+    config = load_config(["recipes=demo"])
+    check_devices(config.runtime.device, config.runtime.processes)
+    assert training_seconds(config) == pytest.approx(planned_seconds("recipes=demo", "devices=2", "device=cpu"))
+    note = "2 processes of 1 thread each; its GPU is not used (NVIDIA H100 80GB HBM3): add RUNTIME=gpu to train on it"
+    assert describe_place(config.runtime).endswith(note)
+
+
 def test_more_processes_than_gpus_have_no_gpu_each(gpus):
     """Such a run ends with an error (`check_devices`) after these lines."""
     gpus("NVIDIA H100 80GB HBM3")
-    config = load_config(["recipes=demo"])
+    config = load_config(["recipes=demo", "runtime.device=auto"])
     assert training_seconds(config) == pytest.approx(planned_seconds("recipes=demo", "devices=2", "device=cpu"))
-    assert "2 processes of 1 thread each" in describe_place(config.runtime)
+    assert describe_place(config.runtime).endswith("2 processes of 1 thread each")
 
 
 def test_the_hosts_of_a_cluster_are_named():

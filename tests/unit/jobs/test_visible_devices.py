@@ -16,7 +16,7 @@ from pipeline.jobs.hosts import check_launcher, launch_job
 from pipeline.jobs.rendezvous import backend_of
 from pipeline.jobs.visible_devices import check_devices, device_type
 
-RUNTIME = replace(load_config(["recipes=smoke"]).runtime, processes=1, ep=1, parallel_baselines=4)
+RUNTIME = replace(load_config(["recipes=smoke"]).runtime, device="auto", processes=1, ep=1, parallel_baselines=4)
 
 
 def given(directory, runtime, slot):
