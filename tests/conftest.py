@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.rotation import long_name, parse_part, parts_of_long_tests
+from tests.rotation import COLLECTED, long_name, parse_part, parts_of_long_tests
 
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", settings.get_profile("busy machine"), max_examples=1_000)  # SECURITY.md
@@ -25,9 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the tests that tests/long_seconds.json names, and the nightly ones, as long."""
-    if long_name(item.nodeid) or item.get_closest_marker("nightly"):
+    """Mark the tests that tests/long_seconds.json names, and the nightly ones, as long, and note what there is."""
+    nightly = item.nodeid if item.get_closest_marker("nightly") else ""
+    name = long_name(item.nodeid) or nightly
+    if name:
         item.add_marker("long")
+    item.config.stash.setdefault(COLLECTED, {}).setdefault(item.nodeid.partition("::")[0], set()).add(name)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -9,7 +9,10 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 PARTS = 60
+COLLECTED = pytest.StashKey[dict[str, set[str]]]()  # names of the long tests, by file, of all that pytest collected
 MEASURED = Path(__file__).with_name("long_seconds.json")
 
 

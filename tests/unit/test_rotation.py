@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from pipeline.config import ROOT
-from tests.rotation import PARTS, long_name, long_seconds, parse_part, parts_of_long_tests
+from tests.rotation import COLLECTED, PARTS, long_name, long_seconds, parse_part, parts_of_long_tests
 
 MOST_SECONDS = 360  # of a part, measured beside other work: that of the longest test; most parts need 140
 
@@ -21,12 +21,19 @@ def collected(*options):
     return {line for line in process.stdout.splitlines() if "::" in line}
 
 
-def test_the_long_tests_are_those_of_the_list_and_the_nightly_one_of_the_page():
+def test_the_long_tests_are_those_of_the_list_and_the_nightly_one_of_the_page(request):
+    """Of the files that this run of pytest has collected whole: of all, where it runs the suite."""
     text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
     (marks,) = re.findall(r"^## What do the marks mean\?\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
     nightly = set(re.findall(r"`(tests/[^`]+::[^`]+)`", marks))
-    wrong = {long_name(test) or test for test in collected("-m", "long")} ^ {*long_seconds(), *nightly}
-    assert not wrong, "a test was renamed or removed: correct tests/long_seconds.json"
+    assert nightly
+    partly = {argument.partition("::")[0] for argument in request.config.args if "::" in argument}
+    for file, names in request.config.stash[COLLECTED].items():
+        expected = {name for name in {*long_seconds(), *nightly} if name.partition("::")[0] == file}
+        message = "a test was renamed or removed: correct tests/long_seconds.json"
+        assert file in partly or names - {""} == expected, message
+    gone = {name for name in {*long_seconds(), *nightly} if not (ROOT / name.partition("::")[0]).exists()}
+    assert not gone, "a file was renamed or removed: correct tests/long_seconds.json"
 
 
 def test_a_part_has_its_long_tests_and_all_that_are_not_long():
