@@ -22,7 +22,7 @@ def collected(*options):
 
 
 def test_the_long_tests_are_those_of_the_list_and_the_nightly_one_of_the_page(request):
-    """Of the files that this run of pytest has collected whole: of all, where it runs the suite."""
+    """Only files that this run of pytest has collected whole are compared, so all of them where it runs the suite."""
     text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
     (marks,) = re.findall(r"^## What do the marks mean\?\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
     nightly = set(re.findall(r"`(tests/[^`]+::[^`]+)`", marks))

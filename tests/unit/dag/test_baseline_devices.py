@@ -33,7 +33,7 @@ def test_training_and_translation_have_the_device_of_their_slot(tmp_path, monkey
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(launch.sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,MIG-5")
-    config = load_config(["recipes=smoke", "runtime.parallel_baselines=2"])
+    config = load_config(["recipes=smoke", "runtime.device=auto", "runtime.parallel_baselines=2"])
     pairs = [LangPair(code, "en") for code in ("de", "tr")]
     barrier = Barrier(2)
 

@@ -104,7 +104,7 @@ def test_faults_and_their_limits_are_those_of_the_code() -> None:
         f"a probability of at least {faults.MIN_PROBABILITY}. Texts of fewer than {faults.MIN_LETTERS} letters" in words
     )
     assert f"n-gram of {faults.NGRAM} words ({faults.NGRAM_UNSPACED} characters in scripts without spaces)" in words
-    assert f"occurs more often than the source's, by {faults.MORE_OFTEN} times or more" in words
+    assert f"occurs at least {faults.MORE_OFTEN} more times than the most frequent one of the source" in words
     assert f"takes more than {faults.MOST_WRONG:.0%} of the references, and more than one".replace("%", " %") in words
     columns = {*field_names(FaultRow), *field_names(FaultyLine)} - {
         "pair",

@@ -52,7 +52,7 @@ def test_gates_that_the_page_on_pruning_names():
 def test_gates_that_the_page_on_export_names():
     (names,) = re.findall(r"^\| MoE with a gate (.*?) \| `Nllb", page("export"), re.MULTILINE)
     kinds = {*re.findall(r"`(\w+)`", names)}
-    assert kinds == {*gates_where(lambda gate: not gate.unexportable)} - {"prioritized"}  # its kind is top2
+    assert kinds == {*gates_where(lambda gate: not gate.unexportable)}
 
 
 def test_sigmoid_is_top_k_with_other_scores_and_a_bias_in_place_of_a_loss():
