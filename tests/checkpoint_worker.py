@@ -127,11 +127,8 @@ def answer(model, tokenizer, questions, target):
         tokenizer.src_lang = code
         ids[code] = [tokenizer(text).input_ids for text in texts]
     rows = [row for of_code in ids.values() for row in of_code]
-    tag = (
-        tokenizer.convert_tokens_to_ids(target)
-        if hasattr(tokenizer, "sp_model_size")
-        else tokenizer.get_lang_id(target)
-    )
+    of_m2m100 = isinstance(tokenizer, M2M100Tokenizer)
+    tag = tokenizer.get_lang_id(target) if of_m2m100 else tokenizer.convert_tokens_to_ids(target)
     batch = tokenizer.pad({"input_ids": rows}, return_tensors="pt")
     results = {"ids": ids, "tag": tag}
     for beams in (1, 4):

@@ -24,7 +24,7 @@ def main():
 
 def answers(directory, directions):
     tokenizers = {kind: AutoTokenizer.from_pretrained(directory, use_fast=kind == "fast") for kind in ("fast", "slow")}
-    model = AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
+    model = AutoModelForSeq2SeqLM.from_pretrained(directory, trust_remote_code=True).eval()
     return {
         "tokenizers": {kind: described(tokenizer, directions) for kind, tokenizer in tokenizers.items()},
         "rows": model.get_input_embeddings().weight.shape[0],
@@ -44,7 +44,7 @@ def described(tokenizer, directions):
         "class": type(tokenizer).__name__,
         "ids": ids,
         "tags": {name: tokenizer.convert_tokens_to_ids(name) for name in names},
-        "special": tokenizer.additional_special_tokens,
+        "special": tokenizer.all_special_tokens,
         "length": len(tokenizer),
         "decoded": [tokenizer.decode([2, *row], skip_special_tokens=True) for row in ids[0]],
     }

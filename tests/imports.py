@@ -48,10 +48,10 @@ def texts_of(kind: str) -> dict[str, list[str]]:
     return dict(zip(CODES[kind], ([*german[:5], *NASTY], turkish[:4]), strict=True))
 
 
-def ask(module: str, case: Any) -> Any:
-    """Run a module in the environment of transformers, and return its answer."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = [str(ROOT / ".venv-bench/bin/python"), "-W", "ignore", "-m", module]
-    process = subprocess.run(command, input=json.dumps(case), env=environment, cwd=ROOT, capture_output=True, text=True)
+def ask(module: str, case: Any, environment: str = ".venv-bench") -> Any:
+    """Run a module in an environment of bench/setup.sh that has transformers, and return its answer."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    command = [str(ROOT / environment / "bin/python"), "-W", "ignore", "-m", module]
+    process = subprocess.run(command, input=json.dumps(case), env=variables, cwd=ROOT, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr[-3000:]
     return json.loads(process.stdout.splitlines()[-1])
