@@ -33,6 +33,7 @@ class RunRecord:
     systems: Mapping[str, Sequence[Json]]  # cost ledgers, one a model
     translated: Mapping[str, Sequence[str]]  # pairs by system, where a system does not translate all of them
     untrained: Sequence[str]  # pairs of a further test set that the multilingual model was not trained on
+    overlap: Mapping[str, Mapping[str, int]]  # by pair of such a test set: lines, and those with text of the training
     corpus: Json
     funnel: Json  # by pair and split: read, changed, removed by rule, kept
     sources: Mapping[str, Sequence[Json]]  # by pair: name, tag, licence, citation, read, kept
@@ -124,7 +125,7 @@ def load_run(run_dir: Path, name: str = "run.json") -> RunRecord:
     }
     optional: Json = {key: str(data.get(key) or "") for key in ("recipe", "commit", "created")}
     objects = ("config", "environment", "systems", "corpus", "funnel", "sources", "examples", "not_judged", "encoded")
-    optional |= {key: data.get(key) or {} for key in (*objects, "baseline_search", "translated")}
+    optional |= {key: data.get(key) or {} for key in (*objects, "baseline_search", "translated", "overlap")}
     return RunRecord(
         name=str(data["name"]),
         pairs=pairs,

@@ -14,6 +14,7 @@ from pipeline.config import ROOT, compose_tree, corpus_directory
 from pipeline.corpus.config import CorpusConfig
 from pipeline.dag.challenge import challenge_rows
 from pipeline.dag.cleaning import ALL
+from pipeline.dag.overlap import find_overlap
 from pipeline.dag.store import Store
 from pipeline.dag.test_rows import challenge_name, rows_of_corpus, showable
 from pipeline.dag.test_sets import translate_tests, write_test_scores
@@ -119,6 +120,7 @@ def evaluate(config: EvaluationConfig) -> list[Path]:
             ensemble=run.ensemble,
             commands=asdict(config.commands),
             challenge=rows if config.challenge else None,
+            overlap=None if config.challenge else find_overlap(store, name, record, rows, config.runtime.data),
             show=name in permitted,
         )
         table = (
@@ -187,7 +189,7 @@ def _faults(directory: Path) -> str:
     from eval.number_format import share
     from eval.records.faults import LANGUAGE
     from eval.report.sections.further_faults import SHOWN_FAULTS, further_faults, load_counted
-    from eval.report.sections.further_tests import system_title
+    from eval.report.sections.further_tests import overlap_text, system_title
     from eval.text_table import aligned
 
     result = load_counted(directory.name, directory)
@@ -209,6 +211,7 @@ def _faults(directory: Path) -> str:
         reasons.append(
             "any fault leaves out cut off: an older version made some of the translations, without recording it"
         )
+    reasons.append(overlap_text(result.record))
     return "\n".join([aligned(lines, left=(0, 1)), *reasons])
 
 

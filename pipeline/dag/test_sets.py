@@ -1,4 +1,4 @@
-"""Scores of further test sets, of corpora that a run was not trained on: translate or pivot -> test_scores.
+"""Scores of further test sets, of corpora that a run was not trained on: overlap, translate or pivot -> test_scores.
 
 `make evaluate` and `score.test_sets` of a run share the first two. `test_rows.py` makes the rows. A challenge set has
 scores of its own, from `eval.score.challenge`.
@@ -17,6 +17,7 @@ from pipeline.config import RunConfig, set_values
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.challenge import is_challenge, with_kinds
+from pipeline.dag.overlap import find_overlap, read_overlap
 from pipeline.dag.pivot import translate_by_pivot
 from pipeline.dag.stage import RECORD_CLOCKS, Stage
 from pipeline.dag.stages import translate
@@ -94,6 +95,7 @@ def write_test_scores(
     ensemble: Sequence[Artifact] = (),
     commands: Mapping[str, str] | None = None,
     challenge: PairRows | None = None,
+    overlap: Artifact | None = None,
     show: bool = False,
 ) -> None:
     """Write the translations of a test set, their scores, and a run.json that names the test set.
@@ -103,6 +105,7 @@ def write_test_scores(
     record: as in `translate_tests`. The new record has `decode` in place of the settings of decoding of the run's own
         test sets, and the models that translated together with the multilingual one.
     challenge: the rows of a challenge set, which gets challenge.csv in place of the other scores.
+    overlap: of the test set with the training text (`find_overlap`).
     show: whether the licence of the test set allows a report to show its sentences.
     """
     from eval.score.challenge import write_challenge
@@ -121,6 +124,7 @@ def write_test_scores(
         "untrained": [pair for pair in languages if pair not in record["train_pairs"]],
         "pairs": list(languages),
         "test_set": name,
+        "overlap": read_overlap(overlap),
         "sample_sentences": show and bool(record["config"].get("report", {}).get("show", True)),
     }
     out.mkdir(parents=True, exist_ok=True)
@@ -171,7 +175,10 @@ def score_tests(
             store, record, rows, decode=config.decode, runtime=config.runtime, ensemble=ensemble
         )
         challenge = rows if is_challenge(rows) else None
-        stage = _test_scores(config, name, record, scores, translations, ensemble, challenge, show=name in permitted)
+        overlap = find_overlap(store, name, record, rows, config.runtime.data) if challenge is None else None
+        stage = _test_scores(
+            config, name, record, scores, translations, ensemble, challenge, overlap, show=name in permitted
+        )
         artifacts[name] = store.get(stage)
     return artifacts
 
@@ -184,10 +191,14 @@ def _test_scores(
     translations: Translations,
     ensemble: Sequence[Artifact],
     challenge: PairRows | None,
+    overlap: Artifact | None,
     *,
     show: bool,
 ) -> Stage:
-    """Declare the scores of a further test set, with its translations. challenge, show: as in `write_test_scores`."""
+    """Declare the scores of a further test set, with its translations.
+
+    challenge, overlap, show: as in `write_test_scores`.
+    """
     metrics, resamples = config.score.metrics, config.score.resamples
     commands = config.score.commands.by_metric()
     write = partial(
@@ -197,9 +208,12 @@ def _test_scores(
         decode=config.decode,
         ensemble=ensemble,
         commands=commands,
+        overlap=overlap,
     )
     inputs = {f"{system} {pair}": a for system, by_pair in translations.items() for pair, a in by_pair.items()}
     inputs |= {f"rows {pair}": artifact for pair, artifact in (challenge or {}).items()}
+    if overlap is not None:
+        inputs["overlap"] = overlap
     return Stage(
         name="test_scores" if challenge is None else "challenge_scores",
         version=2 if challenge is None else 1,

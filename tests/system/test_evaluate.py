@@ -45,12 +45,15 @@ def test_each_test_set_is_scored_for_every_system(place, results, tests_director
         assert {row.pair for row in load_significance(directory / "significance.csv")} == pairs
         assert {row.pair for row in load_faults(directory)} == pairs
         assert {row.pair for row in load_faulty_lines(directory)} <= pairs
+        overlap = json.loads((directory / "run.json").read_text(encoding="utf-8"))["overlap"]
+        assert {pair: counts["lines"] for pair, counts in overlap.items()} == dict.fromkeys(pairs, 2)
     lines = (results / "tests" / "news" / "translations" / "moe" / "tr-en.jsonl").read_text(encoding="utf-8")
     translated = [json.loads(line) for line in lines.splitlines()]
     assert [(line["reference"], line["source"]) for line in translated] == ROWS["en-tr"]
     again = evaluate(place, f"CORPUS={tests_directory}", "LANG_PAIRS=de-en")
     assert again.returncode == 0, again.stderr
     assert "translate bilingual de-en: running" not in again.stderr
+    assert re.search(r"^\d of 2 lines \(.* %\) share a sentence or a run of 8 words with", again.stdout, re.MULTILINE)
 
 
 @pytest.fixture

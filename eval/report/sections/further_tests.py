@@ -6,12 +6,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from eval.number_format import share
 from eval.records.decisive import decisive_decoding
 from eval.records.results import RunResults
 from eval.records.run_record import EVALUATED, TEST_SETS, Json, RunRecord, load_run, load_translations
 from eval.records.scores import METRICS, ONE_STEP, PIVOT, SYSTEM, TITLES, ScoreRow, load_scores
 from eval.report.sections.further_faults import SHOWN_FAULTS, Column, FurtherFaults, further_faults, load_counted
 from eval.score.faults import LEVEL
+
+NOTABLE_OVERLAP = 0.01  # of a pair's lines
+MOST_PAIRS = 5  # that the sentence on the overlap names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +31,7 @@ class FurtherTest:
     ensembles: names of the runs whose models translated together with a run's, by the run's label.
     decoding: settings of decoding in which a test set differs from the run's own test sets, by the run's label.
     directories: of the results, by the run's label.
+    overlaps: how much of the test set each run was trained on, by the run's label (`overlap_text`).
     page: name of the page with all translations, empty if one of the results may not be shown.
     """
 
@@ -40,6 +45,7 @@ class FurtherTest:
     ensembles: Mapping[str, Sequence[str]]
     decoding: Mapping[str, Sequence[str]]
     directories: Mapping[str, Path]
+    overlaps: Mapping[str, str]
     page: str
 
 
@@ -164,6 +170,7 @@ def _further_test(results: Sequence[_Result], *, several: bool, title: str, name
         ensembles={result.run.label: result.record.ensemble for result in results if result.record.ensemble},
         decoding={result.run.label: changed for result in results if (changed := result.decoding)},
         directories={result.run.label: result.directory for result in results},
+        overlaps={result.run.label: overlap_text(result.record) for result in results},
         page=further_page(name) if all(result.record.sample_sentences for result in results) else "",
     )
 
@@ -171,6 +178,21 @@ def _further_test(results: Sequence[_Result], *, several: bool, title: str, name
 def system_title(record: RunRecord, system: str) -> str:
     """Return the name of a system for readers. record: of a further test set."""
     return ONE_STEP if system == SYSTEM and {*record.pairs} == {*record.untrained} else TITLES.get(system, system)
+
+
+def overlap_text(record: RunRecord) -> str:
+    """Return a sentence on the lines of a further test set that share text with the training rows of its run."""
+    if not record.overlap:
+        return "The training text was not compared with these lines."
+    lines, shared = (sum(counts[key] for counts in record.overlap.values()) for key in ("lines", "either"))
+    shares = {pair: counts["either"] / counts["lines"] for pair, counts in record.overlap.items()}
+    most = sorted((pair for pair in shares if shares[pair] >= NOTABLE_OVERLAP), key=lambda pair: -shares[pair])
+    named = ", ".join(f"{pair} {share(shares[pair])}" for pair in most[:MOST_PAIRS])
+    pairs = f"; most in {named}" if named and len(shares) > 1 else ""
+    return (
+        f"{shared:,} of {lines:,} lines ({share(shared / lines)}) share a sentence or a run of 8 words with the "
+        f"training text{pairs}."
+    )
 
 
 def _title(metric: str) -> str:

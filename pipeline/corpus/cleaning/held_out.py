@@ -53,7 +53,7 @@ class HeldOut:
     def shares(self, texts: Texts) -> Bools:
         """Return a mask of the texts that are a held-out sentence or share a run of words with one."""
         folded = texts.folded
-        shared = self.sentences.contains(_sentences(texts)) & (texts.lengths > 0)
+        shared = self.sentences.contains(hashes_of_sentences(texts)) & (texts.lengths > 0)
         if self.shingle_words:
             shingles, rows = folded.shingles(self.shingle_words)
             shared[rows[self.shingles.contains(shingles)]] = True
@@ -69,7 +69,7 @@ def index_held_out(tables: Iterable[tuple[Path, tuple[str, ...]]], shingle_words
             for column in batch.columns:
                 texts = Texts.normalized(column.drop_null())
                 num_texts += len(texts)
-                sentences.append(_sentences(texts)[texts.lengths > 0])
+                sentences.append(hashes_of_sentences(texts)[texts.lengths > 0])
                 if shingle_words:
                     shingles.append(texts.folded.shingles(shingle_words)[0])
     for name, hashes in (("sentences", sentences), ("shingles", shingles)):
@@ -77,6 +77,6 @@ def index_held_out(tables: Iterable[tuple[Path, tuple[str, ...]]], shingle_words
     (out / INDEX).write_text(json.dumps({"texts": num_texts, "shingle_words": shingle_words}) + "\n", encoding="utf-8")
 
 
-def _sentences(texts: Texts) -> Hashes:
+def hashes_of_sentences(texts: Texts) -> Hashes:
     """Return the hash of each text without separators, or of the whole text if it has nothing else: [N]."""
     return np.where(texts.folded.empty, texts.hashes, texts.folded.essences)

@@ -57,6 +57,7 @@ def finished(
         baseline_boundaries=(),
         translated={},
         untrained=(),
+        overlap={},
         sample_sentences=False,
     )
     rows = tuple(
