@@ -81,3 +81,17 @@ def test_the_runs_are_those_that_the_page_commands():
         config = load_config([f"recipes=mafand/{run}", "train.precision=bf16"])
         assert config.train.max_tokens == 20e6
         assert (config.model.encoder_layers, config.model.decoder_layers, config.model.dim) == (3, 3, 128)
+
+
+def test_no_candidate_of_the_search_beat_the_bilingual_models():
+    config = load_config(["recipes=mafand/multilingual", "baselines=mafand_search", "pairs=[tn-en,tw-en]"])
+    with (ROOT / "configs" / "baselines" / "mafand_search.csv").open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert config.baselines.search is not None
+    candidates = [candidate.name for candidate in config.baselines.search.candidates]
+    assert [(row["pair"], row["candidate"]) for row in rows] == [(p, c) for p in ("tw-en", "tn-en") for c in candidates]
+    for pair in ("tw-en", "tn-en"):
+        loss = {row["candidate"]: float(row["nats_per_character"]) for row in rows if row["pair"] == pair}
+        assert min(loss, key=loss.__getitem__) == "as_is"
+    tiers = load_config(["recipes=mafand/multilingual"]).baselines.tiers
+    assert config.baselines.tiers == tiers
