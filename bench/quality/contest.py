@@ -86,7 +86,11 @@ def run_entry(
 
 
 def job_of(entry: Entry, config: RunConfig, minutes: Sequence[float], text: Text, directory: Path) -> Row:
-    """Return the job that the entry's module reads. It has every setting, so that another job is another run."""
+    """Return the job that the entry's module reads. It has every setting, so that another job is another run.
+
+    A peer's `initial_deviation` is the standard deviation of our embeddings before training, and of square matrices of
+    the model's width, to which Glorot's rule gives the same.
+    """
     common = {"directory": str(directory), "minutes": list(minutes), "configuration": entry.configuration}
     if entry.system == OURS:
         return {**common, "job": asdict(_own_job(entry, config, text, directory))}
@@ -94,6 +98,7 @@ def job_of(entry: Entry, config: RunConfig, minutes: Sequence[float], text: Text
         **common,
         "model": asdict(config.model),
         "train": asdict(config.train),
+        "initial_deviation": config.model.dim**-0.5,
         "text": str(text.directory),
         "size": text.sample.sizes[0],
         "sentences": text.sentences,

@@ -44,7 +44,6 @@ def configuration(job: dict[str, Any]) -> dict[str, Any]:
             "num_workers": 0,
             "compute_dtype": "fp32",
             "label_smoothing": 0.1,
-            "param_init_method": "xavier_uniform",
             "train_steps": NEVER,
             "valid_steps": NEVER,
             "save_checkpoint_steps": NEVER,
@@ -66,6 +65,7 @@ def own(_job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     of them for a step.
     """
     training = {
+        "param_init_method": "xavier_uniform",
         "batch_size": 5000,
         "optim": "adamw",
         "learning_rate": 2,
@@ -82,6 +82,8 @@ def ours(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return our recipe, with its average of weights. `rsqrt` has no warm-up, so `noam` has our rate at its peak."""
     model, train = job["model"], job["train"]
     training = {
+        "param_init_method": "normal",
+        "param_init": job["initial_deviation"],
         "batch_size": job["padded_tokens"],
         "optim": "adamw",
         "adam_beta1": train["beta1"],

@@ -62,7 +62,6 @@ def configuration(job: dict[str, Any]) -> dict[str, Any]:
         },
         "model": {
             "initializer": "xavier_uniform",
-            "embed_initializer": "xavier_uniform",
             "bias_initializer": "zeros",
             "tied_embeddings": True,
             "tied_softmax": True,
@@ -96,7 +95,7 @@ def own(_job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         "early_stopping_metric": "bleu",
         "validation_freq": 1000,
     }
-    return training, {"encoder": stack, "decoder": stack}
+    return training, {"embed_initializer": "xavier_uniform", "encoder": stack, "decoder": stack}
 
 
 def ours(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -125,7 +124,8 @@ def ours(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         "validation_freq": 10**9,
     }
     encoder, decoder = ({**stack, "num_layers": model[f"{side}_layers"]} for side in ("encoder", "decoder"))
-    return training, {"encoder": encoder, "decoder": decoder}
+    embeddings = {"embed_initializer": "normal", "embed_init_weight": job["initial_deviation"]}
+    return training, {**embeddings, "encoder": encoder, "decoder": decoder}
 
 
 def train(job: dict[str, Any]) -> None:
