@@ -81,4 +81,5 @@ def test_the_table_of_faults_has_one_step_and_two_with_the_references(tmp_path):
         ["en-de", "multilingual", "0.0 %", "0.0 %", "0.0 %", "0.0 %"],
         ["en-tlh", "multilingual", "not judged", "–", "0.0 %", "0.0 %"],
         ["languages are not judged for en-tlh: the model does not know tlh"],
+        ["The training text was not compared with these lines."],
     ]
