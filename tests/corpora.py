@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from pipeline.config import ROOT
-from pipeline.corpus.bitext import read_bitext
+from pipeline.corpus.bitext import SCHEMA, read_bitext, write_bitext
 from pipeline.corpus.cleaning.clean import clean as clean_rows
 from pipeline.corpus.config import CorpusConfig, Rules
 from pipeline.corpus.fetched import FetchedTable
@@ -29,6 +31,12 @@ def clean_pair(source: Path, pair: str, store: Path, *, rules: Rules | None = No
     artifacts = Store(store)
     corpus = prepare_corpus(corpus_config, [pair], artifacts, DataConfig())
     return clean(corpus_config, artifacts, corpus, corpus.pairs[0], DataConfig())
+
+
+def write_split(directory: Path, split: str, rows: Rows) -> None:
+    """Write rows as a stage leaves them."""
+    columns = [list(side) for side in zip(*rows, strict=True)] or [[], []]
+    write_bitext(directory / f"{split}.arrow", [pa.record_batch(columns, schema=SCHEMA)])
 
 
 def clean_in_shards(config: CorpusConfig, corpus: Corpus, shard_rows: int, out: Path) -> tuple[int, dict[str, bytes]]:

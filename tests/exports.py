@@ -26,6 +26,7 @@ from pipeline.vocab.symbols import BOS, EOS, PAD
 from pipeline.vocab.tokenizer import Vocabulary
 
 DECODE = DecodeConfig(beam=4, length_penalty=1.0, length_norm="power", max_length_ratio=0.0, max_length_extra=14)
+V4, V5 = ".venv-bench", ".venv-transformers5"  # environments of bench/setup.sh
 SHAPES = [{"rows": 4, "source": 256, "target": 96}]
 
 

@@ -46,6 +46,8 @@ def described(tokenizer, directions):
         "tags": {name: tokenizer.convert_tokens_to_ids(name) for name in names},
         "special": tokenizer.all_special_tokens,
         "length": len(tokenizer),
+        "plain": tokenizer("a").input_ids,
+        "space at the end": tokenizer("a ").input_ids,
         "decoded": [tokenizer.decode([2, *row], skip_special_tokens=True) for row in ids[0]],
     }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import ROOT
-from tests.exports import install_or_skip
+from tests.exports import V4, install_or_skip
 
 SAMPLE = ROOT / "data" / "sample"
 CODES = {"bcp47": ("de", "tr"), "nllb": ("deu_Latn", "tur_Latn"), "m2m": ("de", "tr")}
@@ -48,7 +48,7 @@ def texts_of(kind: str) -> dict[str, list[str]]:
     return dict(zip(CODES[kind], ([*german[:5], *NASTY], turkish[:4]), strict=True))
 
 
-def ask(module: str, case: Any, environment: str = ".venv-bench") -> Any:
+def ask(module: str, case: Any, environment: str = V4) -> Any:
     """Run a module in an environment of bench/setup.sh that has transformers, and return its answer."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     command = [str(ROOT / environment / "bin/python"), "-W", "ignore", "-m", module]

@@ -108,6 +108,9 @@ def evaluate(config: EvaluationConfig) -> list[Path]:
             not_direct=[pair for pair in ways if ways[pair].direct_fault],
             ensemble=run.ensemble,
         )
+        overlap = None
+        if not config.challenge:
+            overlap = find_overlap(store, name, record, rows, config.runtime.data, run.ensemble)
         directory = run.directory / EVALUATED / name
         write_test_scores(
             directory,
@@ -120,7 +123,7 @@ def evaluate(config: EvaluationConfig) -> list[Path]:
             ensemble=run.ensemble,
             commands=asdict(config.commands),
             challenge=rows if config.challenge else None,
-            overlap=None if config.challenge else find_overlap(store, name, record, rows, config.runtime.data),
+            overlap=overlap,
             show=name in permitted,
         )
         table = (

@@ -21,15 +21,23 @@ OVERLAP = "overlap.json"
 
 
 def find_overlap(
-    store: Store, name: str, record: Mapping[str, Any], rows: Mapping[LangPair, Artifact], data: DataConfig
+    store: Store,
+    name: str,
+    record: Mapping[str, Any],
+    rows: Mapping[LangPair, Artifact],
+    data: DataConfig,
+    ensemble: Sequence[Artifact] = (),
 ) -> Artifact | None:
     """Compare a test set with the training text of a run. None, with a message, where the store lacks that text.
 
     record: the content of the run's run.json.
     rows: of the test set.
+    ensemble: models that translate together with the run's multilingual one.
     """
     try:
-        training = _training_rows(store, record)
+        ledgers = [ledger for models in record["systems"].values() for ledger in models]
+        models = [store.find(*ledger["artifacts"]["model"].split("/")) for ledger in ledgers]
+        training = _training_rows(store, [*models, *ensemble])
     except ValueError as error:
         logger.warning("warning: test set %s is not compared with the training text: %s", name, error)
         return None
@@ -47,10 +55,8 @@ def read_overlap(artifact: Artifact | None) -> dict[str, Any]:
     return counts
 
 
-def _training_rows(store: Store, record: Mapping[str, Any]) -> list[Artifact]:
-    """Return the rows that the models of a run were trained on, without those of a model whose weights they took."""
-    ledgers = [ledger for models in record["systems"].values() for ledger in models]
-    models = [store.find(*ledger["artifacts"]["model"].split("/")) for ledger in ledgers]
+def _training_rows(store: Store, models: Sequence[Artifact]) -> list[Artifact]:
+    """Return the rows that some models were trained on, without those of models whose weights they took."""
     encoded = {artifact.key: artifact for model in models for artifact in store.inputs(model).values()}
     rows = [store.inputs(artifact)["bitext"] for artifact in encoded.values() if artifact.stage == "encode"]
     return list({artifact.key: artifact for artifact in rows}.values())
@@ -78,5 +84,5 @@ def _write(
 
     paths = [artifact.path for artifact in training]
     run = shard_runner(data, sum(num_rows(path, "train") for path in paths), out / "log", f"overlap {name}")
-    counts = count_overlap({pair.name: artifact.path for pair, artifact in rows.items()}, paths, run)
+    counts = count_overlap({pair.name: artifact.path for pair, artifact in rows.items()}, paths, run, out)
     write_atomically(out / OVERLAP, json.dumps(counts, indent=1) + "\n")

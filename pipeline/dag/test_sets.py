@@ -175,7 +175,9 @@ def score_tests(
             store, record, rows, decode=config.decode, runtime=config.runtime, ensemble=ensemble
         )
         challenge = rows if is_challenge(rows) else None
-        overlap = find_overlap(store, name, record, rows, config.runtime.data) if challenge is None else None
+        overlap = None
+        if challenge is None:
+            overlap = find_overlap(store, name, record, rows, config.runtime.data, ensemble)
         stage = _test_scores(
             config, name, record, scores, translations, ensemble, challenge, overlap, show=name in permitted
         )

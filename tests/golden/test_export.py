@@ -25,7 +25,7 @@ from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.symbols import EOS
 from pipeline.vocab.tokenizer import Vocabulary, train_vocabulary
 from tests.corpora import clean_pair
-from tests.exports import DECODE, Runs, config_of, install_or_skip, random_model
+from tests.exports import DECODE, V4, V5, Runs, config_of, install_or_skip, random_model
 
 SAMPLE = ROOT / "data" / "sample"
 PAIRS = [LangPair("ja", "en"), LangPair("en", "tr")]
@@ -42,7 +42,6 @@ MODELS = {
 }
 TASK_PAIR = PAIRS[0]
 FAMILY = dict.fromkeys(("dense", "task"), "M2M100ForConditionalGeneration")
-V4, V5 = ".venv-bench", ".venv-transformers5"
 # texts with symbols, spaces and ▁ at the ends, names of byte pieces, and scripts that have no piece
 NASTY = [
     *("", "   ", " two  spaces ", "\ta\u00a0b\u3000c ", "line\nbreak", "▁▁x ▁ ▁y ▁", "x▁ ▁ "),
@@ -200,11 +199,6 @@ def answers(environment, cases):
     )
     assert process.returncode == 0, process.stderr[-3000:]
     return dict(zip(cases, json.loads(process.stdout.splitlines()[-1])["answers"], strict=True))
-
-
-@pytest.fixture(scope="module", params=[V4, V5], ids=["transformers4", "transformers5"])
-def version(request):
-    return request.param
 
 
 def test_without_a_package_index_these_tests_are_skipped(tmp_path):

@@ -30,8 +30,8 @@ from pipeline.vocab.config import VocabConfig
 from pipeline.vocab.rows import RowSources
 from pipeline.vocab.tokenizer import Vocabulary
 from tests.corpora import clean_pair
-from tests.exports import Runs
-from tests.golden.test_export import V4, V5, logits_of
+from tests.exports import V4, Runs
+from tests.golden.test_export import logits_of
 from tests.golden.test_import import SEARCH, compact
 from tests.imports import ask, make_checkpoints, texts_of
 
@@ -48,11 +48,6 @@ SAMPLE = ROOT / "data" / "sample"
 def rows_of(split):
     with (SAMPLE / f"{split}.tsv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-
-
-@pytest.fixture(scope="module", params=[V4, V5], ids=["transformers4", "transformers5"])
-def version(request):
-    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -125,16 +120,21 @@ def loaded(run):
 
 
 @pytest.fixture(scope="module")
-def answers(runs, texts, version):
+def exports(runs):
+    """The directory of each export."""
+    (runs.root / "exports").mkdir()
+    directories = {name: runs.root / "exports" / name for name in NAMES}
+    for name, directory in directories.items():
+        export_run(load_export([f"run={name}", f"out={directory}", *runs.overrides]))
+    return directories
+
+
+@pytest.fixture(scope="module")
+def answers(exports, texts, version):
     """The answers of tests.extended_worker about each export."""
     directions = [{"source": TOKENS[pair.src], "target": TOKENS[pair.tgt], "texts": texts} for pair in PAIRS]
-    exports = {}
-    for name in NAMES:
-        directory = runs.root / f"exports{version}" / name
-        directory.parent.mkdir(exist_ok=True)
-        export_run(load_export([f"run={name}", f"out={directory}", *runs.overrides]))
-        exports[name] = {"directory": str(directory), "directions": directions}
-    return ask("tests.extended_worker", {"exports": exports}, environment=version)
+    case = {name: {"directory": str(directory), "directions": directions} for name, directory in exports.items()}
+    return ask("tests.extended_worker", {"exports": case}, environment=version)
 
 
 @pytest.mark.parametrize("kind", ["fast", "slow"])
@@ -150,6 +150,7 @@ def test_tokenizers_know_the_new_tags(runs, answers, texts, version, name, kind)
         new = [sum(index > vocabulary.tags["vo"] for index in row) for row in ids]
         assert max(new[:-12]) == 0 < min(max(new[-12:-8]), max(new[-8:-4]), max(new[-4:]))
     assert not any(token in text for text in answer["decoded"] for token in TOKENS.values())
+    assert (answer["plain"] == answer["space at the end"]) == (version == V4)
 
 
 @pytest.mark.parametrize("name", NAMES)

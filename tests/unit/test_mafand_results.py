@@ -93,5 +93,7 @@ def test_no_candidate_of_the_search_beat_the_bilingual_models():
     for pair in ("tw-en", "tn-en"):
         loss = {row["candidate"]: float(row["nats_per_character"]) for row in rows if row["pair"] == pair}
         assert min(loss, key=loss.__getitem__) == "as_is"
+    weak = [float(scores("bleu")["mafand_bilingual", pair]["score"]) for pair in ("tw-en", "en-tw", "tn-en", "en-tn")]
+    assert f"with BLEU {min(weak):.1f} to {max(weak):.1f}: a model" in TEXT
     tiers = load_config(["recipes=mafand/multilingual"]).baselines.tiers
     assert config.baselines.tiers == tiers

@@ -7,6 +7,7 @@ run of 8 words with one, on either side and in any language.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypedDict
 
 import numpy as np
@@ -30,26 +31,31 @@ class Overlap(TypedDict):
     either: int
 
 
-def count_overlap(tests: Mapping[str, Path], training: Sequence[Path], run: Run) -> dict[str, Overlap]:
+def count_overlap(tests: Mapping[str, Path], training: Sequence[Path], run: Run, scratch: Path) -> dict[str, Overlap]:
     """Count the lines of each test set that share text with any training row.
 
     tests, training: directories of rows, with the split `test` and the split `train`.
     run: calls a function with each directory of training rows, and returns the results.
+    scratch: a directory that every process of `run` can read; the file in it is removed.
     """
-    texts = [_hashes(column)[0] for path in tests.values() for column in _columns(path, "test")]
-    test_hashes = np.unique(np.concatenate([np.zeros(0, np.uint64), *texts]))
-    shared = HashSet(np.unique(np.concatenate([test_hashes[:0], *run(partial(_shared, test_hashes), training)])))
+    columns = (column for path in tests.values() for column in _columns(path, "test"))
+    with TemporaryDirectory(dir=scratch) as directory:
+        file = Path(directory, "test_hashes.npy")  # not sent to each process, because there may be millions of them
+        np.save(file, _union(_hashes(column)[0] for column in columns))
+        shared = HashSet(_union(run(partial(_shared, file), training)))
     return {name: _count(path, shared) for name, path in tests.items()}
 
 
-def _shared(test_hashes: Hashes, directory: Path) -> Hashes:
-    """Return those hashes of test texts that training rows have. test_hashes: sorted."""
-    hash_set = HashSet(test_hashes)
-    shared_hashes = [test_hashes[:0]]
-    for column in _columns(directory, "train"):
-        hashes, _ = _hashes(column)
-        shared_hashes.append(np.unique(hashes[hash_set.contains(hashes)]))
-    return np.unique(np.concatenate(shared_hashes))
+def _shared(file: Path, directory: Path) -> Hashes:
+    """Return those hashes of a file that training rows have."""
+    test_hashes = HashSet(np.load(file))
+    hashes = (_hashes(column)[0] for column in _columns(directory, "train"))
+    return _union(of_column[test_hashes.contains(of_column)] for of_column in hashes)
+
+
+def _union(parts: Iterable[Hashes]) -> Hashes:
+    """Return every hash of the parts once, sorted."""
+    return np.unique(np.concatenate([np.zeros(0, np.uint64), *map(np.unique, parts)]))
 
 
 def _count(directory: Path, shared: HashSet) -> Overlap:

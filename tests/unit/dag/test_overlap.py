@@ -2,15 +2,14 @@
 
 import shutil
 
-import pyarrow as pa
 import pytest
 
-from pipeline.corpus.bitext import SCHEMA, write_bitext
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.overlap import find_overlap, read_overlap
 from pipeline.dag.stage import Stage
 from pipeline.dag.store import Store
 from pipeline.tasks import DataConfig
+from tests.corpora import write_split
 
 DE, FR = LangPair("de", "en"), LangPair("fr", "en")
 
@@ -26,8 +25,7 @@ def made(store, name, config, inputs, *, split="", rows=()):
     def write(out):
         (out / "file").write_text(str(config))
         if split:
-            columns = [list(side) for side in zip(*rows, strict=True)]
-            write_bitext(out / f"{split}.arrow", [pa.record_batch(columns, schema=SCHEMA)])
+            write_split(out, split, rows)
 
     return store.get(Stage(name=name, version=1, config=config, inputs=inputs, run=write))
 
@@ -70,6 +68,9 @@ def test_the_text_of_every_model_of_the_run_counts(store, bitexts, rows):
         assert read_overlap(artifact) == expected
         again = find_overlap(store, "news", {"systems": systems}, rows, DataConfig())
         assert again == artifact
+    member = store.find(*bilingual[0]["artifacts"]["model"].split("/"))
+    together = find_overlap(store, "news", {"systems": {"moe": [multilingual]}}, rows, DataConfig(), [member])
+    assert read_overlap(together) == {"de-en": one, "fr-en": one}
     assert len(list((store.root / "overlap").glob("*/manifest.json"))) == 2
 
 

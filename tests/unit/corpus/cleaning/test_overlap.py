@@ -1,14 +1,15 @@
 """Lines of test sets that share text with training rows, checked without the product's code."""
 
+import pickle
+from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-from pipeline.corpus.bitext import SCHEMA, write_bitext
 from pipeline.corpus.cleaning.overlap import count_overlap
 from pipeline.corpus.config import Rules
-from tests.corpora import bitext_rows, clean_pair
+from pipeline.tasks import DataConfig, in_turn, run_tasks
+from tests.corpora import bitext_rows, clean_pair, write_split
 from tests.unit.corpus.cleaning.test_held_out import runs, words
 
 EIGHT = "one two three four five six seven eight"
@@ -16,13 +17,8 @@ EIGHT = "one two three four five six seven eight"
 
 def rows_in(directory: Path, split: str, rows: list[tuple[str, str]]) -> Path:
     directory.mkdir(exist_ok=True)
-    columns = [list(side) for side in zip(*rows, strict=True)] or [[], []]
-    write_bitext(directory / f"{split}.arrow", [pa.record_batch(columns, schema=SCHEMA)])
+    write_split(directory, split, rows)
     return directory
-
-
-def in_turn(function, directories):
-    return [function(directory) for directory in directories]
 
 
 @pytest.mark.parametrize(
@@ -44,12 +40,12 @@ def test_a_line_shares_a_sentence_or_eight_words(tmp_path: Path, row: tuple[str,
     second = rows_in(tmp_path / "second", "train", [("x y", f"Count: {EIGHT}!")])
     empty = rows_in(tmp_path / "empty", "train", [])
     tests = {"de-en": rows_in(tmp_path / "test", "test", [row, ("Ganz anderes", "Quite different")])}
-    counts = count_overlap(tests, [first, second, empty], in_turn)
+    counts = count_overlap(tests, [first, second, empty], in_turn, tmp_path)
     assert counts == {
         "de-en": {"lines": 2, "source": source, "reference": reference, "either": max(source, reference)},
     }
     nothing = {"lines": 2, "source": 0, "reference": 0, "either": 0}
-    assert count_overlap(tests, [], in_turn) == {"de-en": nothing}
+    assert count_overlap(tests, [], in_turn, tmp_path) == {"de-en": nothing}
 
 
 def test_two_pairs_of_the_sample(sample: Path, tmp_path: Path):
@@ -64,7 +60,16 @@ def test_two_pairs_of_the_sample(sample: Path, tmp_path: Path):
     for pair, other in (("fr-en", "ru-en"), ("ru-en", "fr-en")):
         parts = [(f"x {source[3:]}", target.upper()[:60]) for source, target in training[other][:100]]
         tests[pair] = rows_in(tmp_path / pair, "test", bitext_rows(cleaned[pair], "dev") + parts)
-    counts = count_overlap(tests, list(cleaned.values()), in_turn)
+    in_processes = partial(run_tasks, config=DataConfig(workers=2), directory=tmp_path / "log", title="overlap")
+    sizes = []
+
+    def run(function, directories):
+        sizes.append(len(pickle.dumps(function)))
+        return in_processes(function, directories)
+
+    counts = count_overlap(tests, list(cleaned.values()), run, tmp_path)
+    assert sizes[0] < 1000, "hashes are sent to every process"
+    assert not list(tmp_path.glob("tmp*"))
     for pair, path in tests.items():
         shared = [
             ["".join(words(side)) in sentences or not phrases.isdisjoint(runs(side, 8)) for side in row]
