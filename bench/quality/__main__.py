@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.output import device_name, portable, results_file, write_csv
 from bench.quality.contest import FEW, JOB, ROWS, run_entry
-from bench.quality.systems import MINUTES, RECIPE, SYSTEMS, entries
+from bench.quality.systems import MINUTES, OWN, RECIPE, SYSTEMS, entries
 from bench.quality.table import COLUMNS, head_start, judge, plot, table
 from bench.train.contenders import OURS
 from pipeline.config import ROOT, RunConfig, load_config
@@ -31,7 +31,7 @@ def main() -> int:
     device = device_name("cpu")
     out = results_file("quality", device, options.out, quick=options.quick)
     results: dict[str, list[dict[str, object]]] = {}
-    for entry in entries(options.systems):
+    for entry in entries(options.systems, options.configurations):
         results[entry.name] = run_entry(entry, config, minutes, root, lines=FEW if options.quick else None)
         for row in results[entry.name]:
             result = row["note"] or f"minute {row['minutes']:g}: BLEU {row['bleu']:.2f}"
@@ -53,6 +53,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.quality", description="BLEU after equal training time.")
     parser.add_argument("--corpus", type=Path, help="directory of the files of Multi30k; see docs/benchmarks.md")
     parser.add_argument("--systems", choices=SYSTEMS, nargs="+", default=SYSTEMS)
+    parser.add_argument(
+        "--configurations", choices=(OWN, OURS), nargs="+", default=(OWN, OURS), help="own: as a system's documentation"
+    )
     parser.add_argument("--minutes", type=float, nargs="+", help="of training before each test; default 5 15 45")
     parser.add_argument("--artifacts", help="where finished runs are kept; by default that of make train")
     parser.add_argument("--quick", action="store_true", help="a tiny model on the sample, for seconds: does it run?")

@@ -39,11 +39,12 @@ class Entry:
         return VOCABULARIES.get((self.system, self.configuration), 0)
 
 
-def entries(systems: Sequence[str]) -> list[Entry]:
-    """Return the training runs of some systems, in the order of SYSTEMS."""
+def entries(systems: Sequence[str], configurations: Sequence[str] = (OWN, OURS)) -> list[Entry]:
+    """Return the training runs of some systems in some configurations, in the order of SYSTEMS."""
     return [
         Entry(system=system, configuration=configuration)
         for system in SYSTEMS
         if system in systems
         for configuration in CONFIGURATIONS[system]
+        if configuration in configurations
     ]
