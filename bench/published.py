@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bench.output import RESULTS, ROOT, project_version
+from bench.quality.systems import RECIPE_NAMES
 from bench.train.contenders import OURS
 
 DOCUMENTS = (
@@ -269,8 +270,7 @@ def quality() -> str:
     """Return the table of BLEU after equal training time, systems in the order of the contest."""
     lines = []
     for path, row in measurements("quality"):
-        recipe = "our recipe" if row["configuration"] == OURS else "its own recipe"
-        name = OURS if row["system"] == OURS else f"{row['system']}, {recipe}"
+        name = OURS if row["system"] == OURS else f"{row['system']}, {RECIPE_NAMES[row['configuration']]}"
         interval = f"[{number(row['ci_low'], 1)}, {number(row['ci_high'], 1)}]" if row["bleu"] else row["note"]
         tokens = f"{float(row['target_tokens']) / 1e6:.1f}" if row["bleu"] else ""
         lines.append((name, number(row["minutes"]), number(row["bleu"], 1), interval, tokens, source(path, row)))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.output import device_name, portable, results_file, write_csv
 from bench.quality.contest import FEW, JOB, ROWS, run_entry
-from bench.quality.systems import MINUTES, OWN, RECIPE, SYSTEMS, entries
+from bench.quality.systems import MINUTES, RECIPE, RECIPE_NAMES, SYSTEMS, entries
 from bench.quality.table import COLUMNS, head_start, judge, plot, table
 from bench.train.contenders import OURS
 from pipeline.config import ROOT, RunConfig, load_config
@@ -53,8 +53,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.quality", description="BLEU after equal training time.")
     parser.add_argument("--corpus", type=Path, help="directory of the files of Multi30k; see docs/benchmarks.md")
     parser.add_argument("--systems", choices=SYSTEMS, nargs="+", default=SYSTEMS)
+    names = ", ".join(f"{configuration}: {name}" for configuration, name in RECIPE_NAMES.items())
     parser.add_argument(
-        "--configurations", choices=(OWN, OURS), nargs="+", default=(OWN, OURS), help="own: as a system's documentation"
+        "--configurations", choices=RECIPE_NAMES, nargs="+", default=tuple(RECIPE_NAMES), help=f"{names}; default all"
     )
     parser.add_argument("--minutes", type=float, nargs="+", help="of training before each test; default 5 15 45")
     parser.add_argument("--artifacts", help="where finished runs are kept; by default that of make train")

@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.output import origin
 from bench.quality.clock import MARKS, mark_name
-from bench.quality.systems import OWN, Entry
+from bench.quality.systems import INITIAL, OWN, Entry
 from bench.quality.text import Text, prepare_text
 from bench.train.contenders import OURS
 from bench.train.contest import ENVIRONMENTS, environment, not_installed, python_of
@@ -89,7 +89,7 @@ def job_of(entry: Entry, config: RunConfig, minutes: Sequence[float], text: Text
     """Return the job that the entry's module reads. It has every setting, so that another job is another run.
 
     A peer's `initial_deviation` is the standard deviation of our embeddings before training, and of square matrices of
-    the model's width, to which Glorot's rule gives the same.
+    the model's width, to which Glorot's rule gives the same; 0 leaves the weights to the peer.
     """
     common = {"directory": str(directory), "minutes": list(minutes), "configuration": entry.configuration}
     if entry.system == OURS:
@@ -98,7 +98,7 @@ def job_of(entry: Entry, config: RunConfig, minutes: Sequence[float], text: Text
         **common,
         "model": asdict(config.model),
         "train": asdict(config.train),
-        "initial_deviation": config.model.dim**-0.5,
+        "initial_deviation": config.model.dim**-0.5 if entry.configuration == INITIAL else 0.0,
         "text": str(text.directory),
         "size": text.sample.sizes[0],
         "sentences": text.sentences,

@@ -44,6 +44,7 @@ def configuration(job: dict[str, Any]) -> dict[str, Any]:
             "num_workers": 0,
             "compute_dtype": "fp32",
             "label_smoothing": 0.1,
+            "param_init_method": "xavier_uniform",
             "train_steps": NEVER,
             "valid_steps": NEVER,
             "save_checkpoint_steps": NEVER,
@@ -65,7 +66,6 @@ def own(_job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     of them for a step.
     """
     training = {
-        "param_init_method": "xavier_uniform",
         "batch_size": 5000,
         "optim": "adamw",
         "learning_rate": 2,
@@ -80,10 +80,9 @@ def own(_job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def ours(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return our recipe, with its average of weights. `rsqrt` has no warm-up, so `noam` has our rate at its peak."""
-    model, train = job["model"], job["train"]
+    model, train, deviation = job["model"], job["train"], job["initial_deviation"]
     training = {
-        "param_init_method": "normal",
-        "param_init": job["initial_deviation"],
+        **({"param_init_method": "normal", "param_init": deviation} if deviation else {}),
         "batch_size": job["padded_tokens"],
         "optim": "adamw",
         "adam_beta1": train["beta1"],

@@ -62,6 +62,7 @@ def configuration(job: dict[str, Any]) -> dict[str, Any]:
         },
         "model": {
             "initializer": "xavier_uniform",
+            "embed_initializer": "xavier_uniform",
             "bias_initializer": "zeros",
             "tied_embeddings": True,
             "tied_softmax": True,
@@ -95,7 +96,7 @@ def own(_job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         "early_stopping_metric": "bleu",
         "validation_freq": 1000,
     }
-    return training, {"embed_initializer": "xavier_uniform", "encoder": stack, "decoder": stack}
+    return training, {"encoder": stack, "decoder": stack}
 
 
 def ours(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -124,7 +125,8 @@ def ours(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         "validation_freq": 10**9,
     }
     encoder, decoder = ({**stack, "num_layers": model[f"{side}_layers"]} for side in ("encoder", "decoder"))
-    embeddings = {"embed_initializer": "normal", "embed_init_weight": job["initial_deviation"]}
+    deviation = job["initial_deviation"]
+    embeddings = {"embed_initializer": "normal", "embed_init_weight": deviation} if deviation else {}
     return training, {**embeddings, "encoder": encoder, "decoder": decoder}
 
 

@@ -56,7 +56,7 @@ def build_model(job: dict[str, Any]) -> Any:
         activation_dropout=0.0,
         activation_function="relu",
         scale_embedding=True,
-        init_std=job["initial_deviation"],
+        init_std=job["initial_deviation"] or 0.02,  # 0.02 is the default of transformers
         max_position_embeddings=512,
         pad_token_id=PAD,
         eos_token_id=EOS,

@@ -6,11 +6,18 @@ from dataclasses import dataclass
 from bench.train.contenders import OURS, Contender
 
 SYSTEMS = (OURS, "eole", "joeynmt", "transformers")
-OWN = "own"  # what a system's documentation advises for little text
+OWN = "own"  # what a system's documentation advises for little text; `ours` is our recipe
+INITIAL = "initial"  # our recipe, and initial weights as large as ours; with `ours` a peer draws its weights as it does
 RECIPE = "multi30k/de_en"
 MINUTES = (5.0, 15.0, 45.0)
 # transformers documents no training of a translation model from scratch, so it has our configuration alone.
-CONFIGURATIONS = {OURS: (OURS,), "eole": (OWN, OURS), "joeynmt": (OWN, OURS), "transformers": (OURS,)}
+CONFIGURATIONS = {
+    OURS: (OURS,),
+    "eole": (OWN, OURS, INITIAL),
+    "joeynmt": (OWN, OURS, INITIAL),
+    "transformers": (OURS, INITIAL),
+}
+RECIPE_NAMES = {OWN: "its own recipe", OURS: "our recipe", INITIAL: "our recipe and initial weights"}
 VOCABULARIES = {("joeynmt", OWN): 32_000, ("eole", OWN): 10_000}  # eole's quick start names none; 10,000 is usual here
 # eole and joeynmt train in one process on the CPU. Two are faster for transformers (`make bench BENCH=train`).
 PROCESSES = {OURS: 2, "eole": 1, "joeynmt": 1, "transformers": 2}
@@ -39,7 +46,7 @@ class Entry:
         return VOCABULARIES.get((self.system, self.configuration), 0)
 
 
-def entries(systems: Sequence[str], configurations: Sequence[str] = (OWN, OURS)) -> list[Entry]:
+def entries(systems: Sequence[str], configurations: Sequence[str] = tuple(RECIPE_NAMES)) -> list[Entry]:
     """Return the training runs of some systems in some configurations, in the order of SYSTEMS."""
     return [
         Entry(system=system, configuration=configuration)

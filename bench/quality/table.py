@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.output import Row, aligned, mark, number, target_columns
+from bench.quality.systems import INITIAL, OWN, RECIPE_NAMES, SYSTEMS
 from bench.train.contenders import OURS
 from eval.report.plots.style import STYLE, new_axes, series_style
 
@@ -26,6 +27,8 @@ HEADER = (
     "target",
     "note",
 )
+
+LINES = {OWN: (":", "s"), OURS: ("-", "o"), INITIAL: ("--", "D")}  # of the plot, by configuration
 
 
 def judge(rows: Sequence[Row], device: str) -> list[dict[str, Any]]:
@@ -61,7 +64,7 @@ def head_start(rows: Sequence[Row]) -> str:
         return ""
     last = max(row["minutes"] for row in peers)
     best = max((row for row in peers if row["minutes"] == last), key=lambda row: row["bleu"])
-    name = f"{best['system']} ({_recipe(best['configuration'])})"
+    name = f"{best['system']} ({RECIPE_NAMES[best['configuration']]})"
     peer = f"{name}, the best peer after {last:g} minutes: {best['bleu']:.1f}"
     level = next((row for row in own_rows if row["bleu"] >= best["bleu"]), None)
     if level is None:
@@ -70,30 +73,28 @@ def head_start(rows: Sequence[Row]) -> str:
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """Draw BLEU over minutes of training, a line for each entry, with intervals."""
+    """Draw BLEU over minutes of training: a line for each entry, a colour for each system, with intervals."""
     import matplotlib as mpl
 
     scored = [row for row in rows if row["bleu"] is not None]
     entries = list(dict.fromkeys((row["system"], row["configuration"]) for row in scored))
     with mpl.rc_context(STYLE):
-        figure, axes = new_axes(7.6, 4.6)
-        for index, entry in enumerate(entries):
-            points = [row for row in scored if (row["system"], row["configuration"]) == entry]
+        figure, axes = new_axes(10, 4.6)
+        for system, configuration in entries:
+            points = [row for row in scored if (row["system"], row["configuration"]) == (system, configuration)]
             bleu = [row["bleu"] for row in points]
             errors = [[row["bleu"] - row["ci_low"] for row in points], [row["ci_high"] - row["bleu"] for row in points]]
             minutes = [row["minutes"] for row in points]
-            label = OURS if entry[0] == OURS else f"{entry[0]}, {_recipe(entry[1])}"
+            label = OURS if system == OURS else f"{system}, {RECIPE_NAMES[configuration]}"
+            line, marker = LINES[configuration]
+            colour = series_style(SYSTEMS.index(system)).colour
             axes.errorbar(
-                minutes, bleu, yerr=errors, label=label, color=series_style(index).colour, capsize=2, marker="o"
+                minutes, bleu, yerr=errors, label=label, color=colour, linestyle=line, marker=marker, capsize=2
             )
         axes.set_xlabel("minutes of training")
         axes.set_ylabel("BLEU")
-        axes.legend()
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
         figure.savefig(path)
-
-
-def _recipe(configuration: str) -> str:
-    return "our recipe" if configuration == OURS else "its own recipe"
 
 
 def _same_mark(row: Row, other: Row) -> bool:

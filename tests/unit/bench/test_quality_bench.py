@@ -112,7 +112,10 @@ def test_every_peer_lives_so(system):
 
 def test_every_system_has_our_recipe_and_two_have_their_own():
     names = [entry.name for entry in entries(SYSTEMS)]
-    assert names == ["ours-ours", "eole-own", "eole-ours", "joeynmt-own", "joeynmt-ours", "transformers-ours"]
+    assert names == [
+        *("ours-ours", "eole-own", "eole-ours", "eole-initial", "joeynmt-own", "joeynmt-ours", "joeynmt-initial"),
+        *("transformers-ours", "transformers-initial"),
+    ]
     assert all("ours" in configurations for configurations in CONFIGURATIONS.values())
     assert all(entry.contender.processes * entry.contender.threads == 2 for entry in entries(SYSTEMS))
     assert [entry.name for entry in entries(SYSTEMS, (OWN,))] == ["eole-own", "joeynmt-own"]
@@ -175,7 +178,8 @@ def test_a_quick_contest_trains_translates_and_scores(system, tmp_path):
         pytest.skip(f"{system}: run bench/setup.sh quality")
     artifacts = tmp_path / "artifacts"
     command = [sys.executable, "-m", "bench.quality", "--quick", "--systems", system]
-    command += ["--configurations", "ours", "--out", str(tmp_path / "out")]
+    configurations = [configuration for configuration in CONFIGURATIONS[system] if configuration != OWN]
+    command += ["--configurations", *configurations, "--out", str(tmp_path / "out")]
     process = subprocess.run(
         [*command, "--artifacts", str(artifacts)], cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
     )
@@ -184,18 +188,19 @@ def test_a_quick_contest_trains_translates_and_scores(system, tmp_path):
     with path.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == [*COLUMNS, *ORIGIN]
-    marks = [row for row in rows if row["configuration"] == "ours"]
-    assert [float(row["minutes"]) for row in marks] == list(QUICK_MINUTES)
-    for row in marks:
+    assert [row["configuration"] for row in rows] == [name for name in configurations for _ in QUICK_MINUTES]
+    assert [float(row["minutes"]) for row in rows] == len(configurations) * [*QUICK_MINUTES]
+    for row in rows:
         assert row["note"] == ""
         assert float(row["seconds"]) >= 60 * float(row["minutes"])
         assert int(row["steps"]) > 0
         assert int(row["target_tokens"]) > 0
         assert 0 <= float(row["bleu"]) <= 100
-    assert int(marks[1]["steps"]) > int(marks[0]["steps"])
+    assert int(rows[1]["steps"]) > int(rows[0]["steps"])
     assert path.with_suffix(".png").stat().st_size > 5000
     settings = path.with_suffix(".json").read_text(encoding="utf-8")
-    assert f"{system}-ours" in json.loads(settings)
+    deviations = [json.loads(settings)[f"{system}-{name}"].get("initial_deviation") for name in configurations]
+    assert deviations == ([None] if system == "ours" else [0.0, 64**-0.5])
     assert str(tmp_path) not in settings
     again = subprocess.run(
         [*command, "--artifacts", str(artifacts)], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
