@@ -109,7 +109,7 @@ def test_the_contest_is_described_as_its_file_has_it():
     changes = {system: bleu[system, "initial", "15"] - bleu[system, "ours", "15"] for system in ("eole", "joeynmt")}
     assert f"eole gains {changes['eole']:.1f} BLEU at minute 15 and joeynmt {changes['joeynmt']:.1f}." in text
     loss = bleu["transformers", "ours", "15"] - bleu["transformers", "initial", "15"]
-    assert f"Transformers loses {loss:.1f}:" in text
+    assert f"Transformers loses {loss:.1f}." in text
     sizes = {system: int(rows[system, "own", "15"]["parameters"]) for system in ("eole", "joeynmt")}
     assert sorted(round(size / int(rows["ours", "ours", "15"]["parameters"])) for size in sizes.values()) == [7, 8]
     assert "about seven and eight times as many parameters" in text
