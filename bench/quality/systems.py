@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from bench.train.contenders import OURS, Contender
 
 SYSTEMS = (OURS, "eole", "joeynmt", "transformers")
-OWN = "own"  # what a system's documentation advises for little text; `ours` is our recipe
-INITIAL = "initial"  # our recipe, and initial weights as large as ours; with `ours` a peer draws its weights as it does
+# The configurations, beside OURS, which is our recipe with the initial weights that the system draws by itself:
+OWN = "own"  # what a system's documentation advises for little text
+INITIAL = "initial"  # our recipe, with initial weights as large as ours
 RECIPE = "multi30k/de_en"
 MINUTES = (5.0, 15.0, 45.0)
-# transformers documents no training of a translation model from scratch, so it has our configuration alone.
+# transformers documents no training of a translation model from scratch, so it has no recipe of its own.
 CONFIGURATIONS = {
     OURS: (OURS,),
     "eole": (OWN, OURS, INITIAL),
