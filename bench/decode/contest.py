@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from bench.decode.prepare import Material
 from bench.decode.systems import CTRANSLATE2, OURS, TRANSFORMERS, Scale, System, Way
+from bench.decode.turns import batches
 from pipeline.config import ROOT
 from pipeline.jobs.launch import process_environment
 
@@ -25,7 +28,7 @@ class Running:
     """The running processes of one system in one way. Peers get the allocator settings of our own processes."""
 
     def __init__(self, system: System, way: Way, job: Row, directory: Path) -> None:
-        self.system, self.way = system, way
+        self.system, self.way, self.sources = system, way, job["sources"]
         directory.mkdir(parents=True)
         self.log = directory / "log"
         count, threads = way.processes, way.threads
@@ -36,7 +39,7 @@ class Running:
         self.processes = []
         for rank in range(count):
             path = directory / f"job-{rank}.json"
-            about = {"rank": rank, "processes": way.processes, "threads": way.threads, "precision": system.precision}
+            about = {"processes": way.processes, "threads": way.threads, "precision": system.precision}
             about |= {"memory": system.memory, "batch_tokens": way.batch_tokens}
             path.write_text(json.dumps({**job, **about}), encoding="utf-8")
             variables = process_environment(rank, count, threads, directory / "rendezvous")
@@ -53,41 +56,56 @@ class Running:
                 )
             self.processes.append(process)
         try:
-            self.about = self._answers()
+            self.about = [self._answer(process) for process in self.processes]
         except ValueError:
             self.end()
             raise
 
-    def _answers(self) -> list[Row]:
-        """Read one line from each process. Raises ValueError with the last line of the log if one has ended."""
-        answers = []
-        for process in self.processes:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            if not line:
-                lines = [line.strip() for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines()]
-                raise ValueError(next((line for line in reversed(lines) if line), "ended without a word"))
-            answers.append(json.loads(line))
-        return answers
+    def _answer(self, process: "subprocess.Popen[str]") -> Row:
+        """Read one line from a process. Raises ValueError with the last line of the log if the process has ended."""
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            lines = [line.strip() for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines()]
+            raise ValueError(next((line for line in reversed(lines) if line), "ended without a word"))
+        answer: Row = json.loads(line)
+        return answer
 
     def translate(self, count: int) -> Row:
-        """Translate the first `count` sentences with all processes, and return the measured columns of the row."""
+        """Translate the first `count` sentences with all processes, and return the measured columns of the row.
+
+        A process gets the next batch when it has finished one, as in `make translate`. CTranslate2 gets all sentences at
+        once, because it cuts batches for its workers itself.
+        """
+        if self.system.name == CTRANSLATE2:
+            waiting = deque([list(range(count))])
+        else:
+            waiting = deque(batches(self.sources[:count], self.way.batch_tokens))
         start = time.perf_counter()
-        for process in self.processes:
-            assert process.stdin is not None
-            process.stdin.write(f"{count}\n")
-            process.stdin.flush()
-        answers = self._answers()
+        with ThreadPoolExecutor(len(self.processes)) as pool:
+            answers_of = list(pool.map(lambda process: self._serve(process, waiting), self.processes))
         seconds = time.perf_counter() - start
+        answers = [answer for of_one in answers_of for answer in of_one]
         translations = {int(number): tokens for answer in answers for number, tokens in answer["found"].items()}
         assert len(translations) == count
         return {
             "seconds": seconds,
             "cpu_seconds": sum(answer["cpu_seconds"] for answer in answers),
             "tokens": sum(len(tokens) + 1 for tokens in translations.values()),
-            "rss": sum(answer["rss"] for answer in answers),
+            "rss": sum(of_one[-1]["rss"] for of_one in answers_of if of_one),
             "found": [translations[number] for number in range(count)],
         }
+
+    def _serve(self, process: "subprocess.Popen[str]", waiting: deque[list[int]]) -> list[Row]:
+        """Let one process translate batches until none waits, and return its answers."""
+        assert process.stdin is not None
+        answers = []
+        with contextlib.suppress(IndexError):  # none waits
+            while True:
+                process.stdin.write(f"{json.dumps(waiting.popleft())}\n")
+                process.stdin.flush()
+                answers.append(self._answer(process))
+        return answers
 
     def end(self) -> None:
         for process in self.processes:

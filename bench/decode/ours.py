@@ -50,7 +50,7 @@ def main() -> None:
 
     largest = max(batches(job["sources"], config.batch_tokens), key=len)
     allocated, arithmetic = cache_bytes(model, [job["sources"][number] for number in largest], config)
-    take_turns(job, translate, cache=allocated, cache_arithmetic=arithmetic)
+    take_turns(job["sources"], translate, cache=allocated, cache_arithmetic=arithmetic)
 
 
 @torch.inference_mode()

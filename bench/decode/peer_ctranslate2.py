@@ -40,8 +40,7 @@ def main() -> None:
         )
         return [[ids[piece] for piece in result.hypotheses[0]] for result in results]
 
-    # it gets all sentences at once, because it cuts batches for its workers itself
-    take_turns({**job, "rank": 0, "processes": 1, "batch_tokens": 10**9}, translate)
+    take_turns(job["sources"], translate)
 
 
 if __name__ == "__main__":

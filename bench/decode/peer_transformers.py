@@ -40,7 +40,7 @@ def main() -> None:
             )
         return [trimmed(row) for row in generated.tolist()]
 
-    take_turns(job, translate)
+    take_turns(job["sources"], translate)
 
 
 def trimmed(row: list[int]) -> list[int]:

@@ -1,6 +1,6 @@
-"""A system's side of the contest: a process that stays alive, and translates its share of the sentences on demand.
+"""A system's side of the contest: a process that stays alive, and translates batches on demand.
 
-A line of standard input is the number of sentences. The answer is a line of JSON on standard output.
+A line of standard input is a batch: a JSON list of numbers of sentences. The answer is a line of JSON on standard output.
 """
 
 import json
@@ -23,25 +23,21 @@ def batches(sources: Sequence[Sequence[int]], batch_tokens: int) -> list[list[in
     return plan_batches([len(source) for source in sources], config)
 
 
-def take_turns(job: dict[str, Any], translate: Translate, **about: Any) -> None:
-    """Answer every line of standard input with a round of translation.
+def take_turns(sources: Sequence[Sequence[int]], translate: Translate, **about: Any) -> None:
+    """Answer every line of standard input with the translations of its batch.
 
-    job: the sources and settings of this process.
+    sources: token ids of all sentences.
     translate: function from one batch of sources to token ids without `</s>`.
     about: columns that only the first line of output has.
     """
     print(json.dumps({"ready": True, **about}), flush=True)
     for line in sys.stdin:
-        sources = job["sources"][: int(line)]
-        own_batches = batches(sources, job["batch_tokens"])[job["rank"] :: job["processes"]]
-        translations: dict[int, list[int]] = {}
-        start, cpu_start = time.perf_counter(), time.process_time()
-        for batch in own_batches:
-            translations |= dict(zip(batch, translate([sources[number] for number in batch]), strict=True))
+        batch = json.loads(line)
+        cpu_start = time.process_time()
+        translations = translate([sources[number] for number in batch])
         answer = {
-            "seconds": time.perf_counter() - start,
             "cpu_seconds": time.process_time() - cpu_start,
             "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            "found": translations,
+            "found": dict(zip(batch, translations, strict=True)),
         }
         print(json.dumps(answer), flush=True)
