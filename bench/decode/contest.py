@@ -74,8 +74,8 @@ class Running:
     def translate(self, count: int) -> Row:
         """Translate the first `count` sentences with all processes, and return the measured columns of the row.
 
-        A process gets the next batch when it has finished one, as in `make translate`. CTranslate2 gets all sentences at
-        once, because it cuts batches for its workers itself.
+        A process gets the next batch when it has finished one, as in `make translate`. CTranslate2 gets all sentences
+        at once, because it cuts batches for its workers itself.
         """
         if self.system.name == CTRANSLATE2:
             waiting = deque([list(range(count))])

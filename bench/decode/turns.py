@@ -1,6 +1,6 @@
 """A system's side of the contest: a process that stays alive, and translates batches on demand.
 
-A line of standard input is a batch: a JSON list of numbers of sentences. The answer is a line of JSON on standard output.
+A line of standard input is a batch: a JSON list of numbers of sentences. The answer is a line of standard output.
 """
 
 import json
