@@ -165,5 +165,7 @@ def by_hypothesis(x_nNKD: Tensor) -> Tensor:
 
 def keep_rows(past: Tensor, rows: Tensor, used: int) -> Tensor:
     """Move rows of a memory to its beginning and return them. used: places of the fourth dimension to move."""
-    past[:, : len(rows), :, :used] = past[:, rows, :, :used]
+    moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
+    if len(moved):
+        past[:, moved, :, :used] = past[:, rows[moved], :, :used]
     return past[:, : len(rows)]

@@ -168,10 +168,14 @@ class Rows:
         return self._shrink() if batch_size(len(self._busy)) < n else None
 
     def _shrink(self) -> Tensor:
-        """Drop idle sentences, except those that fill the batch up to its next size."""
+        """Drop idle sentences, except those that fill the batch up to its next size.
+
+        Busy ones beyond that size take the places of idle ones, so that few rows are moved.
+        """
         K, device = self.config.hypotheses, self.score_nK.device
-        order = sorted(range(len(self.sentences)), key=lambda row: self.sentences[row] not in self._busy)
-        kept = sorted(order[: batch_size(len(self._busy))])
+        size, busy = batch_size(len(self._busy)), [sentence in self._busy for sentence in self.sentences]
+        beyond = (row for row in range(size, len(busy)) if busy[row])
+        kept = [row if busy[row] else next(beyond, row) for row in range(size)]
         kept_n = torch.tensor(kept, device=device)
         row_B = (kept_n.unsqueeze(1) * K + torch.arange(K, device=device)).flatten()
         self.state.keep(kept_n)
@@ -185,9 +189,9 @@ class Rows:
 
 
 def batch_size(num_sentences: int) -> int:
-    """Return the smallest size that holds so many sentences. The sizes are 1, 2, 3, 4, 6, 8, 12, 16, 24, …"""
-    power = 1 << (num_sentences - 1).bit_length()
-    return power * 3 // 4 if num_sentences <= power * 3 // 4 else power
+    """Return the smallest size that holds so many sentences: 1, 2, … 16, 18, … 32, 36, … 64, 72, … 128, …"""
+    step = max(1, (1 << (num_sentences - 1).bit_length()) // 16)
+    return -(-num_sentences // step) * step
 
 
 def pair_numbers(pairs: Sequence[str], requests: Sequence[Request], device: torch.device) -> Tensor | None:

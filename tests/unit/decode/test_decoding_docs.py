@@ -42,7 +42,9 @@ def test_the_choices_are_those_of_the_table():
 
 def test_what_changes_no_translation_is_said():
     assert all(f"`{name}`" in WORDS.split("## What changes a translation?")[1] for name in SPEED_ONLY)
-    assert "shrinks to " + ", ".join(str(n) for n in range(1, 13) if batch_size(n) == n) + ", … sentences" in WORDS
+    (steps,) = re.findall(r"up to 16 sentences by one at a time, up to 32 by (\d), up to 64 by (\d), …", WORDS)
+    sizes = [n for n in range(1, 65) if batch_size(n) == n]
+    assert sizes == [*range(1, 17), *range(18, 33, int(steps[0])), *range(36, 65, int(steps[1]))]
 
 
 def test_gates_that_refuse_a_capacity_are_those_that_are_named():

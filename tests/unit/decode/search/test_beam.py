@@ -113,7 +113,7 @@ def test_the_default_search_ends_at_its_limit(models):
     assert any(length == max_length(source, settings) for source, length in lengths)
 
 
-def test_batches_shrink_to_few_sizes_and_idle_rows_reach_no_expert(models):
+def test_batches_shrink_and_idle_rows_reach_no_expert(models):
     """Each row of a sentence that is not done reaches two experts. Other rows reach none."""
     model, passed, routed = models[1], [], []
     layer = model.decoder.layers[1]
@@ -122,20 +122,20 @@ def test_batches_shrink_to_few_sizes_and_idle_rows_reach_no_expert(models):
         layer.feed_forward.experts.register_forward_pre_hook(lambda _, args: routed.append(len(args[0]) // 2)),
     ]
     source = max(SOURCES, key=len)
-    batch = [Request(source=[*source[:n], EOS], number=n) for n in range(2, 9)] * 3
-    assert len(search(model, batch, config(max_length_ratio=2.0))) == 21
+    batch = [Request(source=[*source[:n], EOS], number=n) for n in range(2, 9)] * 5
+    assert len(search(model, batch, config(max_length_ratio=2.0))) == 35
     for handle in handles:
         handle.remove()
     steps = list(zip(passed, routed, strict=True))
-    assert steps[0] == (84, 84)
-    assert {rows for rows, _ in steps} <= {84, *(4 * size for size in (16, 12, 8, 6, 4, 3, 2, 1))}
+    assert steps[0] == (140, 140)
     assert any(tokens < rows for rows, tokens in steps)
-    assert all(tokens > 0 and batch_size(tokens // 4) * 4 >= min(rows, 84 * 3 // 4) for rows, tokens in steps)
+    sizes = [140, *(4 * batch_size(tokens // 4) for _, tokens in steps)]
+    assert [rows for rows, _ in steps] == [min(sizes[: number + 2]) for number in range(len(steps))]
 
 
 def test_sizes_of_batches():
-    assert sorted({batch_size(n) for n in range(1, 49)}) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48]
-    assert all(n <= batch_size(n) < 1.5 * n + 1 for n in range(1, 300))
+    assert sorted({batch_size(n) for n in range(1, 41)}) == [*range(1, 17), *range(18, 33, 2), 36, 40]
+    assert all(n <= batch_size(n) < 1.125 * n + 1 for n in range(1, 300))
 
 
 def test_length_penalty_by_hand():
