@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -78,9 +77,9 @@ class Running:
         at once, because it cuts batches for its workers itself.
         """
         if self.system.name == CTRANSLATE2:
-            waiting = deque([list(range(count))])
+            waiting = iter([list(range(count))])
         else:
-            waiting = deque(batches(self.sources[:count], self.way.batch_tokens))
+            waiting = iter(batches(self.sources[:count], self.way.batch_tokens))
         start = time.perf_counter()
         with ThreadPoolExecutor(len(self.processes)) as pool:
             answers_of = list(pool.map(lambda process: self._serve(process, waiting), self.processes))
@@ -96,15 +95,17 @@ class Running:
             "found": [translations[number] for number in range(count)],
         }
 
-    def _serve(self, process: "subprocess.Popen[str]", waiting: deque[list[int]]) -> list[Row]:
-        """Let one process translate batches until none waits, and return its answers."""
+    def _serve(self, process: "subprocess.Popen[str]", waiting: Iterator[list[int]]) -> list[Row]:
+        """Let one process translate batches until none waits, and return its answers.
+
+        waiting: iterator of a list, from which threads may take batches at the same time.
+        """
         assert process.stdin is not None
         answers = []
-        with contextlib.suppress(IndexError):  # none waits
-            while True:
-                process.stdin.write(f"{json.dumps(waiting.popleft())}\n")
-                process.stdin.flush()
-                answers.append(self._answer(process))
+        for batch in waiting:
+            process.stdin.write(f"{json.dumps(batch)}\n")
+            process.stdin.flush()
+            answers.append(self._answer(process))
         return answers
 
     def end(self) -> None:
