@@ -16,6 +16,7 @@ from eval import text_table
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 QUICK_RESULTS = ROOT / "data" / "artifacts" / "bench"
+MEAN = "mean"  # what a row has for a seed that summarises several
 ORIGIN = ("version", "commit", "date")  # the last columns of every CSV
 
 Row = Mapping[str, Any]

@@ -24,7 +24,7 @@ from bench.data.noise import (
     overrides_of,
     read,
 )
-from bench.published import measurements
+from bench.published.cells import measurements
 from pipeline.config import ROOT, load_config
 from pipeline.corpus.learned_config import DualCleaning
 

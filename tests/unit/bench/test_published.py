@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from bench import published
-from bench.output import ROOT, origin, project_version, results_file
-from bench.published import BLOCK, DOCUMENTS, TABLES, measurements, outdated, rendered
+from bench.output import RESULTS, ROOT, origin, project_version, results_file
+from bench.published import cells
+from bench.published.cells import measurements
+from bench.published.documents import BLOCK, DOCUMENTS, TABLES, outdated, rendered
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -19,7 +20,7 @@ def test_tables_are_made_from_the_results(name):
 def test_every_table_is_published_and_no_result_is_outdated():
     names = {match["name"] for name in DOCUMENTS for match in BLOCK.finditer((ROOT / name).read_text(encoding="utf-8"))}
     assert names == set(TABLES)
-    assert list(outdated(published.RESULTS)) == []
+    assert list(outdated(RESULTS)) == []
 
 
 def test_results_of_an_older_minor_version_are_refused(tmp_path):
@@ -37,7 +38,7 @@ def test_results_of_an_older_minor_version_are_refused(tmp_path):
 
 
 def test_a_figure_that_was_edited_by_hand_is_made_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(published, "RESULTS", tmp_path)
+    monkeypatch.setattr(cells, "RESULTS", tmp_path)
     lines = ["device,kind,way,cpu_ms,cpu_ratio,cpu_ratio_least,cpu_ratio_most,wall_ratio"]
     lines += ["cpu,layer,this project,50,1,1,1,1", 'cpu,layer,"another, slower",75.04,1.5,1.25,1.75,1.4']
     (tmp_path / "layout-cpu.csv").write_text("\n".join(lines) + "\n")
@@ -59,6 +60,6 @@ def test_rows_say_what_was_measured():
 
 
 def test_a_quick_try_replaces_no_published_table(tmp_path):
-    assert results_file("moe", "AMD EPYC", None).parent == published.RESULTS
+    assert results_file("moe", "AMD EPYC", None).parent == RESULTS
     assert results_file("moe", "AMD EPYC", None, quick=True).parent == ROOT / "data" / "artifacts" / "bench"
     assert results_file("moe", "AMD EPYC", tmp_path, quick=True).parent == tmp_path

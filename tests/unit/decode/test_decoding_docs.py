@@ -6,7 +6,7 @@ from statistics import fmean
 
 import yaml
 
-from bench.published import measurements
+from bench.published.cells import measurements
 from eval.records.decisive import SPEED_ONLY
 from pipeline.config import ROOT, load_config
 from pipeline.decode.config import DecodeConfig

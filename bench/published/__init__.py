@@ -1,0 +1,1 @@
+"""The tables of README.md and docs, made from the CSVs of bench/results: `python -m bench.published`."""

@@ -1,0 +1,96 @@
+"""Seeds of a sweep become one table, with differences from a reference that count test sentences and seeds."""
+
+import csv
+import json
+import statistics
+
+import pytest
+
+from bench.moe import mixtures
+from bench.output import MEAN
+from bench.published import cells
+from bench.published.quality import mixtures as published
+from eval.records.scores import load_scores
+from eval.score.run import write_scores
+from tests.unit.eval.conftest import config_of, make_run  # noqa: F401 - a fixture
+
+PAIRS = ("de-en", "fr-en")
+POINTS = {"dense": (0, "model.moe.num_experts=0"), "top2": (4, "gate=top2"), "task": (8, "gate=task")}
+DAMAGE = {"dense": (0.5, 0.52), "top2": (0.2, 0.21), "task": (0.22, 0.2)}  # share of the words that each seed loses
+
+
+def write_sweep(make_run, seed, points=POINTS):  # noqa: F811
+    record = {"commit": "0123456789ab", "points": [{"id": "data", "role": "shared", "overrides": []}]}
+    for point, (experts, setting) in points.items():
+        run = make_run(
+            PAIRS,
+            {"moe": DAMAGE[point][seed - 1]},
+            150,
+            folder=f"sweep_{seed}/{point}",
+            config=config_of(experts, seed),
+        )
+        write_scores(run, metrics=("bleu",))
+        record["points"].append({"id": point, "role": "point", "overrides": [setting, f"train.seed={seed}"]})
+    (run.parent / "sweep.json").write_text(json.dumps(record))
+    return run.parent
+
+
+@pytest.fixture
+def sweeps(make_run):  # noqa: F811
+    return [write_sweep(make_run, seed) for seed in (1, 2)]
+
+
+def bleu(run):
+    return statistics.fmean(row.score for row in load_scores(run / "scores.csv") if row.metric == "bleu")
+
+
+def test_the_difference_is_that_of_the_means_over_seeds(sweeps):
+    rows = mixtures.compare(sweeps, "top2")
+    assert [(row["point"], row["seed"]) for row in rows] == [(p, seed) for p in POINTS for seed in (MEAN, 1, 2)]
+    means = {row["point"]: row for row in rows if row["seed"] == MEAN}
+    scores = {point: statistics.fmean(bleu(sweep / point) for sweep in sweeps) for point in POINTS}
+    for point, row in means.items():
+        assert row["settings"] == POINTS[point][1]
+        assert row["bleu"] == pytest.approx(scores[point], abs=1e-3)
+        assert row["bleu_delta"] == pytest.approx(scores[point] - scores["top2"], abs=2e-3)
+        assert row["tokens_per_second"] == pytest.approx(2_000_000 / 520)
+        assert row["validation"] == pytest.approx(3 + 5 / 40 + 0.2)
+    assert means["dense"]["ci_low"] < means["dense"]["bleu_delta"] < means["dense"]["ci_high"] < 0
+    assert means["task"]["ci_low"] < 0 < means["task"]["ci_high"]
+    assert {row["run_commit"] for row in rows if row["seed"] != MEAN} == {"0123456789"}
+
+
+def test_the_command_writes_the_rows_of_the_published_table(sweeps, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "mixtures-cpu.csv"
+    monkeypatch.setattr("sys.argv", ["mixtures", *map(str, sweeps), "--reference", "top2", "--out", str(out)])
+    assert mixtures.main() == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:4]] == ["point", *POINTS]
+    with out.open() as file:
+        assert [row["point"] for row in csv.DictReader(file)] == [point for point in POINTS for _ in range(3)]
+    monkeypatch.setattr(cells, "RESULTS", tmp_path)
+    _, _, dense, top2, task = published().splitlines()
+    assert dense.startswith("| `model.moe.num_experts=0` | 3.325 [3.325, 3.325] |")
+    assert dense.endswith("| mixtures-cpu:2, 3, 4 |")
+    assert [line.split(" | ")[3].strip() for line in (dense, top2, task)][1] == ""
+    assert "[" in task.split(" | ")[3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (lambda sweeps: (sweeps[:1], "top2"), "two at least"),
+        (lambda sweeps: (sweeps, "top1"), "choose one of dense, top2, task"),
+        (lambda sweeps: ([sweeps[0], sweeps[0]], "top2"), "differ in the seed alone"),
+        (lambda sweeps: ([sweeps[0] / "dense", sweeps[1]], "top2"), r"no sweep\.json"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(sweeps, arguments, words):
+    with pytest.raises(ValueError, match=words):
+        mixtures.compare(*arguments(sweeps))
+
+
+def test_an_unfinished_point_is_named(sweeps, monkeypatch, capsys):
+    (sweeps[1] / "task" / "run.json").unlink()
+    monkeypatch.setattr("sys.argv", ["mixtures", *map(str, sweeps), "--reference", "top2"])
+    assert mixtures.main() == 2
+    assert "sweep_2/task" in capsys.readouterr().err
