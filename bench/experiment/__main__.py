@@ -5,12 +5,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.experiment.archive import keep_baselines, keep_run, restore
+from bench.experiment.archive import keep_baselines, keep_run, restore, score
 from bench.experiment.scaling import table
 from eval.records.results import load_results
-from eval.records.run_record import TEST_SETS, load_run
-from eval.records.scores import BASELINE, SACREBLEU_METRICS
-from eval.score.run import write_scores
+from eval.records.scores import BASELINE
 from eval.terminal import log_to_terminal
 from pipeline.config import ROOT, load_config
 from pipeline.dag.run import baselines_run
@@ -76,14 +74,6 @@ def train_and_keep(name: str, overrides: list[str], archives: Path) -> Path:
         "systems": {BASELINE: ledgers},
     }
     return keep_baselines(name, translations, record, archives)
-
-
-def score(run: Path) -> None:
-    """Write the scores of a restored run, and of its further test sets, by sacreBLEU's metrics."""
-    for directory in (run, *sorted(path.parent for path in run.glob(f"{TEST_SETS}/*/run.json"))):
-        settings = load_run(directory).config["score"]
-        metrics = [name for name in settings["metrics"] if name in SACREBLEU_METRICS]
-        write_scores(directory, metrics=metrics, n_resamples=settings["resamples"])
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from eval.records.run_record import TEST_SETS
-from eval.records.scores import BASELINE
+from eval.records.run_record import TEST_SETS, load_run
+from eval.records.scores import BASELINE, SACREBLEU_METRICS
+from eval.score.run import write_scores
 
 TESTS = "tests"
 ENDING = ".tar.xz"
@@ -89,6 +90,14 @@ def restore(archives: Path, out: Path) -> list[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(_joined(content, tests[_test(place)]) if _is_translated(place) else content)
     return [out / name for name in runs]
+
+
+def score(run: Path) -> None:
+    """Write the scores of a restored run, and of its further test sets, by sacreBLEU's metrics."""
+    for directory in (run, *sorted(path.parent for path in run.glob(f"{TEST_SETS}/*/run.json"))):
+        settings = load_run(directory).config["score"]
+        metrics = [name for name in settings["metrics"] if name in SACREBLEU_METRICS]
+        write_scores(directory, metrics=metrics, n_resamples=settings["resamples"])
 
 
 def _add_baselines(name: str, record: dict[str, Any], bilingual: list[dict[str, Any]]) -> None:

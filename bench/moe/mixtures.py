@@ -1,17 +1,21 @@
 """Several seeds of a sweep of mixtures in one table: `python -m bench.moe.mixtures runs/mixtures_s*`.
 
+A seed is the directory of a finished sweep, or one with the archives of its runs (`bench.experiment`) and its record.
+
 There is a row for each model, and one for the mean over the seeds of each point of the sweep. That one has the
 difference in mean BLEU from a reference, with the interval of the report: it counts test sentences and seeds.
 """
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.experiment.archive import ENDING, restore, score
 from bench.output import MEAN, Row, aligned, device_name, number, results_file, write_csv
 from eval.records.results import RunResults, group_seeds, load_results
 from eval.records.run_record import load_losses
@@ -29,8 +33,10 @@ COLUMNS = (
 def main() -> int:
     options = parse()
     try:
-        rows = compare(options.sweeps, options.reference)
-    except ValueError as error:
+        with tempfile.TemporaryDirectory() as directory:
+            sweeps = [_sweep_directory(path, Path(directory, str(place))) for place, path in enumerate(options.sweeps)]
+            rows = compare(sweeps, options.reference)
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     device = device_name("cpu")
@@ -42,7 +48,9 @@ def main() -> int:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.moe.mixtures", description="Seeds of a sweep in one table.")
-    parser.add_argument("sweeps", type=Path, nargs="+", metavar="SWEEP_DIR", help="finished sweeps, one for each seed")
+    parser.add_argument(
+        "sweeps", type=Path, nargs="+", metavar="SWEEP_DIR", help="finished sweeps or their archives, one for each seed"
+    )
     parser.add_argument("--reference", default="8e_4l_top2", help="point that the others are compared with")
     parser.add_argument("--out", type=Path, help="CSV file, or a folder; default bench/results")
     return parser.parse_args()
@@ -96,6 +104,15 @@ def table(rows: Sequence[Row], reference: str) -> str:
             balance = [number(row[name], 2) for name in BALANCE]
             lines.append([str(row["point"]), *scores, *balance, number(row["tokens_per_second"])])
     return aligned(lines, left=["point"])
+
+
+def _sweep_directory(sweep: Path, directory: Path) -> Path:
+    """Return the directory of a sweep; if it has archives, the one given, into which its runs are restored."""
+    if not any(sweep.glob(f"*{ENDING}")):
+        return sweep
+    for run in restore(sweep, directory):
+        score(run)
+    return Path(shutil.copy(sweep / SWEEP, directory)).parent
 
 
 def _settings(sweep: Path) -> dict[str, str]:

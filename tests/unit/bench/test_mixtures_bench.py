@@ -2,10 +2,12 @@
 
 import csv
 import json
+import shutil
 import statistics
 
 import pytest
 
+from bench.experiment.archive import keep_run
 from bench.moe import mixtures
 from bench.output import MEAN
 from bench.published import cells
@@ -19,6 +21,9 @@ POINTS = {"dense": (0, "model.moe.num_experts=0"), "top2": (4, "gate=top2"), "ta
 DAMAGE = {"dense": (0.5, 0.52), "top2": (0.2, 0.21), "task": (0.22, 0.2)}  # share of the words that each seed loses
 
 
+CONFIG = {"score": {"metrics": ["bleu"], "resamples": 1000}}
+
+
 def write_sweep(make_run, seed, points=POINTS):  # noqa: F811
     record = {"commit": "0123456789ab", "points": [{"id": "data", "role": "shared", "overrides": []}]}
     for point, (experts, setting) in points.items():
@@ -27,7 +32,7 @@ def write_sweep(make_run, seed, points=POINTS):  # noqa: F811
             {"moe": DAMAGE[point][seed - 1]},
             150,
             folder=f"sweep_{seed}/{point}",
-            config=config_of(experts, seed),
+            config=CONFIG | config_of(experts, seed),
         )
         write_scores(run, metrics=("bleu",))
         record["points"].append({"id": point, "role": "point", "overrides": [setting, f"train.seed={seed}"]})
@@ -87,6 +92,22 @@ def test_the_command_writes_the_rows_of_the_published_table(sweeps, tmp_path, mo
 def test_what_cannot_be_compared_is_refused(sweeps, arguments, words):
     with pytest.raises(ValueError, match=words):
         mixtures.compare(*arguments(sweeps))
+
+
+def test_archives_of_a_sweep_are_as_good_as_the_sweep(sweeps, tmp_path, monkeypatch):
+    """The command scores restored runs itself."""
+    archives = [tmp_path / f"archives_{place}" for place in range(2)]
+    for sweep, directory in zip(sweeps, archives, strict=True):
+        for point in POINTS:
+            keep_run(sweep / point, directory)
+        shutil.copy(sweep / "sweep.json", directory)
+    tables = []
+    for places in (sweeps, archives):
+        out = tmp_path / f"{places[0].name}.csv"
+        monkeypatch.setattr("sys.argv", ["mixtures", *map(str, places), "--reference", "top2", "--out", str(out)])
+        assert mixtures.main() == 0
+        tables.append(out.read_text())
+    assert tables[0] == tables[1]
 
 
 def test_an_unfinished_point_is_named(sweeps, monkeypatch, capsys):
