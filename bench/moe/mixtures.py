@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.experiment.archive import ENDING, restore, score
-from bench.output import MEAN, Row, aligned, device_name, number, results_file, write_csv
-from eval.records.results import RunResults, group_seeds, load_results
+from bench.output import MEAN, Row, aligned, number, results_file, write_csv
+from eval.records.results import group_seeds, load_results
 from eval.records.run_record import load_losses
 from eval.report.findings import mean_intervals
 from eval.report.sections.cost import BALANCE, CostRow, cost_groups
@@ -39,9 +39,8 @@ def main() -> int:
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    device = device_name("cpu")
-    out = results_file("mixtures", device, options.out)
-    write_csv([{**row, "device": device} for row in rows], COLUMNS, out)
+    out = results_file("mixtures", rows[0]["device"], options.out)
+    write_csv(rows, COLUMNS, out)
     print(f"{table(rows, options.reference)}\n\nwritten to {out}")
     return 0
 
@@ -87,10 +86,12 @@ def compare(sweeps: Sequence[Path], reference: str) -> list[dict[str, Any]]:
     for system in systems:
         (mean, *of_runs) = rows_of[system.label]
         about = {"point": system.label, "settings": settings[system.label]}
+        about["device"] = system.runs[0].record.environment.get("cpu", "")  # of the training, not of this command
         low, high = intervals.get((system.label, reference), (None, None))
         difference = {"bleu_delta": _bleu(mean) - _bleu(reference_row), "ci_low": low, "ci_high": high}
         rows.append({**about, **_numbers(mean), "seed": MEAN, **difference})
-        rows += [{**about, **_numbers(row), **_origin(run)} for row, run in zip(of_runs, system.runs, strict=True)]
+        for row, run in zip(of_runs, system.runs, strict=True):
+            rows.append({**about, **_numbers(row), "run_commit": run.record.commit[:10]})
     return rows
 
 
@@ -131,10 +132,6 @@ def _numbers(row: CostRow) -> dict[str, Any]:
     names = ("parameters", "flops_per_token", "validation", "bleu", *BALANCE)
     rate = None if steps is None or tokens is None else steps * tokens
     return {**{name: values[name] for name in names}, "tokens_per_second": rate, "seed": row.seed}
-
-
-def _origin(run: RunResults) -> dict[str, str]:
-    return {"run_commit": run.record.commit[:10]}
 
 
 def _bleu(row: CostRow) -> float:

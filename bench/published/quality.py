@@ -74,7 +74,7 @@ def mixtures() -> str:
     for path, row in rows:
         if row["seed"] != MEAN:
             continue
-        of_point = [other for _, other in rows if other["settings"] == row["settings"]]
+        of_point = [other for file, other in rows if (file, other["settings"]) == (path, row["settings"])]
         losses = [float(other["validation"]) for other in of_point if other["seed"] != MEAN]
         loss = f"{number(row['validation'], 3)} [{min(losses):.3f}, {max(losses):.3f}]"
         difference = ""  # of the reference

@@ -33,6 +33,7 @@ def write_sweep(make_run, seed, points=POINTS):  # noqa: F811
             150,
             folder=f"sweep_{seed}/{point}",
             config=CONFIG | config_of(experts, seed),
+            environment={"cpu": "Zen 4"},
         )
         write_scores(run, metrics=("bleu",))
         record["points"].append({"id": point, "role": "point", "overrides": [setting, f"train.seed={seed}"]})
@@ -55,7 +56,7 @@ def test_the_difference_is_that_of_the_means_over_seeds(sweeps):
     means = {row["point"]: row for row in rows if row["seed"] == MEAN}
     scores = {point: statistics.fmean(bleu(sweep / point) for sweep in sweeps) for point in POINTS}
     for point, row in means.items():
-        assert row["settings"] == POINTS[point][1]
+        assert (row["settings"], row["device"]) == (POINTS[point][1], "Zen 4")
         assert row["bleu"] == pytest.approx(scores[point], abs=1e-3)
         assert row["bleu_delta"] == pytest.approx(scores[point] - scores["top2"], abs=2e-3)
         assert row["tokens_per_second"] == pytest.approx(2_000_000 / 520)

@@ -1,0 +1,61 @@
+"""The sentences of docs/moe.md on the mixtures agree with their table, and the archives have the runs of the table."""
+
+import re
+
+import pytest
+
+from bench.experiment.archive import restore
+from bench.output import MEAN, RESULTS
+from bench.published.cells import read
+from eval.records.run_record import load_losses
+from pipeline.config import ROOT
+
+ROWS = read(RESULTS / "mixtures-amd-epyc.csv")
+MEANS = {
+    row["settings"]: {k: float(v) for k, v in row.items() if v and k.startswith(("bleu", "ci", "load", "tok"))}
+    for row in ROWS
+    if row["seed"] == MEAN
+}
+WORDS = re.sub(r"\s+", " ", (ROOT / "docs" / "moe.md").read_text(encoding="utf-8"))
+TASK = "gate=task model.moe.gate.k=2"
+NOISY = [settings for settings in MEANS if "noisy_topk" in settings]
+FREE = ["gate=dropless", "gate=sigmoid", "gate=node_limited", TASK, "gate=noisy_topk"]
+
+
+def test_the_models_that_differ_from_top2_are_named():
+    behind = {settings for settings, row in MEANS.items() if row.get("ci_high", 0) < 0}
+    assert f"(`gate=task`) is {-MEANS[TASK]['bleu_delta']:.1f} BLEU behind `top2`" in WORDS
+    differences = [-MEANS[settings]["bleu_delta"] for settings in NOISY]
+    low, high = min(differences), max(differences)
+    assert f"the four models with `noisy_topk` are {low:.1f} to {high:.1f} behind, two of them by more" in WORDS
+    assert len(NOISY) == 4
+    assert TASK in behind
+    assert len(behind - {TASK}) == len(behind & {*NOISY}) == 2
+    assert all(row.get("ci_low", 0) <= 0 for row in MEANS.values())
+
+
+def test_loads_and_speeds_are_those_of_the_table():
+    load = {settings: MEANS[settings]["load_max"] for settings in [*NOISY, "gate=sigmoid"]}
+    free = load["gate=noisy_topk model.moe.gate.importance_weight=0 model.moe.gate.load_weight=0"]
+    balanced = [load[settings] for settings in NOISY if load[settings] != free]
+    assert (
+        f"has {free:.1f} times the mean load**, with one or both {min(balanced):.1f} to {max(balanced):.1f} times"
+        in WORDS
+    )
+    assert f"has {load['gate=sigmoid']:.1f} times the mean load, the most of all models that balance" in WORDS
+    other_loads = [
+        row["load_max"] for settings, row in MEANS.items() if "load_max" in row and settings != "gate=sigmoid"
+    ]
+    assert [value for value in other_loads if value > load["gate=sigmoid"]] == [free]
+    rates = [MEANS[settings]["tokens_per_second"] / MEANS["gate=top2"]["tokens_per_second"] for settings in FREE]
+    assert f"train at {100 * min(rates):.0f} to {100 * max(rates):.0f} % of the tokens a second of `top2`" in WORDS
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_the_archives_have_the_runs_of_the_table(seed, tmp_path):
+    runs = restore(ROOT / "recipes" / "mixtures" / "results" / f"s{seed}", tmp_path / "runs")
+    losses = {row["point"]: float(row["validation"]) for row in ROWS if row["seed"] == seed}
+    assert {run.name for run in runs} == {*losses}
+    for run in runs:
+        lowest = min(point.cross_entropy for point in load_losses(run, "validation"))
+        assert lowest == pytest.approx(losses[run.name], rel=1e-4)
