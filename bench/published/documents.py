@@ -17,7 +17,14 @@ from bench.published.cells import read
 
 DOCUMENTS = (
     *("README.md", "docs/speed.md", "docs/layouts.md", "docs/scaling.md", "docs/serve.md"),
-    *("docs/scoring.md", "docs/decoding.md", "docs/cleaning.md", "docs/benchmarks.md", "docs/moe.md"),
+    *(
+        "docs/scoring.md",
+        "docs/decoding.md",
+        "docs/cleaning.md",
+        "docs/benchmarks.md",
+        "docs/moe.md",
+        "docs/fine-tuning.md",
+    ),
 )
 BLOCK = re.compile(r"(<!-- bench: (?P<name>[a-z ]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
@@ -66,6 +73,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "noise": quality.noise,
     "mixture layer": speed.mixture_layer,
     "mixtures": quality.mixtures,
+    "extension": quality.extension,
     "data": speed.data_stages,
     "layouts": speed.layouts,
     "planned": speed.planned,

@@ -86,3 +86,20 @@ def mixtures() -> str:
         lines.append((f"`{row['settings']}`", *cells, f"{path.stem}:{', '.join(other['line'] for other in of_point)}"))
     header = ("settings", "loss", "BLEU", "BLEU to `top2`", "largest load / mean", "CV of load", "CV of importance")
     return markdown((*header, "tokens/s", "rows"), lines)
+
+
+def extension() -> str:
+    """Return the table of two languages added to a model: scores, and their difference from the extended model."""
+    lines = []
+    for path, row in measurements("extension"):
+        cells = [f"{float(row['target_tokens']) / 1e6:.0f}"]
+        for metric in ("bleu", "chrf++"):
+            cells += [
+                f"{number(row[metric], 1)} [{number(row[f'{metric}_low'], 1)}, {number(row[f'{metric}_high'], 1)}]"
+            ]
+            bounds = ", ".join(f"{float(row[f'{metric}_delta{bound}'] or 0):+.1f}" for bound in ("_low", "_high"))
+            cells += [f"{float(row[f'{metric}_delta']):+.1f} [{bounds}]" if row[f"{metric}_delta"] else ""]
+        text = row["text"] if row["pairs"] == "1" else f"mean of {row['pairs']} others"
+        lines.append((f"{text}, {row['system']}", *cells, source(path, row)))
+    header = ("text, system", "million target tokens", "BLEU", "to extended", "chrF++", "to extended", "row")
+    return markdown(header, lines)

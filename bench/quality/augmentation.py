@@ -155,7 +155,7 @@ def compare(runs: Mapping[str, Sequence[Path]], *, resamples: int) -> list[dict[
         if not scores[WITH][0]:
             continue
         plain, losses = (
-            {way: _mean_over_seeds(way, [_mean(values_of(of_run)) for of_run in scores[way]]) for way in WAYS}
+            {way: _mean_over_seeds([_mean(values_of(of_run)) for of_run in scores[way]]) for way in WAYS}
             for values_of in (_plain_scores, _losses)
         )
         gain = plain[WITH] - plain[WITHOUT] if kind == PLAIN else losses[WITHOUT] - losses[WITH]
@@ -220,10 +220,10 @@ def _mean(samples: Sequence[Samples]) -> Samples:
     return mean
 
 
-def _mean_over_seeds(way: str, samples: Sequence[Samples]) -> Samples:
-    """Return the mean over seeds, and in each resample the mean over the seeds that it draws."""
+def _mean_over_seeds(samples: Sequence[Samples]) -> Samples:
+    """Return the mean over seeds, and in each resample the mean over the seeds that it draws, which both ways share."""
     by_seed = np.stack(samples)
-    shares = seed_shares(len(samples), by_seed.shape[1] - 1, way)
+    shares = seed_shares(len(samples), by_seed.shape[1] - 1, "seeds")
     drawn = np.einsum("rs,sr->r", shares, by_seed[:, 1:])
     return np.concatenate(([by_seed[:, 0].mean()], drawn))
 

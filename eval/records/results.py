@@ -48,6 +48,12 @@ class RunResults:
         return bool(moe.get("num_experts"))
 
     @property
+    def seed(self) -> int | None:
+        """The seed of the multilingual model's training, None if the record has none."""
+        seed: int | None = self.record.config.get("train", {}).get(SEED)
+        return seed
+
+    @property
     def description(self) -> str:
         """The model in words, such as `multilingual MoE, 8 experts`."""
         kind = f"MoE, {self.record.config['model']['moe']['num_experts']} experts" if self.is_moe else "dense model"
@@ -113,7 +119,7 @@ def group_seeds(runs: Sequence[RunResults]) -> list[System]:
     groups: list[list[RunResults]] = []
     for run in runs:
         equal_groups = (group for group in groups if without_seed(group[0]) == without_seed(run))
-        seeds_of = next((group for group in equal_groups if _seed(run) not in map(_seed, group)), None)
+        seeds_of = next((group for group in equal_groups if run.seed not in {other.seed for other in group}), None)
         if seeds_of is None:
             groups.append(seeds_of := [])
         seeds_of.append(run)
@@ -124,10 +130,6 @@ def group_seeds(runs: Sequence[RunResults]) -> list[System]:
         label = _common_label([run.label for run in group])
         systems.append(System(label=group[0].label if label in used_labels else label, runs=tuple(group)))
     return systems
-
-
-def _seed(run: RunResults) -> object:
-    return run.record.config.get("train", {}).get(SEED)
 
 
 def without_seed(run: RunResults) -> Json:

@@ -1,6 +1,7 @@
 """Scores of systems on the same bootstrap resamples of a pair's test set.
 
-The score of a system is the mean over its seeds.
+The score of a system is the mean over its seeds. Systems of the same seeds draw them together, because a seed draws the
+same batches for all of them: what it does to both is no difference between them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +51,8 @@ class PairedScores:
 @dataclass(frozen=True, kw_only=True)
 class _Translated:
     test_set: TestSet
-    system: list[Lines]  # of every seed
+    seeds: str
+    system: list[Lines]  # of every seed, in the order of their numbers
     baseline: list[Lines]
 
 
@@ -132,7 +134,7 @@ def pair_systems(
         for label, item in group.items():
             scores[label] = PairedScores(
                 test_set=test_set,
-                system=_mean_over_seeds([result_of[lines] for lines in item.system], label),
+                system=_mean_over_seeds([result_of[lines] for lines in item.system], item.seeds),
                 baseline=(
                     _mean_over_seeds([result_of[lines] for lines in item.baseline], f"{label} {BASELINE} {pair}")
                     if item.baseline
@@ -149,11 +151,12 @@ def _languages(system: System, pair: str) -> tuple[str, str]:
 def _translations(system: System, pair: str) -> _Translated:
     test_sets: list[TestSet] = []
     hypotheses: dict[str, list[Lines]] = {SYSTEM: [], BASELINE: []}
-    names_of_runs = [{row.system for row in run.scores if row.pair == pair} for run in system.runs]
+    runs = sorted(system.runs, key=lambda run: str(run.seed))
+    names_of_runs = [{row.system for row in run.scores if row.pair == pair} for run in runs]
     for name in hypotheses:
         if not all(name in names for names in names_of_runs):
             continue
-        for run in system.runs:
+        for run in runs:
             lines = load_translations(run.directory, name, pair)
             hypotheses[name].append(tuple(line.hypothesis for line in lines))
             sources = tuple(line.source for line in lines)
@@ -164,10 +167,9 @@ def _translations(system: System, pair: str) -> _Translated:
             "sets, yet count as one system; translate one test set with all"
         )
     if not hypotheses[SYSTEM]:
-        raise _no_score(
-            next(run for run, names in zip(system.runs, names_of_runs, strict=True) if SYSTEM not in names), pair
-        )
-    return _Translated(test_set=test_sets[0], system=hypotheses[SYSTEM], baseline=hypotheses[BASELINE])
+        raise _no_score(next(run for run, names in zip(runs, names_of_runs, strict=True) if SYSTEM not in names), pair)
+    seeds = " ".join(["seeds", *(str(run.seed) for run in runs)])
+    return _Translated(test_set=test_sets[0], seeds=seeds, system=hypotheses[SYSTEM], baseline=hypotheses[BASELINE])
 
 
 def _draws(run: RunResults, pair: str) -> tuple[int, int]:
@@ -190,8 +192,8 @@ def _no_score(run: RunResults, pair: str) -> ValueError:
 def _mean_over_seeds(seeds: Sequence[Resampled], draw: str) -> Resampled:
     """Return the mean over the seeds. Its resamples draw seeds as well as sentences.
 
-    draw: names the draw of seeds. One multilingual model translates all pairs, so all pairs of a system have one draw;
-        the bilingual models of each pair have their own.
+    draw: names the draw of seeds. One multilingual model translates all pairs, so all pairs of a system have one draw,
+        as have systems of the same seeds; the bilingual models of each pair have their own.
     """
     first = seeds[0]
     if len(seeds) == 1:

@@ -69,7 +69,7 @@ def test_intervals_count_the_seeds(runs):
         for seeds in ((0, 1), (0, 0))
     )
     assert unequal["ci_high"] - unequal["ci_low"] > equal["ci_high"] - equal["ci_low"]
-    mean = augmentation._mean_over_seeds("way", [np.array([1.0, 1, 1]), np.array([3.0, 3, 3])])
+    mean = augmentation._mean_over_seeds([np.array([1.0, 1, 1]), np.array([3.0, 3, 3])])
     assert mean[0] == 2
     assert {*mean[1:]} <= {1.0, 3.0}
 

@@ -19,7 +19,7 @@ MEANS = {
 WORDS = re.sub(r"\s+", " ", (ROOT / "docs" / "moe.md").read_text(encoding="utf-8"))
 TASK = "gate=task model.moe.gate.k=2"
 NOISY = [settings for settings in MEANS if "noisy_topk" in settings]
-FREE = ["gate=dropless", "gate=sigmoid", "gate=node_limited", TASK, "gate=noisy_topk"]
+FREE = ["gate=dropless", "gate=sigmoid", "gate=node_limited", TASK, *NOISY]
 
 
 def test_the_models_that_differ_from_top2_are_named():
