@@ -1,4 +1,4 @@
-"""What adding two languages to a model gives, and what it costs: `python -m bench.quality.extension [RUNS]`.
+"""The gain and the cost of two languages that are added to a model: `python -m bench.quality.extension [RUNS]`.
 
 RUNS is the directory of the four finished runs of recipes/finetune/freesoft38_*, which docs/fine-tuning.md trains.
 
