@@ -1,12 +1,14 @@
-"""The command `python -m bench.experiment`: archives of runs, what is restored from them, and a scaling fit."""
+"""The command `python -m bench.experiment`: archives of runs, contrasts of systems, and a scaling fit."""
 
 import argparse
 import sys
 from pathlib import Path
 from typing import Any
 
+from bench.experiment import contrasts
 from bench.experiment.archive import keep_baselines, keep_run, restore, score
 from bench.experiment.scaling import table
+from bench.output import write_csv
 from eval.records.results import load_results
 from eval.records.scores import BASELINE
 from eval.terminal import log_to_terminal
@@ -26,6 +28,11 @@ def main() -> int:
                 print(keep_run(run, options.archives))
         elif options.command == "scaling":
             print(table(load_results([("", run) for run in options.runs])))
+        elif options.command == "contrasts":
+            rows = contrasts.compare(options.runs, options.of or (), options.test_set)
+            print(contrasts.table(rows))
+            if options.out:
+                write_csv(rows, contrasts.COLUMNS, options.out)
         elif options.command == "baselines":
             print(train_and_keep(options.name, options.overrides, options.archives))
         else:
@@ -50,6 +57,13 @@ def parse() -> argparse.Namespace:
     bilingual.add_argument("overrides", nargs="+", help="settings, as make baselines takes them in ARGS")
     scaling = commands.add_parser("scaling", help="fit validation loss against tokens, and extrapolate it")
     scaling.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs of equal budgets")
+    compared = commands.add_parser("contrasts", help="differences of systems, with intervals of sentences and seeds")
+    compared.add_argument(
+        "runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs of all systems and seeds"
+    )
+    compared.add_argument("--of", action="append", metavar="CONTRAST", help="such as 'moe_8e - dense'; may be repeated")
+    compared.add_argument("--test-set", default=contrasts.OWN, help="a further test set of the runs, such as ntrex")
+    compared.add_argument("--out", type=Path, help="CSV file to write")
     restored = commands.add_parser("restore", help="write run directories, with scores, from all archives")
     restored.add_argument("out", type=Path, help="directory to write them into")
     return parser.parse_args()

@@ -7,6 +7,7 @@ import shlex
 import pytest
 
 from bench.experiment.__main__ import parse
+from bench.experiment.contrasts import PRIMARY, read_contrast
 from pipeline.config import ROOT, load_config
 from pipeline.sweep.command import plan
 from pipeline.sweep.config import load_sweep
@@ -37,6 +38,19 @@ def test_the_experiment_has_the_systems_of_the_page():
     assert {*systems} == {"bilingual", *(point.id.rpartition("_s")[0] for point in points)}
 
 
+def test_the_primary_contrasts_are_of_its_systems_and_the_layers_with_experts_are_those_of_the_page():
+    points = planned(SWEEPS["freesoft38"]).points
+    systems = {point.id.rpartition("_s")[0]: point.config.model for point in points}
+    assert {label for text in PRIMARY for _, label in read_contrast(text).terms} <= {"bilingual", *systems}
+    assert "With 3+3 layers one layer in three has experts (layer 2), with 6+6 one in two (2, 4 and 6)." in re.sub(
+        r"\s+", " ", TEXT
+    )
+    for name, layers in (("moe_8e", [2]), ("moe_8e_12l", [2, 4, 6])):
+        model = systems[name]
+        with_experts = [n for n in range(1, model.encoder_layers + 1) if model.is_moe(n)]
+        assert with_experts == layers
+
+
 @pytest.mark.parametrize(("name", "number"), [("freesoft38_rates", 18), ("freesoft38_ablations", 9)])
 def test_the_sweeps_before_and_after_it_are_there(name, number):
     assert len(planned(SWEEPS[name]).points) == number
@@ -44,12 +58,17 @@ def test_the_sweeps_before_and_after_it_are_there(name, number):
 
 def test_the_commands_of_bench_experiment_are_read(monkeypatch):
     commands = re.findall(r"^\.venv/bin/python -m bench\.experiment (.*)$", TEXT, re.MULTILINE)
-    options = {}
+    options, contrasts = {}, []
     for command in commands:
         monkeypatch.setattr("sys.argv", ["bench.experiment", *shlex.split(command)])
         arguments = parse()
         options[arguments.command] = arguments
-    assert options.keys() == {"keep", "baselines", "restore", "scaling"}
+        contrasts += [arguments] if arguments.command == "contrasts" else []
+    assert options.keys() == {"keep", "baselines", "restore", "scaling", "contrasts"}
+    assert [(len(one.runs), one.of, one.test_set) for one in contrasts] == [
+        (4, None, "own"),
+        (2, ["moe_8e - dense"], "ntrex"),
+    ]
     assert len(options["scaling"].runs) == 3
     config = load_config(options["baselines"].overrides)
     assert (config.baselines.search, config.pairs) == (None, ["da-en", "de-en"])
