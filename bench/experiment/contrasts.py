@@ -20,7 +20,7 @@ from eval.records.run_record import TEST_SETS, load_run
 from eval.records.scores import BASELINE, METRICS, SYSTEM, load_scores
 from eval.score.macro import resource_classes
 from eval.score.paired_systems import PairedScores, pair_by_metric
-from eval.score.significance import Resampled, percentile_interval
+from eval.score.significance import NUM_RESAMPLES, Resampled, percentile_interval
 
 # of the experiment, chosen before it was run (docs/experiment.md); all other contrasts are explorations
 PRIMARY = (
@@ -82,8 +82,8 @@ def compare(directories: Sequence[Path], texts: Sequence[str] = (), test_set: st
     contrasts = [read_contrast(text) for text in texts or PRIMARY]
     if not texts:
         contrasts = [one for one in contrasts if {label for _, label in one.terms} <= {*system_of} | with_baselines]
-    for label in (label for one in contrasts for _, label in one.terms if label not in {*system_of} | with_baselines):
-        raise ValueError(f"there is no system {label!r}; choose among {', '.join([*system_of, *with_baselines])}")
+    if unknown := [label for one in contrasts for _, label in one.terms if label not in {*system_of} | with_baselines]:
+        raise ValueError(f"there is no system {unknown[0]!r}; choose among {', '.join([*system_of, *with_baselines])}")
     if not contrasts:
         raise ValueError(f"no primary contrast has its systems among {', '.join(system_of)}; name one by --of")
     pairs = [pair for pair in train_pairs if all(pair in system.runs[0].record.pairs for system in systems)]
@@ -162,7 +162,10 @@ def _difference(
     signed_scores = [
         (sign, _resampled(paired[pair], contrast, label)) for pair in pairs for sign, label in contrast.terms
     ]
-    joint = np.sum([sign * score.joint for sign, score in signed_scores if score.joint is not None], axis=0)
+    joint = np.zeros(NUM_RESAMPLES)
+    for sign, score in signed_scores:
+        assert score.joint is not None  # `pair_by_metric` draws them
+        joint += sign * score.joint
     low, high = percentile_interval(joint / len(pairs))
     delta = sum(sign * score.score for sign, score in signed_scores) / len(pairs)
     return {"delta": delta, "ci_low": low, "ci_high": high}

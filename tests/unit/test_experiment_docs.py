@@ -70,6 +70,10 @@ def test_the_commands_of_bench_experiment_are_read(monkeypatch):
         (2, ["moe_8e - dense"], "ntrex"),
     ]
     assert len(options["scaling"].runs) == 3
+    assert "Five candidates" in TEXT
+    baselines = load_config(["recipes=freesoft38/dense"]).baselines
+    assert len(baselines.search.candidates) == 5
+    assert [tier.train.validate_every * tier.train.patience for tier in baselines.tiers] == [300, 600, 1200]
     config = load_config(options["baselines"].overrides)
     assert (config.baselines.search, config.pairs) == (None, ["da-en", "de-en"])
     for command in re.findall(r"^make train .*$", TEXT, re.MULTILINE):
