@@ -22,7 +22,7 @@ def test_the_commands_and_keys_compose():
     for config in configs:
         assert (ROOT / "recipes" / f"{config.run}.yaml").is_file()
     keys = re.findall(r"`(?:ARGS=\")?((?:target|decode\.\w+)=\w+)\"?`", TEXT)
-    assert keys == ["decode.average=3", "target=de", "decode.beam=5", "decode.average=1"]
+    assert keys == ["decode.average=3", "target=de", "decode.beam=5", "decode.length_norm=power", "decode.average=1"]
     load_export([*overrides_of("export", COMMANDS[0]), *keys])
 
 
