@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+from pipeline.commands.translate import load_translate
 from pipeline.config import ROOT, load_config
 from pipeline.export.config import load_export
 from pipeline.export.exportable import check_huggingface
@@ -22,8 +23,15 @@ def test_the_commands_and_keys_compose():
     for config in configs:
         assert (ROOT / "recipes" / f"{config.run}.yaml").is_file()
     keys = re.findall(r"`(?:ARGS=\")?((?:target|decode\.\w+)=\w+)\"?`", TEXT)
-    assert keys == ["decode.average=3", "target=de", "decode.beam=5", "decode.length_norm=power", "decode.average=1"]
+    assert keys == ["decode.average=3", "target=de", "decode.beam=5", "decode.average=1"]
     load_export([*overrides_of("export", COMMANDS[0]), *keys])
+
+
+def test_the_translations_to_compare_with_are_divided_as_in_transformers():
+    (command,) = re.findall(r"`(make translate .*?)`", TEXT)
+    config = load_translate(overrides_of("translate", command))
+    assert (config.run, config.pair) == ("export_moe", "de-en")
+    assert config.decode["length_norm"] == "power"
 
 
 def test_the_commands_for_one_pair_compose():
