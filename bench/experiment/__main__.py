@@ -72,22 +72,23 @@ def parse() -> argparse.Namespace:
 def train_and_keep(name: str, overrides: list[str], archives: Path) -> Path:
     """Train the bilingual models that are missing, and write the archive of all. Returns its path."""
     config = load_config(overrides)
-    trained, rows = baselines_run(config)
-    translations, ledgers = {}, []
-    for model in trained.trained:
+    run = baselines_run(config)
+    files: dict[str, dict[str, Path]] = {"": {}}
+    for model in run.models.trained:
         (pair,) = model.system.pairs
-        translations[pair.name] = model.translations.path / f"{pair.name}.jsonl"
-        ledgers.append(ledger(model))
+        files[""][pair.name] = model.translations.path / f"{pair.name}.jsonl"
+    for test_set, translations in run.tests.items():
+        files[test_set] = {pair.name: lines.path / f"{pair.name}.jsonl" for pair, lines in translations.items()}
     record: dict[str, Any] = {
         "name": name,
         "commit": commit(),
         "environment": environment(config.runtime),
         "config": config.to_json(),
-        "train_pairs": {pair.name: count for pair, count in rows.items()},
+        "train_pairs": {pair.name: count for pair, count in run.rows.items()},
         "baseline_boundaries": config.baselines.boundaries(),
-        "systems": {BASELINE: ledgers},
+        "systems": {BASELINE: [ledger(model) for model in run.models.trained]},
     }
-    return keep_baselines(name, translations, record, archives)
+    return keep_baselines(name, files, record, archives)
 
 
 if __name__ == "__main__":

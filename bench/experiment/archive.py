@@ -9,7 +9,7 @@ import io
 import json
 import lzma
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +47,20 @@ def keep_run(run: Path, archives: Path) -> Path:
     return _keep(run.resolve().name, files, archives)
 
 
-def keep_baselines(name: str, translations: Mapping[str, Path], record: Mapping[str, Any], archives: Path) -> Path:
+def keep_baselines(
+    name: str, translations: Mapping[str, Mapping[str, Path]], record: Mapping[str, Any], archives: Path
+) -> Path:
     """Write the archive of bilingual models, and their test sets. Returns its path.
 
-    translations: the files by pair.
+    translations: the files by test set and pair; "" are the test sets of the corpus.
     record: the fields of run.json that they have: config, train_pairs, and a ledger of each in systems.
     Raises ValueError as `_keep`.
     """
-    files = {f"{TRANSLATIONS}/{BASELINE}/{pair}.jsonl": path.read_bytes() for pair, path in translations.items()}
+    files = {
+        _of_baseline(f"{TEST_SETS}/{test_set}/" if test_set else "", pair): path.read_bytes()
+        for test_set, by_pair in translations.items()
+        for pair, path in by_pair.items()
+    }
     return _keep(name, {RECORD: json.dumps(record, ensure_ascii=False, indent=1).encode(), **files}, archives)
 
 
@@ -81,9 +87,9 @@ def restore(archives: Path, out: Path) -> list[Path]:
         if (out / name).exists():
             raise ValueError(f"{out / name} exists; choose another directory, or remove it")
         if bilingual:
-            _add_baselines(name, records[name], [records[other] for other in sorted(bilingual)])
-            contents[name] |= {path: baselines[path] for path in _paths(records[name]["pairs"])}
-            contents[name][RECORD] = json.dumps(records[name], ensure_ascii=False, indent=1).encode()
+            contents[name] |= _with_baselines(
+                name, contents[name], baselines, [records[other] for other in sorted(bilingual)]
+            )
     for name in runs:
         for place, content in contents[name].items():
             path = out / name / place
@@ -100,12 +106,38 @@ def score(run: Path) -> None:
         write_scores(directory, metrics=metrics, n_resamples=settings["resamples"])
 
 
-def _add_baselines(name: str, record: dict[str, Any], bilingual: list[dict[str, Any]]) -> None:
-    """Put the costs and settings of bilingual models into the record of a run. Raises ValueError as `restore`."""
+def _with_baselines(name: str, files: Files, baselines: Files, bilingual: Sequence[Mapping[str, Any]]) -> Files:
+    """Return the files of a run that change with the bilingual models, and their translations.
+
+    files: of the run without them.
+    baselines: all translations of bilingual models.
+    bilingual: the records of their archives.
+    Raises ValueError as `restore`.
+    """
+    of_models: Files = {}
+    for place in [path for path in files if path.rpartition("/")[2] == RECORD]:
+        record, directory = json.loads(files[place]), place.removesuffix(RECORD)
+        translated = {pair: _of_baseline(directory, pair) for pair in record["pairs"]}
+        missing = [pair for pair, path in translated.items() if path not in baselines]
+        if directory and len(missing) == len(translated):
+            raise ValueError(
+                f"{name}: no bilingual model has translated {Path(directory).name}; keep them with its score.test_sets"
+            )
+        if missing:
+            raise ValueError(f"{name}: no archive has the bilingual models of {', '.join(missing)}; keep them too")
+        _add_baselines(name, record, bilingual)
+        of_models |= {path: baselines[path] for path in translated.values()}
+        of_models[place] = json.dumps(record, ensure_ascii=False, indent=1).encode()
+    return of_models
+
+
+def _add_baselines(name: str, record: dict[str, Any], bilingual: Sequence[Mapping[str, Any]]) -> None:
+    """Put the costs and settings of bilingual models into a record of a run, of its own or of a further test set.
+
+    Raises ValueError as `restore`.
+    """
     record["config"]["baselines"] = bilingual[0]["config"]["baselines"]
     ledgers = {ledger["pair"]: ledger for models in bilingual for ledger in models["systems"][BASELINE]}
-    if missing := [pair for pair in record["pairs"] if pair not in ledgers]:
-        raise ValueError(f"{name}: no archive has the bilingual models of {', '.join(missing)}; keep them too")
     for models in bilingual:
         shared_pairs = record["train_pairs"].keys() & models["train_pairs"].keys()
         for what, own, other in (
@@ -114,9 +146,12 @@ def _add_baselines(name: str, record: dict[str, Any], bilingual: list[dict[str, 
         ):
             if own != other:
                 raise ValueError(f"{name}: its bilingual models have other {what}; train them with the same settings")
-    pairs = sorted(record["pairs"], key=lambda pair: (-record["train_pairs"][pair], pair))
+    pairs = sorted(record["train_pairs"], key=lambda pair: (-record["train_pairs"][pair], pair))
     record["systems"][BASELINE] = [ledgers[pair] for pair in pairs]
-    record["baseline_boundaries"] = bilingual[0]["baseline_boundaries"]
+    if "test_set" in record:
+        record["translated"][BASELINE] = record["pairs"]
+    else:
+        record["baseline_boundaries"] = bilingual[0]["baseline_boundaries"]
 
 
 def _keep(name: str, files: Mapping[str, bytes], archives: Path) -> Path:
@@ -157,8 +192,9 @@ def _test(path: str) -> str:
     return f"{before}{after.partition('/')[2]}"
 
 
-def _paths(pairs: Iterable[str]) -> list[str]:
-    return [f"{TRANSLATIONS}/{BASELINE}/{pair}.jsonl" for pair in pairs]
+def _of_baseline(directory: str, pair: str) -> str:
+    """Return the path of the translations of a bilingual model. directory: of a test set, "" or with a slash."""
+    return f"{directory}{TRANSLATIONS}/{BASELINE}/{pair}.jsonl"
 
 
 def _joined(translations: bytes, texts: bytes) -> bytes:

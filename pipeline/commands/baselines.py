@@ -24,7 +24,7 @@ def train_baselines(config: RunConfig) -> None:
     )
     with watched(config, BASELINE_STEPS) as status:
         status.expect(training=unit)
-        baselines, rows = baselines_run(config, status)
-    if baselines.search is not None:
-        baselines.search.save(run / "search.csv", rows)
-    say(text_table(baselines, rows))
+        trained = baselines_run(config, status)
+    if trained.models.search is not None:
+        trained.models.search.save(run / "search.csv", trained.rows)
+    say(text_table(trained.models, trained.rows))

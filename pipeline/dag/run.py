@@ -3,25 +3,29 @@
 import json
 import logging
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from eval.records.scores import BASELINE
 from pipeline.config import ROOT, RunConfig
 from pipeline.corpus.languages import LangPair
 from pipeline.dag import stages
 from pipeline.dag.artifact import Artifact
 from pipeline.dag.baselines import Baselines, baselines, estimates, prepare_baselines
-from pipeline.dag.challenge import own_challenge
+from pipeline.dag.challenge import is_challenge, own_challenge
 from pipeline.dag.cleaning import clean, prepare_corpus
 from pipeline.dag.corpus import Corpus, train_rows
 from pipeline.dag.learned_checks import check_learned
 from pipeline.dag.learned_cleaning import without_worst
 from pipeline.dag.reuse import check_member_vocabulary, check_members, check_tags, warn_of_bytes
 from pipeline.dag.run_directory import lay_out, publish_run
+from pipeline.dag.run_record import ledger
 from pipeline.dag.store import Listener, Store
 from pipeline.dag.system import Origin, Trained, multilingual
-from pipeline.dag.test_rows import further_rows
-from pipeline.dag.test_sets import score_tests
+from pipeline.dag.test_rows import PairRows, further_rows
+from pipeline.dag.test_sets import score_tests, translate_tests
 from pipeline.dag.training import make_vocabulary, prepare, train_and_translate, translate_before
 from pipeline.files import check_writable, write_atomically
 from pipeline.jobs.hosts import check_launcher, processes_per_host
@@ -33,6 +37,19 @@ logger = logging.getLogger(__name__)
 
 
 NO_ORIGIN = Origin()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselinesRun:
+    """The bilingual models of a run, trained without the multilingual one.
+
+    rows: training rows of their pairs.
+    tests: translations of the further test sets of `score.test_sets` but challenge sets, by test set and pair.
+    """
+
+    models: Baselines
+    rows: Mapping[LangPair, int]
+    tests: Mapping[str, Mapping[LangPair, Artifact]] = field(default_factory=dict)
 
 
 def train_run(config: RunConfig, listener: Listener | None = None, origin: Origin = NO_ORIGIN) -> Path:
@@ -101,21 +118,35 @@ def data_run(config: RunConfig, listener: Listener | None = None, origin: Origin
     return directory
 
 
-def baselines_run(config: RunConfig, listener: Listener | None = None) -> tuple[Baselines, dict[LangPair, int]]:
-    """Train and translate the bilingual models of a run; returns them, and the training rows of their pairs."""
+def baselines_run(config: RunConfig, listener: Listener | None = None) -> BaselinesRun:
+    """Train the bilingual models of a run, and translate all its test sets but challenge sets."""
     if not config.baselines.tiers:
         raise ValueError("baselines.tiers is empty, so there is nothing to train; choose baselines=tiered")
     check_launcher(config.runtime)
     store, corpus = _prepared(config, listener, NO_ORIGIN)
+    further = further_rows(config, corpus.pairs, store)
     cleaned = _cleaned(config, store, corpus, NO_ORIGIN)
     rows = train_rows(cleaned)
     prepare_baselines(config, store, cleaned, rows)
     if listener is not None:
         listener.expect(**estimates(config, store, cleaned, rows))
     end_workers()
-    trained = baselines(config, store, cleaned, rows)
+    models = baselines(config, store, cleaned, rows)
+    tests = _translate_further(config, store, models, further)
     _say_if_idle(store)
-    return trained, rows
+    return BaselinesRun(models=models, rows=rows, tests=tests)
+
+
+def _translate_further(
+    config: RunConfig, store: Store, models: Baselines, further: Mapping[str, PairRows]
+) -> dict[str, Mapping[LangPair, Artifact]]:
+    """Translate further test sets but challenge sets by bilingual models. Returns translations by test set and pair."""
+    test_sets = {name: rows for name, rows in further.items() if not is_challenge(rows)}
+    if not test_sets:
+        return {}
+    record = {"name": config.name, "systems": {BASELINE: [ledger(model) for model in models.trained]}}
+    translated = partial(translate_tests, store, record, decode=config.decode, runtime=config.runtime)
+    return {name: translated(rows)[BASELINE] for name, rows in test_sets.items()}
 
 
 def record_routing(config: RunConfig, store: Store, trained: Trained) -> Artifact | None:

@@ -8,20 +8,8 @@ import pytest
 from eval.records.challenge import load_challenge
 from eval.records.faults import load_faults, load_faulty_lines
 from eval.records.scores import load_scores, load_significance
+from tests.system.conftest import FURTHER_ROWS
 from tests.system.place import run
-
-ROWS = {"de-en": [("Klicken Sie auf Datei.", "Click File."), ("Öffnen Sie das Dokument.", "Open the document.")]}
-ROWS["en-tr"] = [("Click File.", "Dosya'yı tıklayın."), ("Open the document.", "Belgeyi açın.")]
-
-
-@pytest.fixture(scope="module")
-def tests_directory(tmp_path_factory):
-    """Two test sets: news of both pairs, one of them the other way round; talks of one. There is no training text."""
-    directory = tmp_path_factory.mktemp("more")
-    for name in ("news.test.de-en", "news.test.en-tr", "talks.test.de-en"):
-        rows = ROWS[name.rpartition(".")[2]]
-        (directory / f"{name}.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
-    return directory
 
 
 def evaluate(place, *words, settings=()):
@@ -49,7 +37,7 @@ def test_each_test_set_is_scored_for_every_system(place, results, tests_director
         assert {pair: counts["lines"] for pair, counts in overlap.items()} == dict.fromkeys(pairs, 2)
     lines = (results / "tests" / "news" / "translations" / "moe" / "tr-en.jsonl").read_text(encoding="utf-8")
     translated = [json.loads(line) for line in lines.splitlines()]
-    assert [(line["reference"], line["source"]) for line in translated] == ROWS["en-tr"]
+    assert [(line["reference"], line["source"]) for line in translated] == FURTHER_ROWS["en-tr"]
     again = evaluate(place, f"CORPUS={tests_directory}", "LANG_PAIRS=de-en")
     assert again.returncode == 0, again.stderr
     assert "translate bilingual de-en: running" not in again.stderr

@@ -11,27 +11,41 @@ from pipeline.config import ROOT
 from tests.system.place import BUDGET, run
 
 SCORES = ("scores.csv", "significance.csv", "macro.csv", "faults.csv")
+FURTHER = ("test_sets/news", "test_sets/talks")  # news has both pairs, talks one
 
 
 @pytest.fixture(scope="module")
-def alone(results, tmp_path_factory):
-    """The smoke run as it would be without bilingual models, which are trained elsewhere."""
+def tested(place, results, tests_directory):
+    """The models of the smoke run, on two further test sets."""
+    words = ("name=smoke_further", f"score.test_sets=[own,{tests_directory}]", "score.resamples=100")
+    process = run([*place.command(*words), "LANG_PAIRS=de-en tr-en"], timeout=300)
+    assert process.returncode == 0, process.stderr
+    return results.parent / "smoke_further"
+
+
+@pytest.fixture(scope="module")
+def alone(tested, tmp_path_factory):
+    """The run as it would be without bilingual models, which are trained elsewhere."""
     directory = tmp_path_factory.mktemp("alone") / "smoke"
-    shutil.copytree(results, directory, ignore=shutil.ignore_patterns("bilingual", "*.csv", "*.html"))
-    record = json.loads((directory / "run.json").read_text(encoding="utf-8"))
-    del record["systems"]["bilingual"]
-    record["config"]["baselines"]["tiers"] = []
-    (directory / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    # a test set without scores.csv is not kept
+    shutil.copytree(tested, directory, ignore=shutil.ignore_patterns("bilingual", "[!s]*.csv", "*.html"))
+    for path in (directory / "run.json", *directory.glob("test_sets/*/run.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        del record["systems"]["bilingual"]
+        record.get("translated", {}).pop("bilingual", None)
+        record["config"]["baselines"]["tiers"] = []
+        path.write_text(json.dumps(record), encoding="utf-8")
     return directory
 
 
 @pytest.fixture(scope="module")
-def archives(place, alone, tmp_path_factory):
-    """Those of the smoke run, and of its bilingual models, a pair each."""
+def archives(place, alone, tests_directory, tmp_path_factory):
+    """Those of the run, and of its bilingual models, a pair each."""
     directory = tmp_path_factory.mktemp("archives")
     assert command(directory, "keep", alone) == [str(directory / "smoke.tar.xz")]
     for pair in ("de-en", "tr-en"):
-        overrides = ["recipes=smoke", BUDGET.strip("'"), f"pairs=[{pair}]", *place.directories]
+        further = f"score.test_sets=[own,{tests_directory}]"
+        overrides = ["recipes=smoke", BUDGET.strip("'"), f"pairs=[{pair}]", further, *place.directories]
         command(directory, "baselines", f"bilingual_{pair}", *overrides)
     return directory
 
@@ -42,24 +56,25 @@ def command(archives, *words):
     return process.stdout.splitlines()
 
 
-def test_a_restored_run_has_the_same_scores_and_a_report(archives, results, tmp_path):
+def test_a_restored_run_has_the_same_scores_and_a_report(archives, tested, tmp_path):
     assert command(archives, "restore", tmp_path) == [str(tmp_path / "smoke")]
-    for name in SCORES:
-        restored, original = ((path / name).read_text(encoding="utf-8") for path in (tmp_path / "smoke", results))
-        assert restored == original, name
-    restored, original = (
-        json.loads((path / "run.json").read_text(encoding="utf-8")) for path in (tmp_path / "smoke", results)
-    )
-    assert restored == original
+    for directory in ("", *FURTHER):
+        for name in SCORES:
+            restored, original = ((path / directory / name).read_bytes() for path in (tmp_path / "smoke", tested))
+            assert restored == original, f"{directory} {name}"
+        restored, original = (
+            json.loads((path / directory / "run.json").read_bytes()) for path in (tmp_path / "smoke", tested)
+        )
+        assert restored == original, directory
     process = run([ROOT / ".venv/bin/python", "-m", "eval", "report", tmp_path / "smoke"])
     assert process.returncode == 0, process.stderr
 
 
-def test_archives_are_small_and_the_same_each_time(archives, alone, results, tmp_path):
+def test_archives_are_small_and_the_same_each_time(archives, alone, tested, tmp_path):
     keep_run(alone, tmp_path)
     for name in ("smoke.tar.xz", "tests.tar.xz"):
         assert (tmp_path / name).read_bytes() == (archives / name).read_bytes()
-    size = sum(path.stat().st_size for path in (results / "translations").rglob("*.jsonl"))
+    size = sum(path.stat().st_size for path in tested.rglob("translations/*/*.jsonl"))
     assert sum(path.stat().st_size for path in archives.iterdir()) < size / 2
 
 
@@ -73,13 +88,24 @@ def test_without_bilingual_models_a_run_is_restored_alone(archives, tmp_path):
         restore(tmp_path, tmp_path / "runs")
 
 
+def test_a_test_set_that_no_bilingual_model_has_translated_is_named(place, archives, tmp_path):
+    for name in ("tests", "smoke"):
+        shutil.copy(archives / f"{name}.tar.xz", tmp_path)
+    overrides = ["recipes=smoke", BUDGET.strip("'"), "pairs=[de-en,tr-en]", *place.directories]
+    command(tmp_path, "baselines", "bilingual", *overrides)
+    with pytest.raises(ValueError, match=r"smoke: no bilingual model has translated news; .* score.test_sets"):
+        restore(tmp_path, tmp_path / "runs")
+
+
 def test_a_missing_bilingual_model_is_named(archives, tmp_path):
     for name in ("tests", "smoke", "bilingual_de-en"):
         shutil.copy(archives / f"{name}.tar.xz", tmp_path)
     with pytest.raises(ValueError, match=r"smoke: no archive has the bilingual models of tr-en; keep them too"):
         restore(tmp_path, tmp_path / "runs")
     shutil.copy(archives / "bilingual_de-en.tar.xz", tmp_path / "again.tar.xz")
-    with pytest.raises(ValueError, match=r"bilingual_de-en.tar.xz has translations/bilingual/de-en.jsonl, as another"):
+    with pytest.raises(
+        ValueError, match=r"bilingual_de-en.tar.xz has .*translations/bilingual/de-en.jsonl, as another"
+    ):
         restore(tmp_path, tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 

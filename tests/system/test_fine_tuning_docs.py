@@ -8,11 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipeline.config import ROOT
+from pipeline.config import ROOT, load_config
 from tests.system.place import run
 
 TEXT = (ROOT / "docs" / "fine-tuning.md").read_text(encoding="utf-8")
-BLOCK, EXTENSION, LIGHT, ADAPTED = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
+BLOCK, EXTENSION, UPCYCLED, LIGHT, ADAPTED, EXPORTED = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
 TINY = [
     *("vocab.source_size=600", "vocab.target_size=600"),
     *("model.dim=16", "model.ffn_dim=32", "model.heads=2", "model.moe.num_experts=2", "model.moe.expert_dim=16"),
@@ -45,7 +45,8 @@ def make(tmp_path, corpus):
         arguments = next((word for word in words if word.startswith("ARGS=")), "ARGS=")
         words = [word for word in words if word != arguments]
         arguments = " ".join([arguments, *map(shlex.quote, [*settings, *directories])])
-        process = run([*words, f"CORPUS={corpus}", arguments], timeout=600)
+        corpora = [f"CORPUS={corpus}"] if words[:2] == ["make", "train"] else []
+        process = run([*words, *corpora, arguments], timeout=600)
         assert process.returncode == 0, process.stderr
         return [line.removesuffix(": running") for line in process.stderr.splitlines() if line.endswith(": running")]
 
@@ -103,6 +104,37 @@ def test_a_part_of_the_model_or_adapters_train_and_the_rest_is_that_of_the_first
         key.replace("model.", "exp_avg.", 1) for key in new
     }
     assert make(LIGHT.strip(), *own) == make(ADAPTED.strip(), *own) == []
+
+
+def test_a_dense_model_becomes_a_mixture_of_experts(make, tmp_path):
+    """At a rate that moves nothing, its weights are those of the dense model, whose network is in every expert."""
+    first, second = UPCYCLED.strip().splitlines()
+    assert "model.ffn_dim" not in first  # the width is that of the recipe, which the page names
+    assert load_config(["recipes=smoke"]).model.ffn_dim == 512
+    small = [word for word in TINY[2:] if "moe" not in word]
+    make(first, *TINY[:2], *small)
+    make(second.replace("expert_dim=512", "expert_dim=32").replace("rate=1e-3", "rate=1e-9"), *small)
+    dense, upcycled = (weights_of(tmp_path, name) for name in ("dense", "upcycled"))
+    common = [key for key in dense if key.startswith("model.") and key in upcycled]
+    assert len(common) > len([key for key in dense if key.startswith("model.") and key not in upcycled])
+    torch.testing.assert_close({key: upcycled[key] for key in common}, {key: dense[key] for key in common})
+    networks = [tensor for key, tensor in dense.items() if key.startswith("model.") and key not in upcycled]
+    experts = [tensor for key, tensor in upcycled.items() if key.startswith("model.") and ".experts." in key]
+    assert len(experts) == len(networks) > 0
+    for tensor in experts:
+        assert len(tensor) == 2  # of 4, because each of two processes saves its own
+        for expert in tensor:
+            assert any(torch.allclose(expert.flatten(), network.flatten(), atol=1e-6) for network in networks)
+
+
+def test_adapters_are_exported_for_peft(make, tmp_path):
+    shared, adapters, export = EXPORTED.strip().splitlines()
+    make(shared, *TINY)
+    make(adapters, *TINY[2:])
+    make(export.replace("OUT=exports", f"OUT={tmp_path}"))
+    assert {"adapter_config.json", "adapter_model.safetensors"} <= {
+        path.name for path in (tmp_path / "adapters").iterdir()
+    }
 
 
 def test_a_language_is_added_and_what_is_forgotten_is_scored(make, tmp_path):
