@@ -50,6 +50,7 @@ def test_each_system_gets_the_same_budget(configs):
     trainings = [tier.train, *(configs[name].train for name in ("extended", "from_start", "bilingual"))]
     assert {train.max_tokens for train in trainings} == {4_000_000}
     assert {train.patience for train in trainings} == {0}
+    assert {train.ema for train in (*trainings, configs["known"].train)} == {0}  # as in the published table
     assert configs["extended"].batch == configs["from_start"].batch
     assert configs["extended"].batch.mixture.groups["new"].pairs == NEW
     assert not any(configs[name].baselines.tiers for name in ("known", "extended", "from_start"))
