@@ -3,7 +3,8 @@
 A seed is the directory of a finished sweep, or one with the archives of its runs (`bench.experiment`) and its record.
 
 There is a row for each model, and one for the mean over the seeds of each point of the sweep. That one has the
-difference in mean BLEU from a reference, with the interval of the report: it counts test sentences and seeds.
+difference in mean BLEU from a reference, with the interval of the report: it counts test sentences and seeds. Its
+speed is the median of the seeds, because other work on the machine may have slowed one of them.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench.experiment.archive import ENDING, restore, score
@@ -89,9 +91,12 @@ def compare(sweeps: Sequence[Path], reference: str) -> list[dict[str, Any]]:
         about["device"] = system.runs[0].record.environment.get("cpu", "")  # of the training, not of this command
         low, high = intervals.get((system.label, reference), (None, None))
         difference = {"bleu_delta": _bleu(mean) - _bleu(reference_row), "ci_low": low, "ci_high": high}
-        rows.append({**about, **_numbers(mean), "seed": MEAN, **difference})
-        for row, run in zip(of_runs, system.runs, strict=True):
-            rows.append({**about, **_numbers(row), "run_commit": run.record.commit[:10]})
+        numbers = [_numbers(row) for row in of_runs]
+        speeds = [values["tokens_per_second"] for values in numbers if values["tokens_per_second"] is not None]
+        speed = median(speeds) if speeds else None
+        rows.append({**about, **_numbers(mean), "seed": MEAN, "tokens_per_second": speed, **difference})
+        for values, run in zip(numbers, system.runs, strict=True):
+            rows.append({**about, **values, "run_commit": run.record.commit[:10]})
     return rows
 
 

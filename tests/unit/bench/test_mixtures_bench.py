@@ -18,7 +18,8 @@ from tests.unit.eval.conftest import config_of, make_run  # noqa: F401 - a fixtu
 
 PAIRS = ("de-en", "fr-en")
 POINTS = {"dense": (0, "model.moe.num_experts=0"), "top2": (4, "gate=top2"), "task": (8, "gate=task")}
-DAMAGE = {"dense": (0.5, 0.52), "top2": (0.2, 0.21), "task": (0.22, 0.2)}  # share of the words that each seed loses
+# share of the words that each seed loses
+DAMAGE = {"dense": (0.5, 0.52, 0.5), "top2": (0.2, 0.21, 0.2), "task": (0.22, 0.2, 0.21)}
 
 
 CONFIG = {"score": {"metrics": ["bleu"], "resamples": 1000}}
@@ -64,6 +65,17 @@ def test_the_difference_is_that_of_the_means_over_seeds(sweeps):
     assert means["dense"]["ci_low"] < means["dense"]["bleu_delta"] < means["dense"]["ci_high"] < 0
     assert means["task"]["ci_low"] < 0 < means["task"]["ci_high"]
     assert {row["run_commit"] for row in rows if row["seed"] != MEAN} == {"0123456789"}
+
+
+def test_one_seed_beside_other_work_does_not_change_the_speed(make_run):  # noqa: F811
+    sweeps = [write_sweep(make_run, seed) for seed in (1, 2, 3)]
+    path = sweeps[1] / "task" / "run.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    record["systems"]["moe"][0]["train_seconds"] *= 10
+    path.write_text(json.dumps(record), encoding="utf-8")
+    rows = {(row["point"], row["seed"]): row["tokens_per_second"] for row in mixtures.compare(sweeps, "top2")}
+    assert rows["task", 2] == pytest.approx(rows["task", 1] / 10)
+    assert rows["task", MEAN] == rows["task", 1] == rows["task", 3] == rows["top2", MEAN]
 
 
 def test_the_command_writes_the_rows_of_the_published_table(sweeps, tmp_path, monkeypatch, capsys):
