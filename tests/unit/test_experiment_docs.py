@@ -38,6 +38,15 @@ def test_the_experiment_has_the_systems_of_the_page():
     assert {*systems} == {"bilingual", *(point.id.rpartition("_s")[0] for point in points)}
 
 
+@pytest.mark.parametrize("name", ["freesoft38_rates", "freesoft38_ablations", "freesoft38_rehearsal"])
+def test_a_shorter_training_averages_over_the_same_share_of_its_steps(name):
+    common = dict(word.split("=", 1) for word in load_sweep([f"experiment={name}"]).common)
+    whole = load_config(["recipes=freesoft38/dense"]).train
+    windows = [(1 - whole.ema) * whole.max_tokens, (1 - float(common["train.ema"])) * int(common["train.max_tokens"])]
+    assert windows[1] == pytest.approx(windows[0], rel=0.01)
+    assert name == "freesoft38_rehearsal" or f"{common['train.ema']} for the " in TEXT
+
+
 @pytest.mark.parametrize("recipe", sorted(path.stem for path in (ROOT / "recipes" / "freesoft38").glob("*.yaml")))
 def test_all_models_are_averaged_and_multiply_in_the_precision_of_the_page(recipe):
     ((precision, decay),) = re.findall(r"\(`train.precision=(\w+)`, `train.ema=([\d.]+)`\)", TEXT)
