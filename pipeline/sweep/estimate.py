@@ -16,6 +16,7 @@ from pipeline.dag.status import RunStatus, StageStatus, training_seconds
 from pipeline.dag.steps import run_seconds_left
 
 MAIN = "train moe"  # the training of a run's main model
+MIN_RESUMED = 0.05  # a resumed training tells its pace from this share on: before, loading and validating outweigh its steps
 LATER = ("translate", "routing", "score", "report")  # stages that come after it
 SHARED = ("bilingual ", "candidate ")  # labels of baselines, which all points share, begin with one of these
 
@@ -134,6 +135,7 @@ def _measured(standing: Standing) -> tuple[float, float] | None:
     if main is not None:
         share = (main.fraction or 0.0) - main.resumed_at
         timed = main.state not in ("reused", "lost")  # another process made it, or its end is not known
-        return (main.seconds, share * flops) if timed and share > 0 else None
+        enough = share >= MIN_RESUMED if main.resumed_at else share > 0
+        return (main.seconds, share * flops) if timed and enough else None
     seconds = training_seconds(standing.point.directory) if standing.state == "done" else None
     return None if seconds is None else (seconds, flops)

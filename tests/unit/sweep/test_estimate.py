@@ -85,6 +85,12 @@ def test_the_pace_is_that_of_all_trainings_over_the_flops_they_did():
     assert pace([waiting("c"), standing("d", "lost", stage(state="lost", seconds=9e9, fraction=0.5))]) is None
 
 
+def test_a_resumed_training_gives_no_pace_before_its_steps_outweigh_its_loading():
+    near_its_end = standing("b", "stopped", stage(state="done", seconds=60, fraction=1.0, resumed_at=0.97), flops=4000)
+    assert pace([DONE, near_its_end]) == 0.1
+    assert pace([near_its_end]) is None
+
+
 def test_a_point_that_reused_its_training_gives_its_pace_by_its_records(tmp_path):
     record = {"event": "train", "step": 1, "target_tokens": 1, "cross_entropy": 1.0, "seconds": 50.0}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(record) + "\n")
