@@ -1,7 +1,8 @@
-"""Quality against time of the ways to search and to choose: `python -m bench.decode.choice NAME`.
+"""Quality against time of the ways to search and to choose: `python -m bench.decode.choice NAME…`.
 
-A finished run translates a part of its test sets by beam search, by sampling, and by minimum Bayes risk over both. The
-ways take turns, in one process. Seconds are the median over rounds, from text to text.
+Finished runs, such as seeds of one recipe, translate a part of their test sets by beam search, by sampling, and by
+minimum Bayes risk over both. The ways take turns, in one process. Seconds are the median over rounds, from text to
+text.
 """
 
 import argparse
@@ -48,27 +49,24 @@ TestSet = tuple[list[Line], list[str]]  # sources and references
 
 def main() -> int:
     options = parse()
-    run = FinishedRun.open(options.run, runs=ROOT / options.runs, store=Store(ROOT / options.artifacts))
     device, name = torch.device(options.device), device_name(options.device)
     if device.type == "cpu":
         torch.set_num_threads(options.threads)
         choose_matmul()
-    config = replace(run.decode, **{**NEUTRAL, "precision": options.precision or run.decode.precision})
-    vocabulary, longest = Vocabulary.load(run.vocabulary.path), run.max_source_tokens
-    model = load_model(run.model.path / "checkpoints", vocabulary, longest=longest, config=config, device=device)
-    translator = Translator(model, vocabulary, config, max_source_tokens=longest, long="whole")
-    tests = {pair: test_set(run, pair, options.sentences) for pair in run.pairs}
-    about = {"run": run.name, "device": name, "precision": config.precision}
-    rows = [{**about, **row} for row in measure(translator, tests, WAYS, options.rounds)]
+    rows: list[Row] = []
+    for run_name in options.names:
+        run = FinishedRun.open(run_name, runs=ROOT / options.runs, store=Store(ROOT / options.artifacts))
+        rows += [{"device": name, **row} for row in measure_run(run, options, device)]
+    rows.sort(key=lambda row: [*WAYS].index(row["way"]))  # a way's rows, of all runs, one below the other
     out = results_file("choice", name, options.out)
     write_csv(rows, COLUMNS, out)
-    print(f"{run.name} on {name}, mean over {len(tests)} pairs\n\n{table(rows)}\n\nwritten to {out}")
+    print(f"{', '.join(options.names)} on {name}, means over pairs and runs\n\n{table(rows)}\n\nwritten to {out}")
     return 0
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.decode.choice", description="Quality against time.")
-    parser.add_argument("run", help="name of a finished run")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="name of a finished run; several are one system")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=2, help="of a CPU")
     parser.add_argument("--precision", choices=("fp32", "bf16", "fp64", "int8"), help="default: the run's")
@@ -82,6 +80,17 @@ def parse() -> argparse.Namespace:
         if getattr(options, name) < 1:
             parser.error(f"--{name}={getattr(options, name)} must be at least 1")
     return options
+
+
+def measure_run(run: FinishedRun, options: argparse.Namespace, device: torch.device) -> Iterator[Row]:
+    """Yield a row for each pair and way of one run, with its name and precision."""
+    config = replace(run.decode, **{**NEUTRAL, "precision": options.precision or run.decode.precision})
+    vocabulary, longest = Vocabulary.load(run.vocabulary.path), run.max_source_tokens
+    model = load_model(run.model.path / "checkpoints", vocabulary, longest=longest, config=config, device=device)
+    translator = Translator(model, vocabulary, config, max_source_tokens=longest, long="whole")
+    tests = {pair: test_set(run, pair, options.sentences) for pair in run.pairs}
+    for row in measure(translator, tests, WAYS, options.rounds):
+        yield {"run": run.name, "precision": config.precision, **row}
 
 
 def test_set(run: FinishedRun, pair: LangPair, sentences: int) -> TestSet:
@@ -135,7 +144,7 @@ def translate(
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return the means over pairs as a table for a terminal."""
+    """Return the means over pairs and runs as a table for a terminal."""
     lines = [["way", "sentences/s", "choosing %", *METRICS]]
     for way in dict.fromkeys(row["way"] for row in rows):
         of_way = [row for row in rows if row["way"] == way]

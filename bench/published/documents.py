@@ -24,6 +24,7 @@ DOCUMENTS = (
         "docs/benchmarks.md",
         "docs/moe.md",
         "docs/fine-tuning.md",
+        "docs/augmentation.md",
     ),
 )
 BLOCK = re.compile(r"(<!-- bench: (?P<name>[a-z ]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -70,6 +71,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers": speed.peers,
     "decoding": speed.decoding,
     "choosing": quality.choosing,
+    "augmentation": quality.augmentation,
     "noise": quality.noise,
     "mixture layer": speed.mixture_layer,
     "mixtures": quality.mixtures,

@@ -1,28 +1,57 @@
 """The tables of translation quality."""
 
 import statistics
+from collections.abc import Sequence
 
 from bench.output import MEAN, RESULTS
-from bench.published.cells import markdown, measurements, number, percent, read, source
+from bench.published.cells import Line, markdown, measurements, number, percent, read, source
 from bench.quality.systems import RECIPE_NAMES
 from bench.train.contenders import OURS
+from eval.records.challenge import KINDS, PLAIN
 
 NOISE_METHODS = ("none", "rules", "dual", "rules and dual", "undamaged")  # in the order of the table
 
 
 def choosing() -> str:
-    """Return the table of ways to search and to choose, means over the pairs of a run."""
+    """Return the table of ways to search and to choose: means over the pairs, and BLEU and chrF++ of each run too.
+
+    Raises ValueError if the rows of a way do not follow each other in the CSV.
+    """
     lines = []
     rows = [*measurements("choice")]
     for path, way in dict.fromkeys((path, row["way"]) for path, row in rows):
         of_way = [row for other, row in rows if (other, row["way"]) == (path, way)]
         sentences, seconds = (sum(float(row[name]) for row in of_way) for name in ("sentences", "seconds"))
-        scores = (
-            number(f"{statistics.fmean(float(row[name]) for row in of_way)}", 1) for name in ("bleu", "chrf++", "ter")
-        )
-        numbers = ", ".join(row["line"] for row in of_way)
-        lines.append((way, number(f"{sentences / seconds}", 1), *scores, f"{path.stem}:{numbers}"))
+        scores = (_mean_of_runs(of_way, name) for name in ("bleu", "chrf++", "ter"))
+        first, last = int(of_way[0]["line"]), int(of_way[-1]["line"])
+        if last - first != len(of_way) - 1:
+            raise ValueError(f"{path.name}: the rows of {way} do not follow each other")
+        lines.append((way, number(f"{sentences / seconds}", 1), *scores, f"{path.stem}:{first}–{last}"))
     return markdown(("way", "sentences/s", "BLEU", "chrF++", "TER", "rows"), lines)
+
+
+def _mean_of_runs(rows: Sequence[Line], metric: str) -> str:
+    """Return the mean of a metric over pairs and runs, with that of each run in brackets."""
+    by_run = [
+        statistics.fmean(float(row[metric]) for row in rows if row["run"] == run)
+        for run in dict.fromkeys(row["run"] for row in rows)
+    ]
+    each = ", ".join(number(f"{mean}", 1) for mean in by_run)
+    return f"{number(f'{statistics.fmean(by_run)}', 1)} ({each})"
+
+
+def augmentation() -> str:
+    """Return the table of what changed lines lose in chrF++ by models trained with and without such lines."""
+    lines = []
+    for path, row in measurements("augmentation"):
+        plain = row["kind"] == PLAIN
+        title = "plain lines" if plain else KINDS[row["kind"]].title
+        values = [row[f"{'plain' if plain else 'loss'}_{way}"] for way in ("without", "with")]
+        gain = f"{float(row['gain']):+.1f}"
+        if row["ci_low"]:
+            gain += f" [{float(row['ci_low']):+.1f}, {float(row['ci_high']):+.1f}]"
+        lines.append((title, number(row["lines"]), *(number(value, 1) for value in values), gain, source(path, row)))
+    return markdown(("lines", "number", "without", "with", "gain", "row"), lines)
 
 
 def noise() -> str:

@@ -52,6 +52,19 @@ def test_a_figure_that_was_edited_by_hand_is_made_again(tmp_path, monkeypatch):
     assert [row["way"] for _, row in measurements("layout", kind="layer")] == ["this project", "another, slower"]
 
 
+def test_ways_to_choose_have_means_over_runs_and_the_lines_of_their_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(cells, "RESULTS", tmp_path)
+    lines = ["run,way,sentences,seconds,bleu,chrf++,ter"]
+    lines += ["s1,beam 1,10,1,10,30,80", "s1,beam 1,30,1,20,30,80", "s2,beam 1,20,1,30,30,83", "s1,beam 4,10,1,1,1,1"]
+    (tmp_path / "choice-cpu.csv").write_text("\n".join(lines) + "\n")
+    table = TABLES["choosing"]()
+    assert "| beam 1 | 20.0 | 22.5 (15.0, 30.0) | 30.0 (30.0, 30.0) | 81.5 (80.0, 83.0) | choice-cpu:2–4 |\n" in table
+    assert table.endswith("| choice-cpu:5–5 |\n")
+    (tmp_path / "choice-cpu.csv").write_text("\n".join([lines[0], lines[1], lines[4], lines[2]]) + "\n")
+    with pytest.raises(ValueError, match="the rows of beam 1 do not follow each other"):
+        TABLES["choosing"]()
+
+
 def test_rows_say_what_was_measured():
     about = origin()
     assert about["version"] == project_version()
