@@ -1,4 +1,4 @@
-"""The file macro.csv: mean scores over all pairs of a run, and over the pairs of high, medium and low resource."""
+"""The file macro.csv: mean scores over all pairs of a run, and over classes of them by their training data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from eval.records.scores import METRICS, ScoreRow, row_cells, write_csv
 
 ALL = "all"
 THIRDS = ("high", "medium", "low")
+UNTRAINED = "untrained"
 _FEWEST_PAIRS = 6  # fewer pairs are not cut into thirds, so that a third has two pairs at least
 COLUMNS = ("resource", "system", "metric", "score", "num_pairs", "train_pairs_min", "train_pairs_max", "pairs")
 
@@ -36,16 +37,21 @@ def complete_mean(values: Sequence[float | None]) -> float | None:
 
 
 def resource_classes(train_pairs: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
-    """Return the thirds of the pairs by training data, then `all`; with fewer than six pairs only `all`.
+    """Return the thirds of the pairs by training data, then `untrained` and `all`.
 
-    Pairs with equal data are ordered by name. If the thirds differ in size, the higher ones are larger.
+    Pairs without training data are in no third; they are `untrained`, unless no pair has training data. With fewer than
+    six other pairs there are no thirds. Pairs with equal data are ordered by name. If the thirds differ in size, the
+    higher ones are larger.
     """
     ordered = sorted(train_pairs, key=lambda pair: (-train_pairs[pair], pair))
+    trained = [pair for pair in ordered if train_pairs[pair]]
     classes = {}
-    if len(ordered) >= _FEWEST_PAIRS:
-        size, more = divmod(len(ordered), len(THIRDS))
+    if len(trained) >= _FEWEST_PAIRS:
+        size, more = divmod(len(trained), len(THIRDS))
         ends = [size * (place + 1) + min(place + 1, more) for place in range(len(THIRDS))]
-        classes = {name: tuple(ordered[a:b]) for name, a, b in zip(THIRDS, [0, *ends], ends, strict=False)}
+        classes = {name: tuple(trained[a:b]) for name, a, b in zip(THIRDS, [0, *ends], ends, strict=False)}
+    if 0 < len(trained) < len(ordered):
+        classes[UNTRAINED] = tuple(ordered[len(trained) :])
     return classes | {ALL: tuple(ordered)}
 
 

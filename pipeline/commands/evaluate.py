@@ -155,10 +155,11 @@ def recorded_metrics(record: Mapping[str, Any]) -> list[str]:
 
 
 def _table(directory: Path, metrics: Sequence[str]) -> str:
-    """Return the scores as a table for a terminal, with the mean over pairs below."""
+    """Return the scores as a table for a terminal, with the mean over pairs below, and over those without training."""
     from eval.records.run_record import load_run
     from eval.records.scores import load_scores
     from eval.report.sections.further_tests import system_title
+    from eval.score.macro import ALL, UNTRAINED, macro_means
     from eval.text_table import aligned
 
     record, scores = load_run(directory), load_scores(directory / "scores.csv")
@@ -166,7 +167,6 @@ def _table(directory: Path, metrics: Sequence[str]) -> str:
     columns = [(metric, system) for metric in metrics for system in systems]
     header = ["pair", "lines", *(f"{METRICS[metric].title} {system_title(record, name)}" for metric, name in columns)]
     lines = [header]
-    num_pairs = len({row.pair for row in scores})
     for pair in dict.fromkeys(row.pair for row in scores):
         by_column = {(row.metric, row.system): row for row in scores if row.pair == pair}
         cells = [
@@ -174,12 +174,12 @@ def _table(directory: Path, metrics: Sequence[str]) -> str:
             for row in (by_column.get(column) for column in columns)
         ]
         lines.append([pair, f"{next(iter(by_column.values())).n_test:,}", *cells])
-    if num_pairs > 1:
-        values = [[row.score for row in scores if (row.metric, row.system) == column] for column in columns]
-        means = (
-            f"{sum(of_column) / num_pairs:.2f}" if len(of_column) == num_pairs else MISSING for of_column in values
-        )
-        lines.append(["mean", "", *means])
+    if len(lines) > 2:  # more than one pair
+        means = {(row.resource, row.metric, row.system): f"{row.score:.2f}" for row in macro_means(scores)}
+        for resource, title in ((UNTRAINED, "mean, untrained"), (ALL, "mean")):
+            cells = [means.get((resource, *column), MISSING) for column in columns]
+            if resource == ALL or any(cell != MISSING for cell in cells):
+                lines.append([title, "", *cells])
     return aligned(lines, left=None)
 
 

@@ -16,7 +16,7 @@ from pipeline.dag.status import RunStatus, StageStatus, training_seconds
 from pipeline.dag.steps import run_seconds_left
 
 MAIN = "train moe"  # the training of a run's main model
-MIN_RESUMED = 0.05  # a resumed training tells its pace from this share on: before, loading and validating outweigh its steps
+MIN_RESUMED = 0.05  # share of a resumed training that tells its pace; of less, most is loading and validating
 LATER = ("translate", "routing", "score", "report")  # stages that come after it
 SHARED = ("bilingual ", "candidate ")  # labels of baselines, which all points share, begin with one of these
 

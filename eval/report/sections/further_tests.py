@@ -13,9 +13,19 @@ from eval.records.run_record import EVALUATED, TEST_SETS, Json, RunRecord, load_
 from eval.records.scores import METRICS, ONE_STEP, PIVOT, SYSTEM, TITLES, ScoreRow, load_scores
 from eval.report.sections.further_faults import SHOWN_FAULTS, Column, FurtherFaults, further_faults, load_counted
 from eval.score.faults import LEVEL
+from eval.score.macro import complete_mean, resource_classes
 
 NOTABLE_OVERLAP = 0.01  # of a pair's lines
 MOST_PAIRS = 5  # that the sentence on the overlap names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean:
+    """Mean scores over some pairs, by column. A system without a score for one of the pairs has none."""
+
+    resource: str
+    num_pairs: int
+    scores: Mapping[Column, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +36,9 @@ class FurtherTest:
     columns: headings of the systems by run and system.
     untrained: labels of runs with the pairs that they were not trained on.
     scores: by metric and pair, then by column.
+    means: over classes of the pairs by training data (`resource_classes`) and over all, by metric.
     faults: of the same runs.
-    signatures: of each metric, with the pairs that have it.
+    signatures: title of a metric, its signature, and the pairs that have it.
     ensembles: names of the runs whose models translated together with a run's, by the run's label.
     decoding: settings of decoding in which a test set differs from the run's own test sets, by the run's label.
     directories: of the results, by the run's label.
@@ -40,6 +51,7 @@ class FurtherTest:
     lines: Mapping[str, int]
     untrained: frozenset[tuple[str, str]]
     scores: Mapping[str, Mapping[str, Mapping[Column, ScoreRow]]]
+    means: Mapping[str, Sequence[Mean]]
     faults: FurtherFaults
     signatures: Sequence[tuple[str, str, str]]
     ensembles: Mapping[str, Sequence[str]]
@@ -165,14 +177,38 @@ def _further_test(results: Sequence[_Result], *, several: bool, title: str, name
         lines=lines,
         untrained=frozenset((result.run.label, pair) for result in results for pair in result.record.untrained),
         scores={metric: scores[metric] for metric in (*METRICS, *scores) if metric in scores},
+        means={metric: means for metric in scores if (means := _means(scores[metric], list(columns)))},
         faults=further_faults([load_counted(result.run.label, result.directory) for result in results]),
-        signatures=[(_title(metric), signature, ", ".join(pairs)) for (metric, signature), pairs in signatures.items()],
+        signatures=[
+            (_title(metric), signature, "all pairs" if len(pairs) == len(lines) else ", ".join(pairs))
+            for (metric, signature), pairs in signatures.items()
+        ],
         ensembles={result.run.label: result.record.ensemble for result in results if result.record.ensemble},
         decoding={result.run.label: changed for result in results if (changed := result.decoding)},
         directories={result.run.label: result.directory for result in results},
         overlaps={result.run.label: overlap_text(result.record) for result in results},
         page=further_page(name) if all(result.record.sample_sentences for result in results) else "",
     )
+
+
+def _means(scores: Mapping[str, Mapping[Column, ScoreRow]], columns: Sequence[Column]) -> list[Mean]:
+    """Return the means over the pairs' classes and over all; none for one pair.
+
+    Of runs with different training data, the one with the most rows of a pair decides its class.
+    """
+    train_pairs = {pair: max(row.train_pairs for row in of_pair.values()) for pair, of_pair in scores.items()}
+    if len(train_pairs) < 2:
+        return []
+    means = []
+    for resource, pairs in resource_classes(train_pairs).items():
+        of_class = {
+            column: complete_mean([row.score if (row := scores[pair].get(column)) else None for pair in pairs])
+            for column in columns
+        }
+        present = {column: mean for column, mean in of_class.items() if mean is not None}
+        if present:
+            means.append(Mean(resource=resource, num_pairs=len(pairs), scores=present))
+    return means
 
 
 def system_title(record: RunRecord, system: str) -> str:

@@ -50,7 +50,7 @@ class PairRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassRow:
-    """A resource class: `high`, `medium`, `low` or `all`.
+    """A resource class: `high`, `medium`, `low`, `untrained` or `all`.
 
     train_pairs: lowest and highest count of its pairs.
     baseline: mean BLEU of the baselines, None unless all systems have the same ones.
@@ -254,7 +254,7 @@ def _pair_row(pair: str, tables: Sequence[SystemTable]) -> PairRow:
 
 
 def _class_rows(train_pairs: Mapping[str, int], baselines: Mapping[str, float] | None = None) -> list[ClassRow]:
-    """Return rows for the thirds of the pairs, and for all pairs."""
+    """Return rows for the thirds of the pairs, for those without training data, and for all pairs."""
     return [
         ClassRow(
             resource=resource,

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from eval.records.faults import FaultRow, FaultyLine, save_faults
-from pipeline.commands.evaluate import _faults, load_evaluation, recorded_metrics
+from eval.records.scores import ScoreRow, save_scores
+from pipeline.commands.evaluate import _faults, _table, load_evaluation, recorded_metrics
 
 
 def test_commands_that_a_record_names_are_not_run():
@@ -47,6 +48,31 @@ def test_a_challenge_set_has_no_metrics_to_choose(tmp_path):
         ValueError, match=r"metrics=\[bleu,chrf\] has no effect with challenge=true, .*leave metrics out"
     ):
         load_evaluation([*command, "metrics=[bleu,chrf]"])
+
+
+def test_the_table_of_scores_has_the_mean_of_untrained_directions(tmp_path):
+    rows = {"de-en": 9, "de-fr": 0, "fr-de": 0}
+    record = {"name": "news", "pairs": [*rows], "train_pairs": rows, "untrained": ["de-fr", "fr-de"]}
+    record |= {"systems": {"moe": [], "pivot": []}, "translated": {"pivot": ["de-fr", "fr-de"]}}
+    (tmp_path / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    scores = [
+        ("de-en", "moe", 9),
+        ("de-fr", "moe", 1),
+        ("de-fr", "pivot", 5),
+        ("fr-de", "moe", 2),
+        ("fr-de", "pivot", 4),
+    ]
+    shared = {"metric": "bleu", "ci_low": 0, "ci_high": 10, "n_test": 7, "signature": "s"}
+    table = [
+        ScoreRow(pair=pair, system=system, train_pairs=rows[pair], score=score, **shared)
+        for pair, system, score in scores
+    ]
+    save_scores(tmp_path / "scores.csv", table)
+    lines = [re.split("  +", line) for line in _table(tmp_path, ["bleu"]).splitlines()]
+    assert lines[0] == ["pair", "lines", "BLEU multilingual", "BLEU in two steps"]
+    assert lines[-2:] == [["mean, untrained", "1.50", "4.50"], ["mean", "4.00", "–"]]
+    save_scores(tmp_path / "scores.csv", table[:1])
+    assert len(_table(tmp_path, ["bleu"]).splitlines()) == 2
 
 
 def test_the_table_of_faults_has_one_step_and_two_with_the_references(tmp_path):

@@ -77,7 +77,24 @@ def test_each_system_is_scored_where_it_has_translations(make_run: MakeRun, run:
         "in two steps",
     ]
     assert any(row.signature in cell for cell in cells)
-    assert f"BLEU, {', '.join(PAIRS)}:" in cells
+    assert "BLEU, all pairs:" in cells
+
+
+def test_means_are_below_the_pairs_and_untrained_directions_have_their_own(make_run: MakeRun, run: Path) -> None:
+    news = add_news(make_run, "run", untrained=["de-fr"], translated=TRANSLATED)
+    scores = {(row.pair, row.system): row.score for row in load_scores(news / "scores.csv") if row.metric == "bleu"}
+    section = further_tests_section(load_results([("mine", run)]))
+    assert section is not None
+    untrained, everything = section["tests"][0].means["bleu"]
+    assert (untrained.resource, untrained.num_pairs) == ("untrained", 1)
+    assert untrained.scores == {("mine", system): scores["de-fr", system] for system in ("moe", "pivot")}
+    mean = sum(scores[pair, "moe"] for pair in PAIRS) / 3
+    assert (everything.resource, everything.num_pairs) == ("all", 3)
+    assert everything.scores == {("mine", "moe"): pytest.approx(mean)}, "others lack pairs"
+    text = write_report(run, load_results([("mine", run)])).read_text(encoding="utf-8")
+    section_text = text[text.index('<section id="further-tests">') : text.index('<section id="training">')]
+    cells = [cell for cell in Page(section_text).text if cell]
+    assert cells[cells.index("mean, all (3)") :][1:4] == [decimal(mean), "–", "–"]
 
 
 def test_several_runs_share_the_table_of_a_test_set(make_run: MakeRun, run: Path) -> None:
