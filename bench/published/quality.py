@@ -41,17 +41,19 @@ def _mean_of_runs(rows: Sequence[Line], metric: str) -> str:
 
 
 def augmentation() -> str:
-    """Return the table of what changed lines lose in chrF++ by models trained with and without such lines."""
+    """Return the table of chrF++ on plain and changed lines, of models trained with and without such lines."""
     lines = []
     for path, row in measurements("augmentation"):
         plain = row["kind"] == PLAIN
-        title = "plain lines" if plain else KINDS[row["kind"]].title
-        values = [row[f"{'plain' if plain else 'loss'}_{way}"] for way in ("without", "with")]
-        gain = f"{float(row['gain']):+.1f}"
-        if row["ci_low"]:
-            gain += f" [{float(row['ci_low']):+.1f}, {float(row['ci_high']):+.1f}]"
-        lines.append((title, number(row["lines"]), *(number(value, 1) for value in values), gain, source(path, row)))
-    return markdown(("lines", "number", "without", "with", "gain", "row"), lines)
+        title = "unchanged" if plain else KINDS[row["kind"]].title
+        score, bounds = ("plain", "ci") if plain else ("changed", "changed")
+        gain = f"{float(row['gain' if plain else 'changed_gain']):+.1f}"
+        if row[f"{bounds}_low"]:
+            gain += f" [{float(row[f'{bounds}_low']):+.1f}, {float(row[f'{bounds}_high']):+.1f}]"
+        scores, losses = ([number(row[f"{name}_{way}"], 1) for way in ("without", "with")] for name in (score, "loss"))
+        lines.append((title, number(row["lines"]), *scores, gain, *losses, source(path, row)))
+    header = ("lines", "number", "chrF++ without", "with", "difference", "loss without", "with", "row")
+    return markdown(header, lines)
 
 
 def noise() -> str:

@@ -48,6 +48,10 @@ def test_the_gain_is_the_difference_of_the_losses(runs, tmp_path):
     assert (typos["kind"], typos["pairs"], typos["lines"]) == ("typos", 2, 60)
     assert typos["gain"] == pytest.approx(typos["loss_without"] - typos["loss_with"])
     assert 0 < typos["ci_low"] < typos["gain"] < typos["ci_high"]
+    assert "changed_gain" not in plain
+    assert typos["changed_with"] == pytest.approx(typos["plain_with"] - typos["loss_with"])
+    assert typos["changed_gain"] == pytest.approx(typos["changed_with"] - typos["changed_without"])
+    assert 0 < typos["changed_low"] < typos["changed_gain"] < typos["changed_high"]
     lines = augmentation.table([plain, typos]).splitlines()
     assert [line.split()[0] for line in lines] == ["kind", "plain", "typos"]
     about = {"recipe": "r", "device": "d", "augment": "a", "seeds": "1 2"}
@@ -60,6 +64,19 @@ def test_few_lines_have_no_interval(runs, monkeypatch):
     rows = augmentation.compare(runs, resamples=100)
     assert {(row["ci_low"], row["ci_high"]) for row in rows} == {(None, None)}
     assert " to " not in augmentation.table(rows)
+
+
+def test_a_model_that_is_worse_on_all_lines_loses_less_and_gains_nothing(tmp_path):
+    """A model whose translations are all empty loses nothing by typos, which is no gain on them."""
+    runs = {"without": [write_run(tmp_path / f"good-{seed}", 15) for seed in (1, 2)]}
+    runs["with"] = [write_run(tmp_path / f"empty-{seed}", 0) for seed in (1, 2)]
+    for run in runs["with"]:
+        for file in run.glob("test_sets/challenge/translations/moe/*.jsonl"):
+            lines = [{**json.loads(line), "hypothesis": ""} for line in file.read_text().splitlines()]
+            write_jsonl(file, lines)
+    typos = augmentation.compare(runs, resamples=100)[1]
+    assert typos["gain"] > 0
+    assert typos["changed_gain"] == pytest.approx(-typos["changed_without"])
 
 
 def test_intervals_count_the_seeds(runs):
