@@ -36,8 +36,8 @@ def _mean_of_runs(rows: Sequence[Line], metric: str) -> str:
         statistics.fmean(float(row[metric]) for row in rows if row["run"] == run)
         for run in dict.fromkeys(row["run"] for row in rows)
     ]
-    each = ", ".join(number(f"{mean}", 1) for mean in by_run)
-    return f"{number(f'{statistics.fmean(by_run)}', 1)} ({each})"
+    means = ", ".join(number(f"{mean}", 1) for mean in by_run)
+    return f"{number(f'{statistics.fmean(by_run)}', 1)} ({means})"
 
 
 def augmentation() -> str:

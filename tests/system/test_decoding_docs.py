@@ -42,7 +42,7 @@ def test_the_commands_compose(monkeypatch):
     words = shlex.split(bench)
     assert words[:3] == [".venv/bin/python", "-m", "bench.decode.choice"]
     monkeypatch.setattr("sys.argv", words[2:])
-    assert (parse().run, parse().sentences) == ("demo", 100)
+    assert (parse().names, parse().sentences) == (["demo"], 100)
 
 
 def test_the_commands_run(place, results, tmp_path):

@@ -6,7 +6,8 @@ from statistics import fmean
 
 import pytest
 
-from pipeline.config import ROOT
+from pipeline.config import ROOT, load_config
+from tests.make import overrides_of
 
 TEXT = (ROOT / "docs" / "scoring.md").read_text(encoding="utf-8")
 SYSTEMS = {"one step": "moe", "two steps": "pivot"}
@@ -25,16 +26,21 @@ def test_the_means_are_those_of_the_untrained_directions(text, number, title, va
     scores, faults = (rows_of(test_set, kind) for kind in ("scores", "faults"))
     pairs = {row["pair"] for row in scores if row["train_pairs"] == "0"}
     assert len(pairs) == int(number)
-    expected = [
-        fmean(float(row["score"]) for row in scores if (row["pair"] in pairs) and (row["system"], row["metric"]) == of)
-        for of in ((system, "bleu"), (system, "chrf++"))
-    ]
+    scored = [row for row in scores if row["pair"] in pairs and row["system"] == system]
+    expected = [fmean(float(row["score"]) for row in scored if row["metric"] == name) for name in ("bleu", "chrf++")]
     counted = [row for row in faults if row["pair"] in pairs and row["system"] == system]
     expected += [
         100 * fmean(int(row[fault]) / int(row[total]) for row in counted)
         for fault, total in (("wrong_language", "judged"), ("faulty", "n_test"))
     ]
     assert values.replace(" %", "").split(" | ") == [f"{value:.1f}" for value in expected]
+
+
+def test_the_training_has_six_directions():
+    (command,) = re.findall(r"^(make train RECIPE=freesoft38/moe_8e NAME=europe .*)$", TEXT, re.MULTILINE)
+    config = load_config(overrides_of("train", command))
+    assert (len(config.pairs), config.baselines.tiers, config.train.max_tokens) == (6, [], 6_000_000)
+    assert (config.model.moe.num_experts, config.corpus.path) == (8, "corpora/freesoft38")
 
 
 def test_the_page_draws_no_conclusion_that_the_scores_do_not():

@@ -111,7 +111,7 @@ def test_turkish_is_cut_into_fewer_pieces_than_by_an_appended_model(tmp_path):
     assert len(rival.names) >= len(grown.names)
     before, after, other = *lengths, sum(map(len, rival.processor().encode(further)))
     text = " ".join((ROOT / "docs" / "import.md").read_text(encoding="utf-8").split())
-    assert f"A test adds {len(new)} pieces of Turkish" in text
+    assert f"adds {len(new)} pieces of Turkish" in text
     assert f"then has {after:,} pieces in place of {before:,}." in text
     assert f"With {len(rival.names) - len(old.names)} pieces of a BPE model of Turkish" in text
     assert f"it has {other:,}." in text
