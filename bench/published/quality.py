@@ -13,7 +13,7 @@ NOISE_METHODS = ("none", "rules", "dual", "rules and dual", "undamaged")  # in t
 
 
 def choosing() -> str:
-    """Return the table of ways to search and to choose: means over the pairs, and BLEU and chrF++ of each run too.
+    """Return the table of ways to search and to choose: means over the pairs and runs, and of each run.
 
     Raises ValueError if the rows of a way do not follow each other in the CSV.
     """

@@ -61,7 +61,7 @@ def test_capacity_is_that_of_the_page():
 def test_the_conclusion_about_the_choice_is_that_of_the_measurement():
     """It compares mbr over the hypotheses of a beam with that beam, and one sample with greedy search."""
     rows = [row for _, row in measurements("choice")]
-    runs = {*dict.fromkeys(row["run"] for row in rows)}
+    runs = {row["run"] for row in rows}
     assert len(runs) == 2
 
     def mean(way, metric, of_runs=runs):

@@ -57,5 +57,8 @@ def test_the_page_draws_no_conclusion_that_the_scores_do_not():
     assert all(score > scores["freesoft38", pair, "moe"] for pair, score in two_steps.items())
     english = [f"{scores[test_set, 'de-en', 'moe']:.1f}" for test_set in ("freesoft38", "ntrex")]
     assert re.search(rf"de-en has BLEU {english[0]} on the\s+first test set and {english[1]} on NTREX-128", TEXT)
+    news = [row for row in rows_of("ntrex", "scores") if row["metric"] == "chrf++" and row["train_pairs"] == "0"]
+    lowest = {row["pair"]: float(row["ci_low"]) for row in news if row["system"] == "moe"}
+    assert all(float(row["ci_high"]) < lowest[row["pair"]] for row in news if row["system"] == "pivot")
     faulty = [row for row in rows_of("ntrex", "faults") if row["system"] in SYSTEMS.values()]
     assert all(int(row["repeated"]) > int(row["faulty"]) / 2 for row in faulty)
