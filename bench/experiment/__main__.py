@@ -1,11 +1,11 @@
-"""The command `python -m bench.experiment`: archives of runs, contrasts of systems, and a scaling fit."""
+"""The command `python -m bench.experiment`: archives of runs, tables and contrasts of systems, and a scaling fit."""
 
 import argparse
 import sys
 from pathlib import Path
 from typing import Any
 
-from bench.experiment import contrasts
+from bench.experiment import contrasts, systems
 from bench.experiment.archive import keep_baselines, keep_run, restore, score
 from bench.experiment.scaling import table
 from bench.output import write_csv
@@ -33,6 +33,11 @@ def main() -> int:
             print(contrasts.table(rows))
             if options.out:
                 write_csv(rows, contrasts.COLUMNS, options.out)
+        elif options.command == "systems":
+            described = systems.describe(options.runs, options.test_set)
+            print(systems.table(described))
+            if options.out:
+                write_csv(described, systems.COLUMNS, options.out)
         elif options.command == "baselines":
             print(train_and_keep(options.name, options.overrides, options.archives))
         else:
@@ -64,6 +69,10 @@ def parse() -> argparse.Namespace:
     compared.add_argument("--of", action="append", metavar="CONTRAST", help="such as 'moe_8e - dense'; may be repeated")
     compared.add_argument("--test-set", default=contrasts.OWN, help="a further test set of the runs, such as ntrex")
     compared.add_argument("--out", type=Path, help="CSV file to write")
+    described = commands.add_parser("systems", help="size, training speed, memory and scores of each system")
+    described.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs")
+    described.add_argument("--test-set", default=contrasts.OWN, help="of the scores; a further one, such as ntrex")
+    described.add_argument("--out", type=Path, help="CSV file to write")
     restored = commands.add_parser("restore", help="write run directories, with scores, from all archives")
     restored.add_argument("out", type=Path, help="directory to write them into")
     return parser.parse_args()

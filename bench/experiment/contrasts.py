@@ -73,10 +73,10 @@ def compare(directories: Sequence[Path], texts: Sequence[str] = (), test_set: st
     test_set: OWN, or the name of a further one that all runs have translated.
     Raises ValueError for an unknown system, or a run that lacks the test set, and if there is no contrast.
     """
-    systems = [_without_seed(one) for one in group_seeds(load_results([("", run) for run in directories]))]
+    systems = [without_seed(one) for one in group_seeds(load_results([("", run) for run in directories]))]
     train_pairs = systems[0].runs[0].record.train_pairs
     if test_set != OWN:
-        systems = [replace(one, runs=tuple(_on_test_set(run, test_set) for run in one.runs)) for one in systems]
+        systems = [replace(one, runs=tuple(on_test_set(run, test_set) for run in one.runs)) for one in systems]
     system_of = {system.label: system for system in systems}
     with_baselines = {BASELINE} if all(_has_baselines(system) for system in systems) else set[str]()
     contrasts = [read_contrast(text) for text in texts or PRIMARY]
@@ -111,12 +111,12 @@ def table(rows: Sequence[Row]) -> str:
     return aligned(lines, left=["contrast", "metric", "pairs"])
 
 
-def _without_seed(system: System) -> System:
+def without_seed(system: System) -> System:
     """Return the system of one run without the seed at the end of its label: moe_8e for moe_8e_s1."""
     return replace(system, label=re.sub(r"_s\d+$", "", system.label)) if len(system.runs) == 1 else system
 
 
-def _on_test_set(run: RunResults, test_set: str) -> RunResults:
+def on_test_set(run: RunResults, test_set: str) -> RunResults:
     """Return the run with its scores and translations of a further test set."""
     directory = run.directory / TEST_SETS / test_set
     if not (directory / "scores.csv").is_file():

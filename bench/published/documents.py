@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench.output import RESULTS, ROOT, project_version
-from bench.published import quality, speed
+from bench.published import experiment, quality, speed
 from bench.published.cells import read
 
 DOCUMENTS = (
@@ -25,6 +25,7 @@ DOCUMENTS = (
         "docs/moe.md",
         "docs/fine-tuning.md",
         "docs/augmentation.md",
+        "docs/experiment.md",
     ),
 )
 BLOCK = re.compile(r"(<!-- bench: (?P<name>[a-z ]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -82,4 +83,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "serving": speed.serving,
     "identification": quality.identification,
     "quality": quality.quality,
+    "experiment rates": experiment.rates,
+    "experiment systems": experiment.systems,
+    "experiment contrasts": experiment.contrasts,
 }

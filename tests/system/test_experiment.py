@@ -3,11 +3,14 @@
 import csv
 import json
 import shutil
+from statistics import fmean
 
 import pytest
 
 from bench.experiment.archive import keep_run, restore
-from pipeline.config import ROOT
+from eval.records.scores import load_scores
+from pipeline.commands.opening import training_seconds
+from pipeline.config import ROOT, load_config
 from tests.system.place import BUDGET, run
 
 SCORES = ("scores.csv", "significance.csv", "macro.csv", "faults.csv")
@@ -76,6 +79,48 @@ def test_archives_are_small_and_the_same_each_time(archives, alone, tested, tmp_
         assert (tmp_path / name).read_bytes() == (archives / name).read_bytes()
     size = sum(path.stat().st_size for path in tested.rglob("translations/*/*.jsonl"))
     assert sum(path.stat().st_size for path in archives.iterdir()) < size / 2
+
+
+def test_systems_have_the_means_of_their_seeds_and_the_speed_that_was_planned(place, results, tmp_path):
+    """A second seed is the first one with other records."""
+    shutil.copytree(results, tmp_path / "smoke_s2", ignore=shutil.ignore_patterns("*.html"))
+    shutil.copytree(results, tmp_path / "smoke_s1", ignore=shutil.ignore_patterns("*.html"))
+    record = json.loads((results / "run.json").read_text(encoding="utf-8"))
+    first, bilingual = record["systems"]["moe"][0], record["systems"]["bilingual"]
+    record["config"]["train"]["seed"] += 1
+    record["systems"]["moe"] = [{**first, "tokens_per_second": 3 * first["tokens_per_second"], "validation_loss": 0.0}]
+    (tmp_path / "smoke_s2" / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    rows = [
+        json.loads(line) | {"memory": 2**40}
+        for line in (results / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    (tmp_path / "smoke_s2" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command(tmp_path, "systems", tmp_path / "smoke_s1", tmp_path / "smoke_s2", "--out", tmp_path / "systems.csv")
+    with (tmp_path / "systems.csv").open(encoding="utf-8") as stream:
+        system, baseline = csv.DictReader(stream)
+    assert (system["system"], system["num_seeds"], system["recipe"]) == ("smoke", "2", "smoke")
+    config = load_config(["recipes=smoke", f"pairs={list(record['pairs'])}"])
+    expected = {
+        "parameters": first["parameters"],
+        "tokens_per_second": 2 * first["tokens_per_second"],
+        "planned_tokens_per_second": config.train.max_tokens / training_seconds(config),
+        "validation_loss": first["validation_loss"] / 2,
+        "memory_gib": 1024,
+        "bleu": mean_score(results, "moe"),
+    }
+    assert {name: float(system[name]) for name in expected} == pytest.approx(expected, rel=1e-3)
+    expected = {
+        "models": 2,
+        "parameters": sum(model["parameters"] for model in bilingual),
+        "train_hours": sum(model["train_seconds"] for model in bilingual) / 3600,
+        "bleu": mean_score(results, "bilingual"),
+    }
+    assert baseline["system"] == "bilingual"
+    assert {name: float(baseline[name]) for name in expected} == pytest.approx(expected, rel=1e-3)
+
+
+def mean_score(run, system):
+    return fmean(row.score for row in load_scores(run / "scores.csv") if (row.system, row.metric) == (system, "bleu"))
 
 
 def test_without_bilingual_models_a_run_is_restored_alone(archives, tmp_path):

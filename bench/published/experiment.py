@@ -1,0 +1,66 @@
+"""The tables of docs/experiment.md, from the CSVs beside its recipes, which `python -m bench.experiment` writes."""
+
+from pathlib import Path
+
+from bench.output import ROOT
+from bench.published.cells import Line, markdown, number, read, source
+from eval.number_format import quantity, signed
+from eval.records.scores import METRICS
+
+DIRECTORY = ROOT / "recipes" / "freesoft38"
+PREFIX = "freesoft38_"  # of the recipes' names
+CLASSES = ("all", "high", "medium", "low")
+
+
+def rates(directory: Path = DIRECTORY) -> str:
+    """Return the lowest validation loss of each system by learning rate, the best of a system in bold."""
+    path = directory / "rates.csv"
+    by_system: dict[str, dict[float, Line]] = {}
+    for row in read(path):
+        by_system.setdefault(row["recipe"].removeprefix(PREFIX), {})[float(row["learning_rate"])] = row
+    tried = sorted({rate for losses in by_system.values() for rate in losses})
+    lines = []
+    for system, rows in by_system.items():
+        losses = {rate: float(row["validation_loss"]) for rate, row in rows.items()}
+        best = min(losses, key=losses.__getitem__)
+        cells = [f"{losses[rate]:.3f}" if rate in losses else "" for rate in tried]
+        cells = [f"**{cell}**" if rate == best else cell for rate, cell in zip(tried, cells, strict=True)]
+        lines.append((f"`{system}`", *cells, f"{path.stem}:{','.join(row['line'] for row in rows.values())}"))
+    return markdown(("system", *(f"{rate:g}" for rate in tried), "rows"), lines)
+
+
+def systems(directory: Path = DIRECTORY) -> str:
+    """Return what each system is and costs, and its scores on its own test sets."""
+    path = directory / "systems.csv"
+    lines = []
+    for row in read(path):
+        counts = [
+            quantity(float(row[name])) if row[name] else "" for name in ("parameters", "flops_per_token", "tokens")
+        ]
+        speeds = [number(row[name]) for name in ("tokens_per_second", "planned_tokens_per_second")]
+        costs = [number(row["memory_gib"], 1), number(row["train_hours"], 2), number(row["validation_loss"], 3)]
+        scores = [number(row[metric], 2) for metric in ("bleu", "chrf++")]
+        lines.append((f"`{row['system']}`", row["num_seeds"], *counts, *speeds, *costs, *scores, source(path, row)))
+    header = ("system", "seeds", "parameters", "FLOPs a token", "target tokens", "tokens/s", "planned", "GiB", "hours")
+    return markdown((*header, "validation loss", "BLEU", "chrF++", "row"), lines)
+
+
+def contrasts(directory: Path = DIRECTORY) -> str:
+    """Return the contrasts of each test set: the difference in each class of pairs, with its interval."""
+    lines = []
+    for path in sorted(directory.glob("contrasts*.csv")):
+        rows = read(path)
+        for key in dict.fromkeys((row["contrast"], row["test_set"], row["metric"]) for row in rows):
+            chosen = {row["resource"]: row for row in rows if (row["contrast"], row["test_set"], row["metric"]) == key}
+            cells = [_difference(chosen[name]) if name in chosen else "" for name in CLASSES]
+            contrast, test_set, metric = key
+            numbers = f"{path.stem}:{','.join(chosen[name]['line'] for name in CLASSES if name in chosen)}"
+            seeds = chosen["all"]["num_seeds"]
+            lines.append((f"`{contrast}`", test_set, METRICS[metric].title, seeds, *cells, numbers))
+    return markdown(("contrast", "test sets", "score", "seeds", *CLASSES, "rows"), lines)
+
+
+def _difference(row: Line) -> str:
+    """Return a difference with its interval."""
+    delta, low, high = (signed(float(row[name]), 2) for name in ("delta", "ci_low", "ci_high"))
+    return f"{delta} [{low}, {high}]"

@@ -1,0 +1,45 @@
+"""The tables of docs/experiment.md are made from the rows of the CSVs beside its recipes."""
+
+from bench.published import experiment
+
+
+def test_the_best_rate_of_each_system_is_bold_and_a_rate_that_was_not_tried_is_empty(tmp_path):
+    rows = ["recipe,learning_rate,validation_loss"]
+    rows += ["freesoft38_dense,0.003,4.3142", "freesoft38_dense,0.006,4.2984", "freesoft38_dense_12l,0.002,4.5"]
+    (tmp_path / "rates.csv").write_text("\n".join(rows) + "\n")
+    assert experiment.rates(tmp_path) == (
+        "| system | 0.002 | 0.003 | 0.006 | rows |\n"
+        "| --- | ---: | ---: | ---: | ---: |\n"
+        "| `dense` |  | 4.314 | **4.298** | rates:2,3 |\n"
+        "| `dense_12l` | **4.500** |  |  | rates:4 |\n"
+    )
+
+
+def test_bilingual_models_have_no_cost_a_token(tmp_path):
+    rows = ["system,num_seeds,parameters,flops_per_token,tokens,tokens_per_second,planned_tokens_per_second"]
+    rows[0] += ",memory_gib,train_hours,validation_loss,bleu,chrf++"
+    rows += ["dense,2,7711104,34466734,1.2e+07,2700.4,5497.9,1.31,1.2,3.1234,10.126,31"]
+    rows += ["bilingual,1,187900000,,8e+07,4000,,,6.25,,9,30.5"]
+    (tmp_path / "systems.csv").write_text("\n".join(rows) + "\n")
+    _, _, dense, bilingual = experiment.systems(tmp_path).splitlines()
+    cells = "`dense` | 2 | 7.71 M | 34.5 M | 12.0 M | 2,700 | 5,498 | 1.3 | 1.20 | 3.123 | 10.13 | 31.00 | systems:2"
+    assert dense == f"| {cells} |"
+    cells = "`bilingual` | 1 | 188 M |  | 80.0 M | 4,000 |  |  | 6.25 |  | 9.00 | 30.50 | systems:3"
+    assert bilingual == f"| {cells} |"
+
+
+def test_a_contrast_has_a_line_for_each_test_set_and_score(tmp_path):
+    header = "test_set,contrast,metric,resource,num_pairs,delta,ci_low,ci_high,num_seeds"
+    for name, lines in (
+        ("own", ["all,38,0.5,0.25,0.75,2", "high,13,-1,-2,0,2"]),
+        ("news", ["all,37,0.125,-0.5,0.75,2"]),
+    ):
+        rows = [f"{name},moe_8e - dense,{metric},{line}" for metric in ("bleu", "chrf++") for line in lines]
+        (tmp_path / f"contrasts_{name}.csv").write_text("\n".join([header, *rows]) + "\n")
+    news, own = "+0.12 [−0.50, +0.75] |  |  | ", "+0.50 [+0.25, +0.75] | −1.00 [−2.00, 0.00] |  | "
+    assert experiment.contrasts(tmp_path).splitlines()[2:] == [
+        f"| `moe_8e - dense` | news | BLEU | 2 | {news} | contrasts_news:2 |",
+        f"| `moe_8e - dense` | news | chrF++ | 2 | {news} | contrasts_news:3 |",
+        f"| `moe_8e - dense` | own | BLEU | 2 | {own} | contrasts_own:2,3 |",
+        f"| `moe_8e - dense` | own | chrF++ | 2 | {own} | contrasts_own:4,5 |",
+    ]
