@@ -3,6 +3,7 @@
 import csv
 import re
 import shlex
+from statistics import fmean
 
 import pytest
 
@@ -14,9 +15,17 @@ from pipeline.sweep.config import load_sweep
 from tests.make import overrides_of
 
 TEXT = (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8")
+REHEARSAL = TEXT.partition("## What did the rehearsal show?")[2]
+FLAT = re.sub(r"\s+", " ", TEXT)
 SWEEPS = {name: line for line, name in re.findall(r"^(make sweep EXPERIMENT=(\w+) .*)$", TEXT, re.MULTILINE)}
-with (ROOT / "recipes" / "freesoft38" / "rehearsal.csv").open(encoding="utf-8") as stream:
-    ROWS = list(csv.DictReader(stream))
+
+
+def rows_of(name):
+    with (ROOT / "recipes" / "freesoft38" / f"{name}.csv").open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+ROWS = rows_of("rehearsal")
 
 
 def planned(command):
@@ -82,7 +91,7 @@ def test_the_commands_of_bench_experiment_are_read(monkeypatch):
         arguments = parse()
         options[arguments.command] = arguments
         contrasts += [arguments] if arguments.command == "contrasts" else []
-    assert options.keys() == {"keep", "baselines", "restore", "scaling", "contrasts"}
+    assert options.keys() == {"keep", "baselines", "restore", "scaling", "contrasts", "systems"}
     assert [(len(one.runs), one.of, one.test_set) for one in contrasts] == [
         (4, None, "own"),
         (2, ["moe_8e - dense"], "ntrex"),
@@ -100,7 +109,9 @@ def test_the_commands_of_bench_experiment_are_read(monkeypatch):
 
 def test_the_table_is_that_of_the_file():
     """Systems by their means over seeds, and the bilingual models."""
-    rows = re.findall(r"^\| `(\w+)`[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*\| ([\d.]+) \|([^|]*)\|", TEXT, re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)`[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*\| ([\d.]+) \|([^|]*)\|", REHEARSAL, re.MULTILINE
+    )
     means = {row["id"]: row for row in ROWS if row["kind"] != "run" or not re.search(r"_s\d$", row["id"])}
     assert {name: score for name, score, _ in rows} == {
         name: f"{float(row['bleu']):.2f}" for name, row in means.items()
@@ -108,6 +119,37 @@ def test_the_table_is_that_of_the_file():
     for name, _, delta in rows:
         expected = f"{float(means[name]['delta_bleu']):+.2f}" if means[name]["delta_bleu"] else ""
         assert delta.strip() == expected
+
+
+def test_what_the_text_says_of_the_rates_is_in_their_rows():
+    losses = {(row["recipe"], row["learning_rate"]): float(row["validation_loss"]) for row in rows_of("rates")}
+    shallow = [f"freesoft38_{name}" for name in ("dense", "moe_8e", "moe_32e")]
+    assert {recipe for recipe, _ in losses} == {*shallow}
+    assert {rate for _, rate in losses} == {"0.0015", "0.003", "0.006"}
+    for rate in ("0.003", "0.006"):
+        assert f"{fmean(losses[recipe, rate] for recipe in shallow):.3f}" == "4.305"
+    gains = [losses[recipe, "0.003"] - losses[recipe, "0.006"] for recipe in shallow]
+    assert f"are better with the higher one, by {gains[0]:.3f} and {gains[1]:.3f}, and `moe_32e`" in FLAT
+    assert f"`moe_32e` is worse by {-gains[2]:.3f}." in FLAT
+    assert {load_config([f"recipes=freesoft38/{name[11:]}"]).train.learning_rate for name in shallow} == {0.003}
+    deep = load_config(["recipes=freesoft38/dense_12l"]).train
+    assert f"whose recipes have {deep.learning_rate:g}." in FLAT
+    assert f"The recipes have 0.003, since the warm-up of {deep.warmup_steps} steps is a third" in FLAT
+
+
+def test_the_text_on_the_first_two_models_is_that_of_their_rows():
+    dense, mixture = rows_of("systems")
+    assert (dense["system"], mixture["system"]) == ("dense", "moe_8e")
+    assert {dense["num_seeds"], mixture["num_seeds"]} == {"1"}
+    assert float(mixture["validation_loss"]) < float(dense["validation_loss"])
+    for row in (dense, mixture):
+        assert 0.45 < float(row["tokens_per_second"]) / float(row["planned_tokens_per_second"]) < 0.55
+    means = {row["metric"]: row for row in rows_of("contrasts_own") if row["resource"] == "all"}
+    bleu, chrf = means["bleu"], means["chrf++"]
+    assert f"{-float(bleu['delta']):.2f} BLEU less on the mean (the interval just reaches zero)" in FLAT
+    assert f"and {-float(chrf['delta']):.2f} chrF++ less (it does not)" in FLAT
+    assert 0 < float(bleu["ci_high"]) < 0.05
+    assert float(chrf["ci_high"]) < 0
 
 
 def test_figures_and_links_are_there():

@@ -1,0 +1,59 @@
+"""recipes/freesoft38/results: the archives give the scores of docs/experiment.md, and test sets can be made again."""
+
+import csv
+import re
+import subprocess
+from statistics import fmean
+
+import pytest
+import sacrebleu
+
+from bench.experiment.__main__ import ARCHIVES
+from bench.experiment.archive import restore
+from eval.records.run_record import load_run, load_translations
+from eval.records.scores import SYSTEM
+
+METRICS = {"bleu": sacrebleu.BLEU(), "chrf++": sacrebleu.CHRF(word_order=2)}
+with (ARCHIVES.parent / "systems.csv").open(encoding="utf-8") as stream:
+    SYSTEMS = {row["system"]: row for row in csv.DictReader(stream)}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return restore(ARCHIVES, tmp_path_factory.mktemp("restored"))
+
+
+def test_every_model_that_the_table_counts_is_kept(runs):
+    seeds = [run.name.rpartition("_s")[0] for run in runs]
+    assert {name: seeds.count(name) for name in seeds} == {
+        name: int(row["num_seeds"]) for name, row in SYSTEMS.items() if name != "bilingual"
+    }
+
+
+def test_the_translations_have_the_scores_of_the_table(runs):
+    scores = {}
+    for run in runs:
+        pairs = load_run(run).pairs
+        for name, metric in METRICS.items():
+            of_pairs = []
+            for pair in pairs:
+                lines = load_translations(run, SYSTEM, pair)
+                references = [[line.reference for line in lines]]
+                of_pairs.append(metric.corpus_score([line.hypothesis for line in lines], references).score)
+            scores.setdefault((run.name.rpartition("_s")[0], name), []).append(fmean(of_pairs))
+    for (system, name), of_seeds in scores.items():
+        assert fmean(of_seeds) == pytest.approx(float(SYSTEMS[system][name]), rel=1e-3)
+
+
+def test_the_command_makes_every_fourth_line_of_each_language(tmp_path):
+    text = (ARCHIVES / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    clone = tmp_path / "path/to/NTREX/NTREX-128"
+    clone.mkdir(parents=True)
+    for name in ("src.eng", "ref.deu", "ref.fra"):
+        lines = "".join(f"{name} {number}\n" for number in range(1, 12))
+        (clone / f"newstest2019-{name}.txt").write_text(lines, encoding="utf-8")
+    subprocess.run(["bash", "-euc", block], cwd=tmp_path, check=True)
+    rows = (tmp_path / "corpora/ntrex4/test.tsv").read_text(encoding="utf-8").splitlines()
+    expected = [f"src.eng {n}\tref.deu {n}\tref.fra {n}" for n in (1, 5, 9)]
+    assert rows == ["en\tde\tfr", *expected]
