@@ -34,15 +34,25 @@ def systems(directory: Path = DIRECTORY) -> str:
     path = directory / "systems.csv"
     lines = []
     for row in read(path):
-        counts = [
-            quantity(float(row[name])) if row[name] else "" for name in ("parameters", "flops_per_token", "tokens")
-        ]
-        speeds = [number(row[name]) for name in ("tokens_per_second", "planned_tokens_per_second")]
-        costs = [number(row["memory_gib"], 1), number(row["train_hours"], 2), number(row["validation_loss"], 3)]
-        scores = [number(row[metric], 2) for metric in ("bleu", "chrf++")]
-        lines.append((f"`{row['system']}`", row["num_seeds"], *counts, *speeds, *costs, *scores, source(path, row)))
-    header = ("system", "seeds", "parameters", "FLOPs a token", "target tokens", "tokens/s", "planned", "GiB", "hours")
-    return markdown((*header, "validation loss", "BLEU", "chrF++", "row"), lines)
+        parameters, tokens = (quantity(float(row[name])) for name in ("parameters", "tokens"))
+        scores = [number(row[name], digits) for name, digits in (("bleu", 2), ("chrf++", 2), ("validation_loss", 3))]
+        costs = [number(row["train_hours"], 2), tokens]
+        costs += [number(row[name], 1) for name in ("tokens_per_second", "planned_tokens_per_second", "memory_gib")]
+        lines.append((f"`{row['system']}`", row["num_seeds"], parameters, *scores, *costs, source(path, row)))
+    header = (
+        "system",
+        "seeds",
+        "parameters",
+        "BLEU",
+        "chrF++",
+        "loss",
+        "hours",
+        "tokens",
+        "tokens/s",
+        "planned",
+        "GiB",
+    )
+    return markdown((*header, "row"), lines)
 
 
 def contrasts(directory: Path = DIRECTORY) -> str:

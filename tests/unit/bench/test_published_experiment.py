@@ -22,9 +22,9 @@ def test_bilingual_models_have_no_cost_a_token(tmp_path):
     rows += ["bilingual,1,187900000,,8e+07,4000,,,6.25,,9,30.5"]
     (tmp_path / "systems.csv").write_text("\n".join(rows) + "\n")
     _, _, dense, bilingual = experiment.systems(tmp_path).splitlines()
-    cells = "`dense` | 2 | 7.71 M | 34.5 M | 12.0 M | 2,700 | 5,498 | 1.3 | 1.20 | 3.123 | 10.13 | 31.00 | systems:2"
+    cells = "`dense` | 2 | 7.71 M | 10.13 | 31.00 | 3.123 | 1.20 | 12.0 M | 2,700 | 5,498 | 1.3 | systems:2"
     assert dense == f"| {cells} |"
-    cells = "`bilingual` | 1 | 188 M |  | 80.0 M | 4,000 |  |  | 6.25 |  | 9.00 | 30.50 | systems:3"
+    cells = "`bilingual` | 1 | 188 M | 9.00 | 30.50 |  | 6.25 | 80.0 M | 4,000 |  |  | systems:3"
     assert bilingual == f"| {cells} |"
 
 
