@@ -73,7 +73,7 @@ def compare(directories: Sequence[Path], texts: Sequence[str] = (), test_set: st
     test_set: OWN, or the name of a further one that all runs have translated.
     Raises ValueError for an unknown system, or a run that lacks the test set, and if there is no contrast.
     """
-    systems = [without_seed(one) for one in group_seeds(load_results([("", run) for run in directories]))]
+    systems = load_systems(directories)
     train_pairs = systems[0].runs[0].record.train_pairs
     if test_set != OWN:
         systems = [replace(one, runs=tuple(on_test_set(run, test_set) for run in one.runs)) for one in systems]
@@ -111,9 +111,16 @@ def table(rows: Sequence[Row]) -> str:
     return aligned(lines, left=["contrast", "metric", "pairs"])
 
 
-def without_seed(system: System) -> System:
-    """Return the system of one run without the seed at the end of its label: moe_8e for moe_8e_s1."""
-    return replace(system, label=re.sub(r"_s\d+$", "", system.label)) if len(system.runs) == 1 else system
+def load_systems(directories: Sequence[Path]) -> list[System]:
+    """Read runs, and group those that differ in the seed alone.
+
+    The label of a system of one run has no seed at its end either: moe_8e for moe_8e_s1.
+    """
+    systems = group_seeds(load_results([("", run) for run in directories]))
+    return [
+        replace(system, label=re.sub(r"_s\d+$", "", system.label)) if len(system.runs) == 1 else system
+        for system in systems
+    ]
 
 
 def on_test_set(run: RunResults, test_set: str) -> RunResults:

@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from bench.experiment.contrasts import OWN, on_test_set, without_seed
+from bench.experiment.contrasts import OWN, load_systems, on_test_set
 from bench.output import Row, aligned, number
 from eval.number_format import decimal, quantity
-from eval.records.results import RunResults, System, group_seeds, load_results
+from eval.records.results import RunResults, System
 from eval.records.run_record import load_events
 from eval.records.scores import BASELINE, METRICS, SYSTEM
 from pipeline.commands.opening import training_seconds
@@ -38,7 +38,7 @@ def describe(directories: Sequence[Path], test_set: str = OWN) -> list[dict[str,
     test_set: of the scores: OWN, or the name of a further one that all runs have translated.
     Raises ValueError if a run lacks the test set, or as `load_results`.
     """
-    systems = [without_seed(one) for one in group_seeds(load_results([("", run) for run in directories]))]
+    systems = load_systems(directories)
     rows = [_multilingual(system, test_set) for system in systems]
     first = systems[0].runs[0]
     return rows if BASELINE not in first.record.systems else [*rows, _bilingual(first, test_set)]
@@ -46,19 +46,8 @@ def describe(directories: Sequence[Path], test_set: str = OWN) -> list[dict[str,
 
 def table(rows: Sequence[Row]) -> str:
     """Return the rows as a table for a terminal."""
-    lines = [
-        [
-            "system",
-            "seeds",
-            "parameters",
-            "tokens/s",
-            "plan",
-            "GiB",
-            "hours",
-            "loss",
-            *(METRICS[m].title for m in SCORES),
-        ]
-    ]
+    header = ("system", "seeds", "parameters", "tokens/s", "plan", "GiB", "hours", "loss")
+    lines = [[*header, *(METRICS[metric].title for metric in SCORES)]]
     for row in rows:
         speeds = [number(row["tokens_per_second"]), number(row["planned_tokens_per_second"])]
         costs = [decimal(row["memory_gib"], 1), decimal(row["train_hours"], 2), decimal(row["validation_loss"], 3)]

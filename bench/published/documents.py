@@ -1,4 +1,6 @@
-"""The tables of README.md and docs, written from the CSVs of bench/results: `python -m bench.published`.
+"""The tables of README.md and docs, written from CSVs: `python -m bench.published`.
+
+The CSVs are in bench/results, and those of the experiment in recipes/freesoft38.
 
 A table is between `<!-- bench: NAME -->` and `<!-- end -->`, and is never edited by hand. Each line ends with the line
 of the CSV that it comes from. `--check` changes nothing. It fails if a table differs from its CSV, or if a CSV is of an
@@ -41,7 +43,7 @@ def main() -> int:
         before = path.read_text(encoding="utf-8")
         after = rendered(before)
         if check and after != before:
-            problems.append(f"{name} differs from bench/results; run `python -m bench.published`")
+            problems.append(f"{name} differs from its CSV; run `python -m bench.published`")
         if not check:
             path.write_text(after, encoding="utf-8")
     print("\n".join(problems) or "all tables are those of bench/results", file=sys.stderr)

@@ -8,6 +8,7 @@ from statistics import fmean
 import pytest
 
 from bench.experiment.archive import keep_run, restore
+from bench.experiment.systems import describe
 from eval.records.scores import load_scores
 from pipeline.commands.opening import training_seconds
 from pipeline.config import ROOT, load_config
@@ -117,6 +118,15 @@ def test_systems_have_the_means_of_their_seeds_and_the_speed_that_was_planned(pl
     }
     assert baseline["system"] == "bilingual"
     assert {name: float(baseline[name]) for name in expected} == pytest.approx(expected, rel=1e-3)
+
+
+def test_scores_of_systems_are_those_of_the_test_set_that_is_asked_for(tested):
+    system, baseline = describe([tested], "talks")
+    for row, name in ((system, "moe"), (baseline, "bilingual")):
+        assert (row["test_set"], row["num_pairs"]) == ("talks", 1)
+        assert row["bleu"] == mean_score(tested / "test_sets" / "talks", name)
+    with pytest.raises(ValueError, match=r"has no scores of movies"):
+        describe([tested], "movies")
 
 
 def mean_score(run, system):
