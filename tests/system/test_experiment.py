@@ -12,7 +12,7 @@ from bench.experiment.systems import describe
 from eval.records.scores import load_scores
 from pipeline.commands.opening import training_seconds
 from pipeline.config import ROOT, load_config
-from tests.system.place import BUDGET, run
+from tests.system.place import SHORTER, run
 
 SCORES = ("scores.csv", "significance.csv", "macro.csv", "faults.csv")
 FURTHER = ("test_sets/news", "test_sets/talks")  # news has both pairs, talks one
@@ -49,7 +49,7 @@ def archives(place, alone, tests_directory, tmp_path_factory):
     assert command(directory, "keep", alone) == [str(directory / "smoke.tar.xz")]
     for pair in ("de-en", "tr-en"):
         further = f"score.test_sets=[own,{tests_directory}]"
-        overrides = ["recipes=smoke", BUDGET.strip("'"), f"pairs=[{pair}]", further, *place.directories]
+        overrides = ["recipes=smoke", *SHORTER, f"pairs=[{pair}]", further, *place.directories]
         command(directory, "baselines", f"bilingual_{pair}", *overrides)
     return directory
 
@@ -146,7 +146,7 @@ def test_without_bilingual_models_a_run_is_restored_alone(archives, tmp_path):
 def test_a_test_set_that_no_bilingual_model_has_translated_is_named(place, archives, tmp_path):
     for name in ("tests", "smoke"):
         shutil.copy(archives / f"{name}.tar.xz", tmp_path)
-    overrides = ["recipes=smoke", BUDGET.strip("'"), "pairs=[de-en,tr-en]", *place.directories]
+    overrides = ["recipes=smoke", *SHORTER, "pairs=[de-en,tr-en]", *place.directories]
     command(tmp_path, "baselines", "bilingual", *overrides)
     with pytest.raises(ValueError, match=r"smoke: no bilingual model has translated news; .* score.test_sets"):
         restore(tmp_path, tmp_path / "runs")
