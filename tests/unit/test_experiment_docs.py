@@ -94,7 +94,7 @@ def test_the_commands_of_bench_experiment_are_read(monkeypatch):
     assert options.keys() == {"keep", "baselines", "restore", "scaling", "contrasts", "systems"}
     assert [(len(one.runs), one.of, one.test_set) for one in contrasts] == [
         (4, None, "own"),
-        (2, ["moe_8e - dense"], "ntrex"),
+        (2, ["moe_8e - dense"], "ntrex4"),
     ]
     assert len(options["scaling"].runs) == 3
     assert "Five candidates" in TEXT
@@ -150,6 +150,14 @@ def test_the_text_on_the_first_two_models_is_that_of_their_rows():
     assert f"and {-float(chrf['delta']):.2f} chrF++ less (it does not)" in FLAT
     assert 0 < float(bleu["ci_high"]) < 0.05
     assert float(chrf["ci_high"]) < 0
+    news = rows_of("systems_ntrex4")
+    assert {(row["system"], f"{float(row['bleu']):.1f}", row["num_pairs"]) for row in news} == {
+        ("dense", "0.8", "37"),
+        ("moe_8e", "0.8", "37"),
+    }
+    (lead,) = (row for row in rows_of("contrasts_ntrex4") if (row["metric"], row["resource"]) == ("chrf++", "all"))
+    delta, low, high = (f"{float(lead[name]):.2f}" for name in ("delta", "ci_low", "ci_high"))
+    assert f"ahead, by {delta} chrF++ ([{low}, {high}])" in FLAT
 
 
 def test_figures_and_links_are_there():
