@@ -71,7 +71,7 @@ def restore(archives: Path, out: Path) -> list[Path]:
     Raises ValueError if there are no runs, if a pair has no bilingual model or two, though others have one, if archives
         do not belong to one experiment, or if a directory is there already.
     """
-    contents = {path.name.removesuffix(ENDING): _read(path) for path in sorted(archives.glob(f"*{ENDING}"))}
+    contents = {path.name.removesuffix(ENDING): read_archive(path) for path in sorted(archives.glob(f"*{ENDING}"))}
     tests = contents.pop(TESTS, {})
     records = {name: json.loads(files[RECORD]) for name, files in contents.items()}
     bilingual = {name for name, record in records.items() if BASELINE in record["systems"]}
@@ -104,6 +104,13 @@ def score(run: Path) -> None:
         settings = load_run(directory).config["score"]
         metrics = [name for name in settings["metrics"] if name in SACREBLEU_METRICS]
         write_scores(directory, metrics=metrics, n_resamples=settings["resamples"])
+
+
+def read_archive(path: Path) -> Files:
+    """Return the files of an archive by their paths within the run. Raises OSError, tarfile.TarError."""
+    with tarfile.open(path) as archive:
+        opened = {member.name: archive.extractfile(member) for member in archive.getmembers()}
+        return {name: file.read() for name, file in opened.items() if file is not None}
 
 
 def _with_baselines(name: str, files: Files, baselines: Files, bilingual: Sequence[Mapping[str, Any]]) -> Files:
@@ -162,7 +169,7 @@ def _keep(name: str, files: Mapping[str, bytes], archives: Path) -> Path:
     path, of_tests = archives / f"{name}{ENDING}", archives / f"{TESTS}{ENDING}"
     if name == TESTS or not name:
         raise ValueError(f"an archive cannot be called {name!r}; choose another name")
-    tests = _read(of_tests) if of_tests.is_file() else {}
+    tests = read_archive(of_tests) if of_tests.is_file() else {}
     kept, texts = {}, dict(tests)
     for place, content in files.items():
         kept[place] = content
@@ -208,12 +215,6 @@ def _jsonl(lines: Iterator[dict[str, Any]]) -> bytes:
 
 def _lines(content: bytes) -> Iterator[dict[str, Any]]:
     return (json.loads(line) for line in content.decode().split("\n") if line)
-
-
-def _read(path: Path) -> Files:
-    with tarfile.open(path) as archive:
-        opened = {member.name: archive.extractfile(member) for member in archive.getmembers()}
-        return {name: file.read() for name, file in opened.items() if file is not None}
 
 
 def _packed(files: Mapping[str, bytes]) -> bytes:

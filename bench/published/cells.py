@@ -1,7 +1,7 @@
 """Rows of the CSVs of bench/results, and the cells of Markdown tables."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from bench.output import RESULTS
@@ -23,11 +23,11 @@ def measurements(benchmark: str, **conditions: str) -> Iterator[tuple[Path, Line
                 yield path, row
 
 
-def markdown(header: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
-    """Return a Markdown table with text in the first column and numbers in the others, or a sentence without rows."""
+def markdown(header: tuple[str, ...], lines: Sequence[tuple[str, ...]], texts: Collection[int] = (0,)) -> str:
+    """Return a Markdown table, or a sentence without lines. texts: columns of text; all others have numbers."""
     if not lines:
         return "Not measured again since the rules above were made.\n"
-    rule = ("---", *("---:",) * (len(header) - 1))
+    rule = tuple("---" if column in texts else "---:" for column in range(len(header)))
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (header, rule, *lines))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench.output import RESULTS, ROOT, project_version
-from bench.published import experiment, quality, speed
+from bench.published import experiment, experts, quality, speed
 from bench.published.cells import read
 
 DOCUMENTS = (
@@ -88,4 +88,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "experiment rates": experiment.rates,
     "experiment systems": experiment.systems,
     "experiment contrasts": experiment.contrasts,
+    "experts": experts.experts,
 }

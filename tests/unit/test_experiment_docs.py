@@ -1,6 +1,7 @@
 """docs/experiment.md: its commands, and the rehearsal's table, which lies beside the recipes."""
 
 import csv
+import json
 import re
 import shlex
 from statistics import fmean
@@ -8,7 +9,10 @@ from statistics import fmean
 import pytest
 
 from bench.experiment.__main__ import parse
+from bench.experiment.archive import read_archive
 from bench.experiment.contrasts import PRIMARY, read_contrast
+from bench.published.experts import ARCHIVE
+from eval.records.specialisation import SPECIALISATION
 from pipeline.config import ROOT, load_config
 from pipeline.sweep.command import plan
 from pipeline.sweep.config import load_sweep
@@ -158,6 +162,22 @@ def test_the_text_on_the_first_two_models_is_that_of_their_rows():
     (lead,) = (row for row in rows_of("contrasts_ntrex4") if (row["metric"], row["resource"]) == ("chrf++", "all"))
     delta, low, high = (f"{float(lead[name]):.2f}" for name in ("delta", "ci_low", "ci_high"))
     assert f"ahead, by {delta} chrF++ ([{low}, {high}])" in FLAT
+
+
+def test_what_the_text_says_of_the_experts_is_in_their_archive():
+    layers = json.loads(read_archive(ARCHIVE)[SPECIALISATION])["layers"]
+    encoder, decoder = (layer["information"] for layer in layers.values())
+    pieces = f"explains {100 * encoder['piece']:.0f} % of the encoder's routing and {100 * decoder['piece']:.0f} % of"
+    assert f"{pieces} the decoder's, its language {100 * encoder['language']:.1f}" in FLAT
+    assert f" and {100 * decoder['language']:.1f} % ([what that means]" in FLAT
+    for expert, examples in (
+        (1, "▁de ▁la ▁di ▁da ▁do ▁el"),
+        (2, ". 。 ▁។"),
+        (3, ", 、 ▁e ▁i ▁in ▁в </s>"),
+        (4, "を 을"),
+        (6, "▁un ▁una ▁um ▁een ▁bir"),
+    ):
+        assert {*examples.split()} <= {piece["text"] for piece in layers["encoder.2"]["experts"][expert]["pieces"]}
 
 
 def test_figures_and_links_are_there():

@@ -1,6 +1,11 @@
 """The tables of docs/experiment.md are made from the rows of the CSVs beside its recipes."""
 
+import io
+import json
+import tarfile
+
 from bench.published import experiment
+from bench.published.experts import experts
 
 
 def test_the_best_rate_of_each_system_is_bold_and_a_rate_that_was_not_tried_is_empty(tmp_path):
@@ -42,4 +47,20 @@ def test_a_contrast_has_a_line_for_each_test_set_and_score(tmp_path):
         f"| `moe_8e - dense` | news | chrF++ | 2 | {news} | contrasts_news:3 |",
         f"| `moe_8e - dense` | own | BLEU | 2 | {own} | contrasts_own:2,3 |",
         f"| `moe_8e - dense` | own | chrF++ | 2 | {own} | contrasts_own:4,5 |",
+    ]
+
+
+def test_pieces_are_code_whatever_they_hold(tmp_path):
+    texts = [["▁un", "|"], ["`"]]
+    layers = {"encoder.2": {"experts": [{"pieces": [{"text": text} for text in of_expert]} for of_expert in texts]}}
+    content = json.dumps({"layers": layers}).encode()
+    with tarfile.open(tmp_path / "run.tar.xz", "w:xz") as archive:
+        member = tarfile.TarInfo("specialisation.json")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    assert experts(tmp_path / "run.tar.xz").splitlines() == [
+        "| layer | expert | pieces |",
+        "| --- | ---: | --- |",
+        r"| `encoder.2` | 0 | `▁un` `\|` |",
+        "| `encoder.2` | 1 | `` ` `` |",
     ]
