@@ -22,7 +22,7 @@ from eval.score.metrics import scorer_for
 from pipeline.config import ROOT
 from pipeline.corpus.languages import LangPair
 from pipeline.dag.store import Store
-from pipeline.decode.config import DECODE_UNSET, SAMPLING_DEFAULTS
+from pipeline.decode.config import DECODE_UNSET, SAMPLING_DEFAULTS, DecodeConfig
 from pipeline.decode.model import load_model
 from pipeline.decode.text.agreement import best_by_agreement
 from pipeline.decode.text.line import Line
@@ -85,12 +85,17 @@ def parse() -> argparse.Namespace:
 def measure_run(run: FinishedRun, options: argparse.Namespace, device: torch.device) -> Iterator[Row]:
     """Yield a row for each pair and way of one run, with its name and precision."""
     config = replace(run.decode, **{**NEUTRAL, "precision": options.precision or run.decode.precision})
-    vocabulary, longest = Vocabulary.load(run.vocabulary.path), run.max_source_tokens
-    model = load_model(run.model.path / "checkpoints", vocabulary, longest=longest, config=config, device=device)
-    translator = Translator(model, vocabulary, config, max_source_tokens=longest, long="whole")
+    translator = translator_of(run, config, device)
     tests = {pair: test_set(run, pair, options.sentences) for pair in run.pairs}
     for row in measure(translator, tests, WAYS, options.rounds):
         yield {"run": run.name, "precision": config.precision, **row}
+
+
+def translator_of(run: FinishedRun, config: DecodeConfig, device: torch.device) -> Translator:
+    """Return a translator of this process with a run's model. It truncates nothing."""
+    vocabulary, longest = Vocabulary.load(run.vocabulary.path), run.max_source_tokens
+    model = load_model(run.model.path / "checkpoints", vocabulary, longest=longest, config=config, device=device)
+    return Translator(model, vocabulary, config, max_source_tokens=longest, long="whole")
 
 
 def test_set(run: FinishedRun, pair: LangPair, sentences: int) -> TestSet:

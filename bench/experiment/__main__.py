@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.experiment import contrasts, systems
+from bench.experiment import contrasts, decoding, systems
 from bench.experiment.archive import keep_baselines, keep_run, restore, score
 from bench.experiment.scaling import table
 from bench.output import write_csv
@@ -38,6 +38,12 @@ def main() -> int:
             print(systems.table(described))
             if options.out:
                 write_csv(described, systems.COLUMNS, options.out)
+        elif options.command == "decoding":
+            amounts = {name: getattr(options, name) for name in ("sentences", "rounds", "threads")}
+            rows = decoding.measure(options.runs, options.artifacts, **amounts)
+            print(decoding.table(rows))
+            if options.out:
+                write_csv(rows, decoding.COLUMNS, options.out)
         elif options.command == "baselines":
             print(train_and_keep(options.name, options.overrides, options.archives))
         else:
@@ -73,9 +79,24 @@ def parse() -> argparse.Namespace:
     described.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs")
     described.add_argument("--test-set", default=contrasts.OWN, help="of the scores; a further one, such as ntrex")
     described.add_argument("--out", type=Path, help="CSV file to write")
+    timed = commands.add_parser("decoding", help="sentences a second of each system, on its own test sets, in turns")
+    timed.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs")
+    timed.add_argument("--artifacts", type=Path, default=ROOT / "data" / "artifacts", help="directory of their models")
+    timed.add_argument("--sentences", type=positive, default=5, help="of each pair's test set")
+    timed.add_argument("--rounds", type=positive, default=5)
+    timed.add_argument("--threads", type=positive, default=1, help="of the CPU")
+    timed.add_argument("--out", type=Path, help="CSV file to write")
     restored = commands.add_parser("restore", help="write run directories, with scores, from all archives")
     restored.add_argument("out", type=Path, help="directory to write them into")
     return parser.parse_args()
+
+
+def positive(text: str) -> int:
+    """Read a whole number from 1 on. Raises ValueError."""
+    value = int(text)
+    if value < 1:
+        raise ValueError(f"{value} is less than 1")
+    return value
 
 
 def train_and_keep(name: str, overrides: list[str], archives: Path) -> Path:

@@ -120,6 +120,16 @@ def test_systems_have_the_means_of_their_seeds_and_the_speed_that_was_planned(pl
     assert {name: float(baseline[name]) for name in expected} == pytest.approx(expected, rel=1e-3)
 
 
+def test_the_speed_of_systems_is_measured_on_lines_of_all_pairs(place, results, tmp_path):
+    out = tmp_path / "decoding.csv"
+    amounts = ["--sentences", "3", "--rounds", "2"]
+    command(tmp_path, "decoding", results, "--artifacts", place.root / "artifacts", *amounts, "--out", out)
+    with out.open(encoding="utf-8") as stream:
+        (row,) = csv.DictReader(stream)
+    assert (row["system"], row["pairs"], row["sentences"], row["rounds"], row["beam"]) == ("smoke", "2", "6", "2", "4")
+    assert 0 < float(row["slowest"]) <= float(row["sentences_per_second"]) <= float(row["fastest"])
+
+
 def test_scores_of_systems_are_those_of_the_test_set_that_is_asked_for(tested):
     system, baseline = describe([tested], "talks")
     for row, name in ((system, "moe"), (baseline, "bilingual")):

@@ -95,7 +95,7 @@ def test_the_commands_of_bench_experiment_are_read(monkeypatch):
         arguments = parse()
         options[arguments.command] = arguments
         contrasts += [arguments] if arguments.command == "contrasts" else []
-    assert options.keys() == {"keep", "baselines", "restore", "scaling", "contrasts", "systems"}
+    assert options.keys() == {"keep", "baselines", "restore", "scaling", "contrasts", "systems", "decoding"}
     assert [(len(one.runs), one.of, one.test_set) for one in contrasts] == [
         (4, None, "own"),
         (2, ["moe_8e - dense"], "ntrex4"),
