@@ -1,7 +1,7 @@
 """Rows of the CSVs of bench/results, and the cells of Markdown tables."""
 
 import csv
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bench.output import RESULTS
@@ -33,6 +33,10 @@ def markdown(header: tuple[str, ...], lines: Sequence[tuple[str, ...]], texts: C
 
 def source(path: Path, row: Line) -> str:
     return f"{path.stem}:{row['line']}"
+
+
+def sources(path: Path, rows: Iterable[Line]) -> str:
+    return f"{path.stem}:{','.join(row['line'] for row in rows)}"
 
 
 def number(value: str, digits: int = 0) -> str:

@@ -1,15 +1,20 @@
 """The tables of docs/experiment.md, from the CSVs beside its recipes, which `python -m bench.experiment` writes."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from bench.output import ROOT
-from bench.published.cells import Line, markdown, number, read, source
+from bench.published.cells import Line, markdown, number, read, source, sources
 from eval.number_format import quantity, signed
 from eval.records.scores import METRICS
 
 DIRECTORY = ROOT / "recipes" / "freesoft38"
+SEARCHES = ROOT / "configs" / "baselines"
 PREFIX = "freesoft38_"  # of the recipes' names
 CLASSES = ("all", "high", "medium", "low")
+
+Key = TypeVar("Key")
 
 
 def rates(directory: Path = DIRECTORY) -> str:
@@ -22,11 +27,23 @@ def rates(directory: Path = DIRECTORY) -> str:
     lines = []
     for system, rows in by_system.items():
         losses = {rate: float(row["validation_loss"]) for rate, row in rows.items()}
-        best = min(losses, key=losses.__getitem__)
-        cells = [f"{losses[rate]:.3f}" if rate in losses else "" for rate in tried]
-        cells = [f"**{cell}**" if rate == best else cell for rate, cell in zip(tried, cells, strict=True)]
-        lines.append((f"`{system}`", *cells, f"{path.stem}:{','.join(row['line'] for row in rows.values())}"))
+        lines.append((f"`{system}`", *_with_best_bold(losses, tried), sources(path, rows.values())))
     return markdown(("system", *(f"{rate:g}" for rate in tried), "rows"), lines)
+
+
+def search(directory: Path = SEARCHES) -> str:
+    """Return the lowest validation loss of each candidate for bilingual models by pair, the best of a pair in bold."""
+    by_pair: dict[tuple[Path, str], dict[str, Line]] = {}
+    for path in sorted(directory.glob(f"{PREFIX}search_*.csv")):
+        for row in read(path):
+            by_pair.setdefault((path, row["pair"]), {})[row["candidate"]] = row
+    tried = sorted({candidate for rows in by_pair.values() for candidate in rows}, reverse=True)
+    lines = []
+    for (path, pair), rows in sorted(by_pair.items(), key=lambda item: -_training_pairs(item[1])):
+        losses = {candidate: float(row["nats_per_character"]) for candidate, row in rows.items()}
+        cells = (f"{_training_pairs(rows):,}", *_with_best_bold(losses, tried))
+        lines.append((pair, *cells, sources(path, rows.values()).removeprefix(PREFIX)))
+    return markdown(("pair", "rows", *(f"`{candidate}`" for candidate in tried), "CSV"), lines)
 
 
 def systems(directory: Path = DIRECTORY) -> str:
@@ -64,10 +81,21 @@ def contrasts(directory: Path = DIRECTORY) -> str:
             chosen = {row["resource"]: row for row in rows if (row["contrast"], row["test_set"], row["metric"]) == key}
             cells = [_difference(chosen[name]) if name in chosen else "" for name in CLASSES]
             contrast, test_set, metric = key
-            numbers = f"{path.stem}:{','.join(chosen[name]['line'] for name in CLASSES if name in chosen)}"
+            numbers = sources(path, [chosen[name] for name in CLASSES if name in chosen])
             seeds = chosen["all"]["num_seeds"]
             lines.append((f"`{contrast}`", test_set, METRICS[metric].title, seeds, *cells, numbers))
     return markdown(("contrast", "test sets", "score", "seeds", *CLASSES, "rows"), lines)
+
+
+def _with_best_bold(losses: Mapping[Key, float], keys: Iterable[Key]) -> list[str]:
+    """Return a cell for each key: its loss, empty without one. The lowest is bold."""
+    best = min(losses, key=losses.__getitem__)
+    cells = {key: f"{loss:.3f}" for key, loss in losses.items()} | {best: f"**{losses[best]:.3f}**"}
+    return [cells.get(key, "") for key in keys]
+
+
+def _training_pairs(rows: Mapping[str, Line]) -> int:
+    return int(next(iter(rows.values()))["train_pairs"])
 
 
 def _difference(row: Line) -> str:
