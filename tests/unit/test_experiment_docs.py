@@ -111,6 +111,19 @@ def test_the_commands_of_bench_experiment_are_read(monkeypatch):
         assert not load_config(overrides_of("train", command)).baselines.tiers
 
 
+def test_each_part_of_the_search_is_of_its_pairs_and_budget():
+    commands = re.findall(r"^make baselines .*$", TEXT, re.MULTILINE)
+    configs = [load_config(overrides_of("baselines", command)) for command in commands]
+    assert [[*config.pairs] for config in configs] == [
+        ["fr-en", "ca-en"],
+        ["ca-en", "km-en"],
+        ["lv-en", "ta-en"],
+    ]
+    for config, budget in zip(configs, (2_400_000, 12_000_000, 12_000_000), strict=True):
+        assert config.baselines.search.pairs == len(config.pairs)
+        assert {tier.train.max_tokens for tier in config.baselines.variants()} == {budget}
+
+
 def test_the_table_is_that_of_the_file():
     """Systems by their means over seeds, and the bilingual models."""
     rows = re.findall(
@@ -141,27 +154,33 @@ def test_what_the_text_says_of_the_rates_is_in_their_rows():
     assert f"The recipes have 0.003, since the warm-up of {deep.warmup_steps} steps is a third" in FLAT
 
 
-def test_the_text_on_the_first_two_models_is_that_of_their_rows():
-    dense, mixture = rows_of("systems")
-    assert (dense["system"], mixture["system"]) == ("dense", "moe_8e")
-    assert {dense["num_seeds"], mixture["num_seeds"]} == {"1"}
-    assert float(mixture["validation_loss"]) < float(dense["validation_loss"])
-    for row in (dense, mixture):
+def test_the_text_on_the_first_models_is_that_of_their_rows():
+    rows = rows_of("systems")
+    assert [row["system"] for row in rows] == ["dense", "moe_8e", "moe_32e"]
+    assert {row["num_seeds"] for row in rows} == {"1"}
+    dense, eight, many = (f"{float(row['validation_loss']):.3f}" for row in rows)
+    assert eight < dense == many
+    for row in rows:
         assert 0.45 < float(row["tokens_per_second"]) / float(row["planned_tokens_per_second"]) < 0.55
-    means = {row["metric"]: row for row in rows_of("contrasts_own") if row["resource"] == "all"}
-    bleu, chrf = means["bleu"], means["chrf++"]
-    assert f"{-float(bleu['delta']):.2f} BLEU less on the mean (the interval just reaches zero)" in FLAT
-    assert f"and {-float(chrf['delta']):.2f} chrF++ less (it does not)" in FLAT
-    assert 0 < float(bleu["ci_high"]) < 0.05
-    assert float(chrf["ci_high"]) < 0
+        assert all(f"{commit[:7]}" in FLAT for commit in row["commits"].split())
+    first, second = (means_of("own", contrast) for contrast in ("moe_8e - dense", "moe_32e - moe_8e"))
+    losses = [-float(contrast["bleu"]["delta"]) for contrast in (first, second)]
+    assert f"`moe_8e` has {losses[0]:.2f} BLEU less than `dense` (the interval just reaches zero)" in FLAT
+    assert f"and `moe_32e` {losses[1]:.2f} less than `moe_8e` (it does not)" in FLAT
+    assert 0 < float(first["bleu"]["ci_high"]) < 0.05
+    assert max(float(row["ci_high"]) for row in (second["bleu"], first["chrf++"], second["chrf++"])) < 0
     news = rows_of("systems_ntrex4")
-    assert {(row["system"], f"{float(row['bleu']):.1f}", row["num_pairs"]) for row in news} == {
-        ("dense", "0.8", "37"),
-        ("moe_8e", "0.8", "37"),
-    }
-    (lead,) = (row for row in rows_of("contrasts_ntrex4") if (row["metric"], row["resource"]) == ("chrf++", "all"))
+    assert {row["num_pairs"] for row in news} == {"37"}
+    assert {f"{float(row['bleu']):.1f}" for row in news} == {"0.7", "0.8"}
+    lead = means_of("ntrex4", "moe_8e - dense")["chrf++"]
     delta, low, high = (f"{float(lead[name]):.2f}" for name in ("delta", "ci_low", "ci_high"))
-    assert f"ahead, by {delta} chrF++ ([{low}, {high}])" in FLAT
+    assert f"here `moe_8e` is ahead of `dense`, by {delta} chrF++ ([{low}, {high}])" in FLAT
+
+
+def means_of(test_set, contrast):
+    """The rows of all pairs, by metric."""
+    rows = [row for row in rows_of(f"contrasts_{test_set}") if row["contrast"] == contrast]
+    return {row["metric"]: row for row in rows if row["resource"] == "all"}
 
 
 def test_what_the_text_says_of_the_experts_is_in_their_archive():
