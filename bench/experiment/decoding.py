@@ -1,4 +1,4 @@
-"""How fast the systems translate: the first lines of their own test sets, each by the search of its run, in turns."""
+"""Speed of translation: the first lines of the own test sets, by each system with the search of its run, in turns."""
 
 import sys
 import time

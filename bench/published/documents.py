@@ -88,6 +88,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "experiment rates": experiment.rates,
     "experiment systems": experiment.systems,
     "experiment contrasts": experiment.contrasts,
-    "bilingual search": experiment.search,
     "experts": experts.experts,
 }

@@ -1,8 +1,6 @@
 """The tables of docs/experiment.md, from the CSVs beside its recipes, which `python -m bench.experiment` writes."""
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
 
 from bench.output import ROOT
 from bench.published.cells import Line, markdown, number, read, source, sources
@@ -10,11 +8,8 @@ from eval.number_format import quantity, signed
 from eval.records.scores import METRICS
 
 DIRECTORY = ROOT / "recipes" / "freesoft38"
-SEARCHES = ROOT / "configs" / "baselines"
 PREFIX = "freesoft38_"  # of the recipes' names
 CLASSES = ("all", "high", "medium", "low")
-
-Key = TypeVar("Key")
 
 
 def rates(directory: Path = DIRECTORY) -> str:
@@ -27,23 +22,11 @@ def rates(directory: Path = DIRECTORY) -> str:
     lines = []
     for system, rows in by_system.items():
         losses = {rate: float(row["validation_loss"]) for rate, row in rows.items()}
-        lines.append((f"`{system}`", *_with_best_bold(losses, tried), sources(path, rows.values())))
+        cells = {rate: f"{loss:.3f}" for rate, loss in losses.items()}
+        best = min(losses, key=losses.__getitem__)
+        cells[best] = f"**{cells[best]}**"
+        lines.append((f"`{system}`", *(cells.get(rate, "") for rate in tried), sources(path, rows.values())))
     return markdown(("system", *(f"{rate:g}" for rate in tried), "rows"), lines)
-
-
-def search(directory: Path = SEARCHES) -> str:
-    """Return the lowest validation loss of each candidate for bilingual models by pair, the best of a pair in bold."""
-    by_pair: dict[tuple[Path, str], dict[str, Line]] = {}
-    for path in sorted(directory.glob(f"{PREFIX}search_*.csv")):
-        for row in read(path):
-            by_pair.setdefault((path, row["pair"]), {})[row["candidate"]] = row
-    tried = sorted({candidate for rows in by_pair.values() for candidate in rows}, reverse=True)
-    lines = []
-    for (path, pair), rows in sorted(by_pair.items(), key=lambda item: -_training_pairs(item[1])):
-        losses = {candidate: float(row["nats_per_character"]) for candidate, row in rows.items()}
-        cells = (f"{_training_pairs(rows):,}", *_with_best_bold(losses, tried))
-        lines.append((pair, *cells, sources(path, rows.values()).removeprefix(PREFIX)))
-    return markdown(("pair", "rows", *(f"`{candidate}`" for candidate in tried), "CSV"), lines)
 
 
 def systems(directory: Path = DIRECTORY) -> str:
@@ -85,17 +68,6 @@ def contrasts(directory: Path = DIRECTORY) -> str:
             seeds = chosen["all"]["num_seeds"]
             lines.append((f"`{contrast}`", test_set, METRICS[metric].title, seeds, *cells, numbers))
     return markdown(("contrast", "test sets", "score", "seeds", *CLASSES, "rows"), lines)
-
-
-def _with_best_bold(losses: Mapping[Key, float], keys: Iterable[Key]) -> list[str]:
-    """Return a cell for each key: its loss, empty without one. The lowest is bold."""
-    best = min(losses, key=losses.__getitem__)
-    cells = {key: f"{loss:.3f}" for key, loss in losses.items()} | {best: f"**{losses[best]:.3f}**"}
-    return [cells.get(key, "") for key in keys]
-
-
-def _training_pairs(rows: Mapping[str, Line]) -> int:
-    return int(next(iter(rows.values()))["train_pairs"])
 
 
 def _difference(row: Line) -> str:

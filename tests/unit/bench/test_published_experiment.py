@@ -20,21 +20,6 @@ def test_the_best_rate_of_each_system_is_bold_and_a_rate_that_was_not_tried_is_e
     )
 
 
-def test_a_pair_has_the_losses_of_its_own_candidates(tmp_path):
-    header = "pair,train_pairs,candidate,nats_per_character"
-    for name, lines in (
-        ("poor", ["ta-en,747,small_d3,1.25", "ta-en,747,small_d1,1.5"]),
-        ("rich", ["fr-en,170532,small_d1,0.5", "fr-en,170532,base_d1,0.25"]),
-    ):
-        (tmp_path / f"freesoft38_search_{name}.csv").write_text("\n".join([header, *lines]) + "\n")
-    assert experiment.search(tmp_path) == (
-        "| pair | rows | `small_d3` | `small_d1` | `base_d1` | CSV |\n"
-        "| --- | ---: | ---: | ---: | ---: | ---: |\n"
-        "| fr-en | 170,532 |  | 0.500 | **0.250** | search_rich:2,3 |\n"
-        "| ta-en | 747 | **1.250** | 1.500 |  | search_poor:2,3 |\n"
-    )
-
-
 def test_bilingual_models_have_no_cost_a_token(tmp_path):
     rows = ["system,num_seeds,parameters,flops_per_token,tokens,tokens_per_second,planned_tokens_per_second"]
     rows[0] += ",memory_gib,train_hours,validation_loss,bleu,chrf++"
