@@ -28,6 +28,7 @@ DOCUMENTS = (
         "docs/fine-tuning.md",
         "docs/augmentation.md",
         "docs/experiment.md",
+        "docs/zoo.md",
     ),
 )
 BLOCK = re.compile(r"(<!-- bench: (?P<name>[a-z ]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -88,5 +89,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "experiment rates": experiment.rates,
     "experiment systems": experiment.systems,
     "experiment contrasts": experiment.contrasts,
+    "model zoo": experiment.zoo,
     "experts": experts.experts,
 }

@@ -1,15 +1,17 @@
-"""The tables of docs/experiment.md, from the CSVs beside its recipes, which `python -m bench.experiment` writes."""
+"""The tables of docs/experiment.md and docs/zoo.md, from CSVs that `python -m bench.experiment` writes."""
 
 from pathlib import Path
 
 from bench.output import ROOT
-from bench.published.cells import Line, markdown, number, read, source, sources
+from bench.published.cells import Line, markdown, number, rate, read, source, sources
 from eval.number_format import quantity, signed
 from eval.records.scores import METRICS
 
 DIRECTORY = ROOT / "recipes" / "freesoft38"
 PREFIX = "freesoft38_"  # of the recipes' names
 CLASSES = ("all", "high", "medium", "low")
+SCORES = ("bleu", "chrf++")
+BYTES_OF_A_WEIGHT = 4  # in float32
 
 
 def rates(directory: Path = DIRECTORY) -> str:
@@ -53,6 +55,25 @@ def systems(directory: Path = DIRECTORY) -> str:
         "GiB",
     )
     return markdown((*header, "row"), lines)
+
+
+def zoo(directory: Path = DIRECTORY) -> str:
+    """Return the size, scores, training and speed of translation of each system, whatever is measured of it."""
+    path, decoding = directory / "systems.csv", directory / "decoding.csv"
+    speeds = {row["system"]: row for row in read(decoding)}
+    lines = []
+    for row in read(path):
+        parameters = float(row["parameters"])
+        size = [quantity(parameters), number(f"{parameters * BYTES_OF_A_WEIGHT / 1e6}")]
+        scores = [number(row[name], 2) for name in SCORES]
+        training = [number(row["train_hours"], 2), number(row["memory_gib"], 1)]
+        speed, numbers = "", source(path, row)
+        if timed := speeds.get(row["system"]):
+            speed = rate(timed, "sentences_per_second")
+            numbers += f" {source(decoding, timed)}"
+        lines.append((f"`{row['system']}`", *size, *scores, *training, speed, numbers))
+    header = ("model", "parameters", "MB", *(METRICS[name].title for name in SCORES), "hours", "GiB", "sentences/s")
+    return markdown((*header, "rows"), lines)
 
 
 def contrasts(directory: Path = DIRECTORY) -> str:

@@ -1,11 +1,13 @@
 """README.md of an export: the model, its training data, its scores and its use."""
 
-import csv
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from eval.number_format import decimal, integer
+from eval.records.scores import METRICS, SYSTEM, ScoreRow, load_scores
 from pipeline.earlier_runs import IMPORTED
 from pipeline.finished_run import FinishedRun
 
@@ -175,20 +177,14 @@ def _training(record: Mapping[str, Any]) -> list[str]:
 
 
 def _scores(directory: Path, record: Mapping[str, Any], run: FinishedRun, not_exported: Mapping[str, Any]) -> list[str]:
-    decode = run.decode
-    path, names = directory / "scores.csv", {pair.name for pair in run.pairs}
-    if not path.is_file():
-        return ["## Scores", "", "The run was not scored.", ""]
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["system"] == "moe" and row["pair"] in names]
-    columns = ("pair", "metric", "score", "95 % interval", "sentences", "signature")
-    cells = [
-        (r["pair"], r["metric"], r["score"], f"{r['ci_low']} to {r['ci_high']}", r["n_test"], f"`{r['signature']}`")
-        for r in rows
-    ]
+    decode, path = run.decode, directory / "scores.csv"
+    names = {pair.name for pair in run.pairs}
+    rows = [row for row in load_scores(path) if row.system == SYSTEM and row.pair in names] if path.is_file() else []
+    if not rows:
+        return ["## Scores", "", "These directions were not scored.", ""]
     note = (
         f"Of the run's own decoding: beam {decode.beam}, length normalisation {decode.length_norm} with "
-        f"{decode.length_penalty}, test sets of {record['corpus']['title']}."
+        f"{decode.length_penalty}, test sets of {record['corpus']['title']}. Brackets hold 95 % intervals."
     )
     if not_exported:
         settings = ", ".join(f"`decode.{name}={value}`" for name, value in not_exported.items())
@@ -198,7 +194,37 @@ def _scores(directory: Path, record: Mapping[str, Any], run: FinishedRun, not_ex
         note += f" **They are not the scores of this export**, which does not translate with {settings}.{several}"
     if decode.length_norm != "power":
         note += " Programs that know only the plain power of the length choose now and then another hypothesis."
-    return ["## Scores", "", *_table(columns, cells), "", note, ""]
+    return ["## Scores", "", *_score_table(rows), "", note, "", *_signatures(rows), ""]
+
+
+def _score_table(rows: Sequence[ScoreRow]) -> list[str]:
+    """Return a line for each direction, and one of means where there are several; a column for each metric."""
+    metrics = list(dict.fromkeys(row.metric for row in rows))
+    by_pair: dict[str, dict[str, ScoreRow]] = {}
+    for row in rows:
+        by_pair.setdefault(row.pair, {})[row.metric] = row
+    cells = []
+    for pair, scores in by_pair.items():
+        about = next(iter(scores.values()))
+        of_pair = (scores.get(metric) for metric in metrics)
+        texts = [f"{decimal(r.score)} [{decimal(r.ci_low)}, {decimal(r.ci_high)}]" if r else "" for r in of_pair]
+        cells.append((pair, integer(about.train_pairs), integer(about.n_test), *texts))
+    if len(by_pair) > 1:
+        means = [decimal(fmean(row.score for row in rows if row.metric == metric)) for metric in metrics]
+        cells.append(("mean", "", "", *means))
+    return _table(("pair", "training pairs", "test sentences", *(METRICS[metric].title for metric in metrics)), cells)
+
+
+def _signatures(rows: Sequence[ScoreRow]) -> list[str]:
+    """Return each metric's settings as sacreBLEU writes them, with their pairs where these differ."""
+    pairs_of: dict[str, dict[str, list[str]]] = {}
+    for row in rows:
+        pairs_of.setdefault(row.metric, {}).setdefault(row.signature, []).append(row.pair)
+    return [
+        f"- {METRICS[metric].title}{' of ' + ', '.join(pairs) if len(by_signature) > 1 else ''}: `{signature}`"
+        for metric, by_signature in pairs_of.items()
+        for signature, pairs in by_signature.items()
+    ]
 
 
 def _limits(record: Mapping[str, Any], sparse: bool) -> list[str]:

@@ -77,8 +77,36 @@ def test_the_dense_model_of_a_pair_is_exported(runs, export):
             f"that translates {name}; {size:,} parameters, all that these directions use of a mixture of 12,345."
             in card
         )
-        assert ("| ja-en | bleu | 12.3 |" in card) == (name == "ja-en")
+        assert ("| ja-en | 400 | 300 | 12.3 [11.1, 13.2] |" in card) == (name == "ja-en")
+        assert ("These directions were not scored." in card) == (name == "tr-en")
         assert "trust_remote_code=True` matters" not in card
+
+
+def test_the_card_has_a_line_for_each_direction_and_one_of_means(runs, export):
+    runs.add("scored", runs.models, runs.root / "vocabulary", PAIRS)
+    tokenizers = {"bleu": "tok:13a", "chrf++": "nc:6"}
+    rows = [
+        f"{pair},moe,1400,{metric},{score + ahead},{score - 1},{score + 2},300,{tokenizers[metric]}|for:{pair}"
+        for pair, ahead in (("ja-en", 0), ("tr-en", 0.5))
+        for metric, score in (("bleu", 12), ("chrf++", 30))
+    ]
+    rows = [row.replace("|for:tr-en", "|for:ja-en") if "chrf++" in row else row for row in rows]
+    header = "pair,system,train_pairs,metric,score,ci_low,ci_high,n_test,signature"
+    (runs.root / "runs" / "scored" / "scores.csv").write_text("\n".join([header, *rows]) + "\n")
+    _, _, scores = (export("scored") / "README.md").read_text().partition("## Scores\n\n")
+    table, _, rest = scores.partition("\n\n")
+    assert table.splitlines() == [
+        "| pair | training pairs | test sentences | BLEU | chrF++ |",
+        "| --- | --- | --- | --- | --- |",
+        "| ja-en | 1,400 | 300 | 12.0 [11.0, 14.0] | 30.0 [29.0, 32.0] |",
+        "| tr-en | 1,400 | 300 | 12.5 [11.0, 14.0] | 30.5 [29.0, 32.0] |",
+        "| mean |  |  | 12.2 | 30.2 |",
+    ]
+    assert [line for line in rest.splitlines() if line.startswith(("- BLEU", "- chrF++"))] == [
+        "- BLEU of ja-en: `tok:13a|for:ja-en`",
+        "- BLEU of tr-en: `tok:13a|for:tr-en`",
+        "- chrF++: `nc:6|for:ja-en`",
+    ]
 
 
 def test_an_export_is_in_float32_whatever_a_run_decodes_in(runs, export, caplog, tmp_path):
