@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.experiment import contrasts, decoding, systems
+from bench.experiment import contrasts, decoding, systems, tokens
 from bench.experiment.archive import keep_baselines, keep_run, restore, score
 from bench.experiment.scaling import table
 from bench.output import write_csv
@@ -38,6 +38,11 @@ def main() -> int:
             print(systems.table(described))
             if options.out:
                 write_csv(described, systems.COLUMNS, options.out)
+        elif options.command == "tokens":
+            needed = tokens.measure(options.runs, options.loss)
+            print(tokens.table(needed))
+            if options.out:
+                write_csv(needed, tokens.COLUMNS, options.out)
         elif options.command == "decoding":
             amounts = {name: getattr(options, name) for name in ("sentences", "rounds", "threads")}
             rows = decoding.measure(options.runs, options.artifacts, **amounts)
@@ -79,6 +84,10 @@ def parse() -> argparse.Namespace:
     described.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs")
     described.add_argument("--test-set", default=contrasts.OWN, help="of the scores; a further one, such as ntrex")
     described.add_argument("--out", type=Path, help="CSV file to write")
+    needed = commands.add_parser("tokens", help="target tokens that each system needs to a validation loss")
+    needed.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs, the first system first")
+    needed.add_argument("--loss", type=float, action="append", required=True, help="in nats a token; may be repeated")
+    needed.add_argument("--out", type=Path, help="CSV file to write")
     timed = commands.add_parser("decoding", help="sentences a second of each system, on its own test sets, in turns")
     timed.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs")
     timed.add_argument("--artifacts", type=Path, default=ROOT / "data" / "artifacts", help="directory of their models")

@@ -1,6 +1,8 @@
 """The tables of docs/experiment.md and docs/zoo.md, from CSVs that `python -m bench.experiment` writes."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from bench.output import ROOT
 from bench.published.cells import Line, markdown, number, rate, read, source, sources
@@ -8,10 +10,13 @@ from eval.number_format import quantity, signed
 from eval.records.scores import METRICS
 
 DIRECTORY = ROOT / "recipes" / "freesoft38"
+SEARCHES = ROOT / "configs" / "baselines"
 PREFIX = "freesoft38_"  # of the recipes' names
 CLASSES = ("all", "high", "medium", "low")
 SCORES = ("bleu", "chrf++")
 BYTES_OF_A_WEIGHT = 4  # in float32
+
+Key = TypeVar("Key")
 
 
 def rates(directory: Path = DIRECTORY) -> str:
@@ -24,11 +29,26 @@ def rates(directory: Path = DIRECTORY) -> str:
     lines = []
     for system, rows in by_system.items():
         losses = {rate: float(row["validation_loss"]) for rate, row in rows.items()}
-        cells = {rate: f"{loss:.3f}" for rate, loss in losses.items()}
-        best = min(losses, key=losses.__getitem__)
-        cells[best] = f"**{cells[best]}**"
-        lines.append((f"`{system}`", *(cells.get(rate, "") for rate in tried), sources(path, rows.values())))
+        lines.append((f"`{system}`", *_with_best_bold(losses, tried), sources(path, rows.values())))
     return markdown(("system", *(f"{rate:g}" for rate in tried), "rows"), lines)
+
+
+def search(directory: Path = SEARCHES) -> str:
+    """Return the lowest validation loss of each candidate for bilingual models by pair, the best of a pair in bold.
+
+    There is a line for each pair of a search, the pairs with most training rows first.
+    """
+    by_pair: dict[tuple[Path, str], dict[str, Line]] = {}
+    for path in sorted(directory.glob(f"{PREFIX}search_*.csv")):
+        for row in read(path):
+            by_pair.setdefault((path, row["pair"]), {})[row["candidate"]] = row
+    tried = sorted({candidate for rows in by_pair.values() for candidate in rows}, reverse=True)
+    lines = []
+    for (path, pair), rows in sorted(by_pair.items(), key=lambda item: -_training_pairs(item[1])):
+        losses = {candidate: float(row["nats_per_character"]) for candidate, row in rows.items()}
+        cells = (f"{_training_pairs(rows):,}", *_with_best_bold(losses, tried))
+        lines.append((pair, *cells, sources(path, rows.values()).removeprefix(PREFIX)))
+    return markdown(("pair", "rows", *(f"`{candidate}`" for candidate in tried), "CSV"), lines)
 
 
 def systems(directory: Path = DIRECTORY) -> str:
@@ -55,6 +75,28 @@ def systems(directory: Path = DIRECTORY) -> str:
         "GiB",
     )
     return markdown((*header, "row"), lines)
+
+
+def tokens(directory: Path = DIRECTORY) -> str:
+    """Return the target tokens of each system to each loss, and their share of those of the first system."""
+    path = directory / "tokens.csv"
+    by_system: dict[str, dict[float, Line]] = {}
+    for row in read(path):
+        by_system.setdefault(row["system"], {})[float(row["loss"])] = row
+    losses = list(dict.fromkeys(loss for rows in by_system.values() for loss in rows))
+    lines = []
+    for system, rows in by_system.items():
+        cells = [_tokens(rows[loss]) if loss in rows else "" for loss in losses]
+        lines.append((f"`{system}`", next(iter(rows.values()))["num_seeds"], *cells, sources(path, rows.values())))
+    return markdown(("system", "seeds", *(f"{loss:g}" for loss in losses), "rows"), lines)
+
+
+def _tokens(row: Line) -> str:
+    """Return tokens with their share of those of the first system, if it is another one."""
+    if not row["tokens"]:
+        return ""
+    share = float(row["share_of_first"])
+    return quantity(float(row["tokens"])) + ("" if share == 1 else f" ({share:.3f})")
 
 
 def zoo(directory: Path = DIRECTORY) -> str:
@@ -95,3 +137,14 @@ def _difference(row: Line) -> str:
     """Return a difference with its interval."""
     delta, low, high = (signed(float(row[name]), 2) for name in ("delta", "ci_low", "ci_high"))
     return f"{delta} [{low}, {high}]"
+
+
+def _with_best_bold(losses: Mapping[Key, float], keys: Iterable[Key]) -> list[str]:
+    """Return a cell for each key: its loss, empty without one. The lowest is bold."""
+    best = min(losses, key=losses.__getitem__)
+    cells = {key: f"{loss:.3f}" for key, loss in losses.items()} | {best: f"**{losses[best]:.3f}**"}
+    return [cells.get(key, "") for key in keys]
+
+
+def _training_pairs(rows: Mapping[str, Line]) -> int:
+    return int(next(iter(rows.values()))["train_pairs"])

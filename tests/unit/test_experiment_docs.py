@@ -12,6 +12,7 @@ from bench.experiment.__main__ import parse
 from bench.experiment.archive import read_archive
 from bench.experiment.contrasts import PRIMARY, read_contrast
 from bench.published.experts import ARCHIVE
+from eval.number_format import signed
 from eval.records.specialisation import SPECIALISATION
 from pipeline.config import ROOT, load_config
 from pipeline.sweep.command import plan
@@ -95,7 +96,7 @@ def test_the_commands_of_bench_experiment_are_read(monkeypatch):
         arguments = parse()
         options[arguments.command] = arguments
         contrasts += [arguments] if arguments.command == "contrasts" else []
-    assert options.keys() == {"keep", "baselines", "restore", "scaling", "contrasts", "systems", "decoding"}
+    assert options.keys() == {"keep", "baselines", "restore", "scaling", "contrasts", "systems", "tokens", "decoding"}
     assert [(len(one.runs), one.of, one.test_set) for one in contrasts] == [
         (4, None, "own"),
         (2, ["moe_8e - dense"], "ntrex4"),
@@ -169,6 +170,10 @@ def test_the_text_on_the_first_models_is_that_of_their_rows():
     assert f"and `moe_32e` {losses[1]:.2f} less than `moe_8e` (it does not)" in FLAT
     assert 0 < float(first["bleu"]["ci_high"]) < 0.05
     assert max(float(row["ci_high"]) for row in (second["bleu"], first["chrf++"], second["chrf++"])) < 0
+    unplanned = means_of("unplanned", "moe_32e - dense")["bleu"]
+    delta, *interval = (signed(float(unplanned[name]), 2) for name in ("delta", "ci_low", "ci_high"))
+    assert f"That `moe_32e` is {delta.lstrip('−')} BLEU behind `dense` ([{interval[0]}, {interval[1]}])" in FLAT
+    assert "moe_32e - dense" not in PRIMARY
     news = rows_of("systems_ntrex4")
     assert {row["num_pairs"] for row in news} == {"37"}
     assert {f"{float(row['bleu']):.1f}" for row in news} == {"0.7", "0.8"}
@@ -177,9 +182,9 @@ def test_the_text_on_the_first_models_is_that_of_their_rows():
     assert f"here `moe_8e` is ahead of `dense`, by {delta} chrF++ ([{low}, {high}])" in FLAT
 
 
-def means_of(test_set, contrast):
-    """The rows of all pairs, by metric."""
-    rows = [row for row in rows_of(f"contrasts_{test_set}") if row["contrast"] == contrast]
+def means_of(file, contrast):
+    """The rows of all pairs, by metric. file: of recipes/freesoft38, without `contrasts_`."""
+    rows = [row for row in rows_of(f"contrasts_{file}") if row["contrast"] == contrast]
     return {row["metric"]: row for row in rows if row["resource"] == "all"}
 
 

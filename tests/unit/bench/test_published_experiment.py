@@ -33,6 +33,33 @@ def test_bilingual_models_have_no_cost_a_token(tmp_path):
     assert bilingual == f"| {cells} |"
 
 
+def test_tokens_have_their_share_of_those_of_the_first_system(tmp_path):
+    rows = ["system,num_seeds,loss,tokens,share_of_first", "dense,2,4,3120000,1", "moe_8e,2,4,3090000,0.99"]
+    rows += ["dense,2,2.85,11500000,1", "moe_8e,2,2.85,,"]
+    (tmp_path / "tokens.csv").write_text("\n".join(rows) + "\n")
+    assert experiment.tokens(tmp_path) == (
+        "| system | seeds | 4 | 2.85 | rows |\n"
+        "| --- | ---: | ---: | ---: | ---: |\n"
+        "| `dense` | 2 | 3.12 M | 11.5 M | tokens:2,4 |\n"
+        "| `moe_8e` | 2 | 3.09 M (0.990) |  | tokens:3,5 |\n"
+    )
+
+
+def test_a_pair_has_the_losses_of_its_own_candidates(tmp_path):
+    header = "pair,train_pairs,candidate,nats_per_character"
+    for name, lines in (
+        ("poor", ["ta-en,747,small_d3,1.25", "ta-en,747,small_d1,1.5"]),
+        ("rich", ["fr-en,170532,small_d1,0.5", "fr-en,170532,base_d1,0.25"]),
+    ):
+        (tmp_path / f"freesoft38_search_{name}.csv").write_text("\n".join([header, *lines]) + "\n")
+    assert experiment.search(tmp_path) == (
+        "| pair | rows | `small_d3` | `small_d1` | `base_d1` | CSV |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: |\n"
+        "| fr-en | 170,532 |  | 0.500 | **0.250** | search_rich:2,3 |\n"
+        "| ta-en | 747 | **1.250** | 1.500 |  | search_poor:2,3 |\n"
+    )
+
+
 def test_the_zoo_has_every_system_and_the_speeds_that_were_measured(tmp_path):
     header = "system,parameters,bleu,chrf++,train_hours,memory_gib"
     rows = [header, "dense,7711104,10.126,31,1.265,1.3227", "bilingual,187900000,9,30.5,6.25,"]

@@ -38,12 +38,17 @@ def counts(lines: int, either: int) -> dict[str, int]:
         ),
     ],
 )
-def test_lines_of_the_training_text_are_counted(
-    make_run: MakeRun, overlap: dict[str, dict[str, int]], sentence: str
-) -> None:
+def test_lines_of_the_training_text_are_counted(overlap: dict[str, dict[str, int]], sentence: str) -> None:
+    record = finished("mine", sizes={"de-en": 1}).record
+    assert overlap_text(replace(record, overlap=overlap)) == sentence
+
+
+def test_the_page_says_it_of_each_run(make_run: MakeRun) -> None:
     run = make_run(PAIRS[:2])
     write_scores(run, n_resamples=20)
+    overlap = {"de-en": counts(1000, 500)}
     add_news(make_run, "run", untrained=["de-fr"], translated=TRANSLATED, overlap=overlap)
+    sentence = "500 of 1,000 lines (50.0 %) share a sentence or a run of 8 words with the training text."
     text = write_report(run, load_results([("mine", run)])).read_text(encoding="utf-8")
     section = text[text.index('<section id="further-tests">') : text.index('<section id="training">')]
     assert sentence in Page(section).text
