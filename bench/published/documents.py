@@ -88,6 +88,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "quality": quality.quality,
     "experiment rates": experiment.rates,
     "experiment systems": experiment.systems,
+    "experiment tokens": experiment.tokens,
     "experiment contrasts": experiment.contrasts,
     "model zoo": experiment.zoo,
     "experts": experts.experts,

@@ -182,6 +182,18 @@ def test_the_text_on_the_first_models_is_that_of_their_rows():
     assert f"here `moe_8e` is ahead of `dense`, by {delta} chrF++ ([{low}, {high}])" in FLAT
 
 
+def test_what_the_text_says_of_tokens_to_a_loss_is_in_their_rows():
+    saved = {}
+    for row in rows_of("tokens"):
+        saved.setdefault(row["system"], []).append(100 * (1 - float(row["share_of_first"])))
+    few, many = saved["moe_8e"], saved["moe_32e"]
+    assert f"Here 8 experts save {min(few):.1f} to {max(few):.1f} % of the tokens of `dense`." in FLAT
+    assert f"32 experts save {min(many):.1f} to {max(many):.1f} %, and to the lowest of these" in FLAT
+    assert few[-1] > many[-1]
+    losses = [float(row["loss"]) for row in rows_of("tokens") if row["system"] == "dense"]
+    assert losses == sorted(losses, reverse=True)
+
+
 def means_of(file, contrast):
     """The rows of all pairs, by metric. file: of recipes/freesoft38, without `contrasts_`."""
     rows = [row for row in rows_of(f"contrasts_{file}") if row["contrast"] == contrast]
