@@ -5,9 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.experiment import contrasts, decoding, systems, tokens
+from bench.experiment import contrasts, decoding, scaling, systems, tokens
 from bench.experiment.archive import keep_baselines, keep_run, restore, score
-from bench.experiment.scaling import table
 from bench.output import write_csv
 from eval.records.results import load_results
 from eval.records.scores import BASELINE
@@ -27,7 +26,10 @@ def main() -> int:
             for run in options.runs:
                 print(keep_run(run, options.archives))
         elif options.command == "scaling":
-            print(table(load_results([("", run) for run in options.runs])))
+            predictions = scaling.describe(load_results([("", run) for run in options.runs]))
+            print(scaling.table(predictions))
+            if options.out:
+                write_csv(predictions, scaling.COLUMNS, options.out)
         elif options.command == "contrasts":
             rows = contrasts.compare(options.runs, options.of or (), options.test_set)
             print(contrasts.table(rows))
@@ -71,8 +73,9 @@ def parse() -> argparse.Namespace:
     bilingual = commands.add_parser("baselines", help="train the bilingual models that are missing, and keep all")
     bilingual.add_argument("name", help="name of their archive")
     bilingual.add_argument("overrides", nargs="+", help="settings, as make baselines takes them in ARGS")
-    scaling = commands.add_parser("scaling", help="fit validation loss against tokens, and extrapolate it")
-    scaling.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs of equal budgets")
+    fitted = commands.add_parser("scaling", help="fit validation loss against tokens, and extrapolate it")
+    fitted.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs of equal budgets")
+    fitted.add_argument("--out", type=Path, help="CSV file to write")
     compared = commands.add_parser("contrasts", help="differences of systems, with intervals of sentences and seeds")
     compared.add_argument(
         "runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs of all systems and seeds"

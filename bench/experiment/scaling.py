@@ -12,10 +12,12 @@ R resamples, S seeds, N validations.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.output import Row
 from eval.number_format import decimal, quantity
 from eval.records.results import RunResults, group_seeds
 from eval.records.run_record import load_losses
@@ -28,6 +30,12 @@ BLOCK = 4  # neighbouring residuals that are drawn together, because validations
 EXPONENTS = np.arange(0.02, 2.001, 0.02)
 TIMES = 10
 SCHEDULE = "inverse_square_root"
+PREDICTED = ("floor", "exponent", "later", "backtest")
+ENDINGS = ("", "_low", "_high")
+COLUMNS = (
+    *("system", "num_seeds", "times", "tokens", "loss"),
+    *(name + ending for name in PREDICTED for ending in ENDINGS),
+)
 
 Array = NDArray[np.float64]
 
@@ -137,13 +145,13 @@ def _interval(value_R: Array) -> tuple[float, float, float]:
     return float(value_R[0]), float(low), float(high)
 
 
-def table(runs: Sequence[RunResults]) -> str:
-    """Return the predictions of systems as a table for a terminal. Runs that differ in the seed are one system.
+def describe(runs: Sequence[RunResults]) -> list[dict[str, Any]]:
+    """Return a row with the prediction of each system. Runs that differ in the seed are one system.
 
     Raises ValueError for another schedule of the learning rate, for runs of one system with validations after
     different steps, and for too few validations.
     """
-    rows = [["system", "seeds", "tokens", "loss", "floor", "exponent", f"loss at {TIMES}×", "end from first half"]]
+    rows = []
     for system in group_seeds(runs):
         for run in system.runs:
             kind = run.record.config["train"]["schedule"]["kind"]
@@ -155,18 +163,24 @@ def table(runs: Sequence[RunResults]) -> str:
         tokens = [[point.target_tokens for point in curve] for curve in curves]
         losses = np.array([[point.cross_entropy for point in curve] for curve in curves])
         prediction = predict(np.mean(tokens, axis=0), losses)
-        rows.append(
-            [
-                system.label,
-                str(len(curves)),
-                quantity(prediction.tokens),
-                decimal(prediction.loss, 3),
-                *map(_cell, (prediction.floor, prediction.exponent, prediction.later, prediction.backtest)),
-            ]
-        )
-    return aligned(rows)
+        triples = {name: getattr(prediction, name) for name in PREDICTED}
+        numbers = {
+            name + ending: value
+            for name, triple in triples.items()
+            for ending, value in zip(ENDINGS, triple, strict=True)
+        }
+        about = {"system": system.label, "num_seeds": len(curves), "times": TIMES}
+        rows.append({**about, "tokens": prediction.tokens, "loss": prediction.loss, **numbers})
+    return rows
 
 
-def _cell(interval: tuple[float, float, float]) -> str:
-    value, low, high = interval
-    return f"{decimal(value, 3)} [{decimal(low, 3)}, {decimal(high, 3)}]"
+def table(rows: Sequence[Row]) -> str:
+    """Return the rows as a table for a terminal."""
+    lines = [["system", "seeds", "tokens", "loss", "floor", "exponent", f"loss at {TIMES}×", "end from first half"]]
+    for row in rows:
+        cells = [row["system"], str(row["num_seeds"]), quantity(row["tokens"]), decimal(row["loss"], 3)]
+        for name in PREDICTED:
+            value, low, high = (decimal(row[name + ending], 3) for ending in ENDINGS)
+            cells.append(f"{value} [{low}, {high}]")
+        lines.append(cells)
+    return aligned(lines)

@@ -91,6 +91,22 @@ def tokens(directory: Path = DIRECTORY) -> str:
     return markdown(("system", "seeds", *(f"{loss:g}" for loss in losses), "rows"), lines)
 
 
+def scaling(directory: Path = DIRECTORY) -> str:
+    """Return the fit of each system: its loss after several times the tokens, and how the fit of half of them did."""
+    path = directory / "scaling.csv"
+    lines = []
+    for row in read(path):
+        fitted = [_interval(row, name, 2 if name == "exponent" else 3) for name in ("exponent", "later", "backtest")]
+        cells = (row["num_seeds"], number(row["loss"], 3), *fitted, source(path, row))
+        lines.append((f"`{row['system']}`", *cells))
+    return markdown(("system", "seeds", "loss", "exponent", "at ten times", "end from first half", "row"), lines)
+
+
+def _interval(row: Line, name: str, digits: int) -> str:
+    value, low, high = (number(row[name + ending], digits) for ending in ("", "_low", "_high"))
+    return f"{value} [{low}, {high}]"
+
+
 def _tokens(row: Line) -> str:
     """Return tokens with their share of those of the first system, if it is another one."""
     if not row["tokens"]:

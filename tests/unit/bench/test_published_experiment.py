@@ -45,6 +45,15 @@ def test_tokens_have_their_share_of_those_of_the_first_system(tmp_path):
     )
 
 
+def test_a_fit_has_its_intervals(tmp_path):
+    columns = [f"{name}{ending}" for name in ("exponent", "later", "backtest") for ending in ("", "_low", "_high")]
+    numbers = "0.7,0.65,0.75,2.23,2.21,2.25,2.8421,2.835,2.849"
+    lines = [f"system,num_seeds,loss,{','.join(columns)}", f"dense,2,2.8278,{numbers}"]
+    (tmp_path / "scaling.csv").write_text("\n".join(lines) + "\n")
+    fit = "0.70 [0.65, 0.75] | 2.230 [2.210, 2.250] | 2.842 [2.835, 2.849]"
+    assert experiment.scaling(tmp_path).splitlines()[2:] == [f"| `dense` | 2 | 2.828 | {fit} | scaling:2 |"]
+
+
 def test_a_pair_has_the_losses_of_its_own_candidates(tmp_path):
     header = "pair,train_pairs,candidate,nats_per_character"
     for name, lines in (

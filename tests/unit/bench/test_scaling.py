@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from bench.experiment.scaling import EXPONENTS, FEWEST, TIMES, fit, predict, table
+from bench.experiment.scaling import COLUMNS, EXPONENTS, FEWEST, TIMES, describe, fit, predict, table
 from eval.records.results import RunResults
 from eval.records.run_record import load_run
 from tests.unit.eval.conftest import write_jsonl
@@ -83,13 +83,16 @@ def run_of(directory, seed, losses, schedule="inverse_square_root"):
 def test_runs_of_one_system_share_a_line(tmp_path):
     losses = noisy(3)
     runs = [run_of(tmp_path / f"dense_s{seed}", seed, losses[seed - 1]) for seed in (1, 2)]
-    head, line = table(runs).splitlines()
+    (row,) = describe(runs)
+    assert row.keys() == {*COLUMNS}
+    assert row["later_low"] < row["later"] < row["later_high"]
+    head, line = table([row]).splitlines()
     assert head.split()[:4] == ["system", "seeds", "tokens", "loss"]
     assert line.split()[:3] == ["dense", "2", "12.0"]
     runs.append(run_of(tmp_path / "dense_s3", 3, losses[2][:-1]))
     with pytest.raises(ValueError, match="dense: its runs have validations after other steps; give runs of one budget"):
-        table(runs)
+        describe(runs)
     with pytest.raises(
         ValueError, match=r"cosine: with train\.schedule\.kind=cosine a validation is not a run of its own"
     ):
-        table([run_of(tmp_path / "cosine", 1, losses[0], "cosine")])
+        describe([run_of(tmp_path / "cosine", 1, losses[0], "cosine")])
