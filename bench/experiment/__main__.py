@@ -54,7 +54,7 @@ def main() -> int:
         elif options.command == "baselines":
             print(train_and_keep(options.name, options.overrides, options.archives))
         else:
-            for run in restore(options.archives, options.out):
+            for run in restore(options.archives, options.out, incomplete=options.incomplete):
                 score(run)
                 print(run)
     except (ValueError, OSError) as error:
@@ -100,6 +100,7 @@ def parse() -> argparse.Namespace:
     timed.add_argument("--out", type=Path, help="CSV file to write")
     restored = commands.add_parser("restore", help="write run directories, with scores, from all archives")
     restored.add_argument("out", type=Path, help="directory to write them into")
+    restored.add_argument("--incomplete", action="store_true", help="allow pairs without a bilingual model")
     return parser.parse_args()
 
 

@@ -64,10 +64,12 @@ def keep_baselines(
     return _keep(name, {RECORD: json.dumps(record, ensure_ascii=False, indent=1).encode(), **files}, archives)
 
 
-def restore(archives: Path, out: Path) -> list[Path]:
+def restore(archives: Path, out: Path, *, incomplete: bool = False) -> list[Path]:
     """Write a directory for each run below `out`, with the bilingual models of all archives. Returns the directories.
 
     They have what `eval.score.run.write_scores` reads.
+
+    incomplete: allow pairs without a bilingual model.
     Raises ValueError if there are no runs, if a pair has no bilingual model or two, though others have one, if archives
         do not belong to one experiment, or if a directory is there already.
     """
@@ -87,9 +89,8 @@ def restore(archives: Path, out: Path) -> list[Path]:
         if (out / name).exists():
             raise ValueError(f"{out / name} exists; choose another directory, or remove it")
         if bilingual:
-            contents[name] |= _with_baselines(
-                name, contents[name], baselines, [records[other] for other in sorted(bilingual)]
-            )
+            of_models = [records[other] for other in sorted(bilingual)]
+            contents[name] |= _with_baselines(name, contents[name], baselines, of_models, incomplete=incomplete)
     for name in runs:
         for place, content in contents[name].items():
             path = out / name / place
@@ -113,12 +114,15 @@ def read_archive(path: Path) -> Files:
         return {name: file.read() for name, file in opened.items() if file is not None}
 
 
-def _with_baselines(name: str, files: Files, baselines: Files, bilingual: Sequence[Mapping[str, Any]]) -> Files:
+def _with_baselines(
+    name: str, files: Files, baselines: Files, bilingual: Sequence[Mapping[str, Any]], *, incomplete: bool
+) -> Files:
     """Return the files of a run that change with the bilingual models, and their translations.
 
     files: of the run without them.
     baselines: all translations of bilingual models.
     bilingual: the records of their archives.
+    incomplete: as of `restore`.
     Raises ValueError as `restore`.
     """
     of_models: Files = {}
@@ -130,17 +134,24 @@ def _with_baselines(name: str, files: Files, baselines: Files, bilingual: Sequen
             raise ValueError(
                 f"{name}: no bilingual model has translated {Path(directory).name}; keep them with its score.test_sets"
             )
-        if missing:
-            raise ValueError(f"{name}: no archive has the bilingual models of {', '.join(missing)}; keep them too")
-        _add_baselines(name, record, bilingual)
-        of_models |= {path: baselines[path] for path in translated.values()}
+        if missing and not incomplete:
+            raise ValueError(
+                f"{name}: no archive has the bilingual models of {', '.join(missing)}; keep them too, or restore with "
+                "--incomplete"
+            )
+        there = [pair for pair in translated if pair not in missing]
+        _add_baselines(name, record, bilingual, there)
+        of_models |= {translated[pair]: baselines[translated[pair]] for pair in there}
         of_models[place] = json.dumps(record, ensure_ascii=False, indent=1).encode()
     return of_models
 
 
-def _add_baselines(name: str, record: dict[str, Any], bilingual: Sequence[Mapping[str, Any]]) -> None:
+def _add_baselines(
+    name: str, record: dict[str, Any], bilingual: Sequence[Mapping[str, Any]], translated: Sequence[str]
+) -> None:
     """Put the costs and settings of bilingual models into a record of a run, of its own or of a further test set.
 
+    translated: the pairs of the test set whose bilingual models are there.
     Raises ValueError as `restore`.
     """
     record["config"]["baselines"] = bilingual[0]["config"]["baselines"]
@@ -154,10 +165,10 @@ def _add_baselines(name: str, record: dict[str, Any], bilingual: Sequence[Mappin
             if own != other:
                 raise ValueError(f"{name}: its bilingual models have other {what}; train them with the same settings")
     pairs = sorted(record["train_pairs"], key=lambda pair: (-record["train_pairs"][pair], pair))
-    record["systems"][BASELINE] = [ledgers[pair] for pair in pairs]
-    if "test_set" in record:
-        record["translated"][BASELINE] = record["pairs"]
-    else:
+    record["systems"][BASELINE] = [ledgers[pair] for pair in pairs if pair in ledgers]
+    if "test_set" in record or len(translated) < len(record["pairs"]):
+        record.setdefault("translated", {})[BASELINE] = translated
+    if "test_set" not in record:
         record["baseline_boundaries"] = bilingual[0]["baseline_boundaries"]
 
 

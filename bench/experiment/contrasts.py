@@ -66,7 +66,8 @@ def read_contrast(text: str) -> Contrast:
 def compare(directories: Sequence[Path], texts: Sequence[str] = (), test_set: str = OWN) -> list[dict[str, Any]]:
     """Return a row for each contrast, metric and class of pairs: the mean over its pairs.
 
-    Classes are all pairs, thirds by training pairs, and the same of those pairs whose test sets have one text.
+    Classes are all pairs, thirds by training pairs, and the same of those pairs whose test sets have one text. A
+    contrast with bilingual models leaves out the pairs that have none; the thirds are those of all pairs.
 
     directories: of finished runs. Those that differ in the seed alone are one system: dense of dense_s1 and dense_s2.
     texts: the contrasts; by default those of PRIMARY whose systems are there.
@@ -88,9 +89,12 @@ def compare(directories: Sequence[Path], texts: Sequence[str] = (), test_set: st
         raise ValueError(f"no primary contrast has its systems among {', '.join(system_of)}; name one by --of")
     pairs = [pair for pair in train_pairs if all(pair in system.runs[0].record.pairs for system in systems)]
     paired = pair_by_metric(systems, pairs)
-    classes = _classes({pair: train_pairs[pair] for pair in pairs}, paired["bleu"], train_pairs)
     rows: list[dict[str, Any]] = []
     for contrast in contrasts:
+        of_baselines = [paired["bleu"][pair][contrast.first].baseline for pair in pairs]
+        needed = BASELINE in (label for _, label in contrast.terms)
+        compared = [pair for pair, there in zip(pairs, of_baselines, strict=True) if there is not None or not needed]
+        classes = _classes({pair: train_pairs[pair] for pair in compared}, paired["bleu"], train_pairs)
         for metric in paired:
             for resource, of_class in classes.items():
                 about = {"test_set": test_set, "contrast": contrast.text, "metric": metric, "resource": resource}

@@ -88,7 +88,12 @@ def without_verdict(tables: Sequence[SystemTable]) -> dict[str, str]:
 
 
 def headline_of(
-    groups: Sequence[FlopsGroup], num_pairs: int, intervals: Intervals, other_metrics: Sequence[MetricMeans] = ()
+    groups: Sequence[FlopsGroup],
+    num_pairs: int,
+    intervals: Intervals,
+    other_metrics: Sequence[MetricMeans] = (),
+    *,
+    num_baselines: int = 0,
 ) -> str:
     """Return what was found: the best of several systems, and each against the dense system of equal FLOPs.
 
@@ -96,6 +101,7 @@ def headline_of(
     metrics agree with its interval, and the numbers of those that do not.
 
     intervals: those of `mean_intervals`, of the differences that have one.
+    num_baselines: pairs that have a bilingual baseline, where these are not all.
     """
 
     def checked(system: str, other: str) -> str:
@@ -112,7 +118,10 @@ def headline_of(
     highest = several if len(rows) > 1 else f"over {pairs} a mean BLEU of"
     text = f"{names} {highest} {_bleu(best[0]):.1f}{_other_best(rows, best, other_metrics)}"
     if gain is None:
-        text += ", without bilingual baselines to compare with."
+        some = (
+            f"with bilingual baselines of {num_baselines} of them" if num_baselines else "without bilingual baselines"
+        )
+        text += f", {some}{'' if num_baselines else ' to compare with'}."
     else:
         text += f", {_against(gain)} the bilingual baselines{checked(best[0].id, BASELINE)}."
     compared = [

@@ -132,11 +132,14 @@ def _findings(
         text = f"{len(runs)} runs of different language pairs, whose mean scores do not compare."
         return {"headline": text, "left_open": ""}
     cut_off = {(run.label, p): unfinished_systems(run.record.systems, p) for run in runs for p in run.record.pairs}
-    baselines = [any(BASELINE in cut_off[run.label, pair] for run in runs) for pair in runs[0].record.pairs]
+    record = runs[0].record
+    with_baseline = [pair for pair in record.pairs if BASELINE in record.systems_of(pair)]
+    baselines = [any(BASELINE in cut_off[run.label, pair] for run in runs) for pair in with_baseline]
     models = [run.label for run in runs if any(SYSTEM in cut_off[run.label, pair] for pair in run.record.pairs)]
     compared = scores["tables"], scores["reference"] or ""
     intervals = mean_intervals(*compared)
-    text = headline_of(groups, len(runs[0].record.pairs), intervals, metric_means(*compared))
+    num_pairs, other_metrics = len(record.pairs), metric_means(*compared)
+    text = headline_of(groups, num_pairs, intervals, other_metrics, num_baselines=len(with_baseline))
     text += unfinished_sentence(baselines, models)
     for run in (run for run in runs if run.record.ensemble):
         text += (

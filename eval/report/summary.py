@@ -74,22 +74,27 @@ def summarise(run: RunResults) -> list[PairSummary]:
 def headline(summaries: Sequence[PairSummary]) -> str:
     """Return the headline of a run: mean BLEU, the mean gain over the baselines, and the wins and losses by metric.
 
+    The gain is that of the pairs that have a baseline.
+
     A second sentence names the systems that their budget ended while they were still improving, a third one compares
     with the model that the training started from.
     """
     count = len(summaries)
     bleu = complete_mean([summary.score(SYSTEM, "bleu") for summary in summaries])
     subject = f"Mean BLEU {bleu:.1f} over {count} language pairs" if count > 1 else f"BLEU {bleu:.1f}"
-    gain = complete_mean([summary.gain("bleu") for summary in summaries])
+    compared = [summary for summary in summaries if summary.gain("bleu") is not None]
+    gain = complete_mean([summary.gain("bleu") for summary in compared])
+    further = f"{_unfinished(summaries)}{_forgetting(summaries)}"
     if gain is None:
-        return (
-            f"{subject}, without bilingual baselines to compare with.{_unfinished(summaries)}{_forgetting(summaries)}"
-        )
+        return f"{subject}, without bilingual baselines to compare with.{further}"
     amount = f"{abs(gain):.1f}"
     direction = "level with" if amount == "0.0" else f"{amount} {'above' if gain > 0 else 'below'}"
-    baselines = "on average {} the bilingual baselines" if count > 1 else "{} the bilingual baseline"
-    further = f"{_unfinished(summaries)}{_forgetting(summaries)}"
-    return f"{subject}, {baselines.format(direction)}: {_verdicts(summaries)}.{further}"
+    if len(compared) < count:
+        pairs = f"the {len(compared)} pairs" if len(compared) > 1 else "the one pair"
+        baselines = f"on {pairs} with a bilingual baseline {{}} it"
+    else:
+        baselines = "on average {} the bilingual baselines" if count > 1 else "{} the bilingual baseline"
+    return f"{subject}, {baselines.format(direction)}: {_verdicts(compared)}.{further}"
 
 
 def ensemble_sentence(record: RunRecord) -> str:

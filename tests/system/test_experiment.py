@@ -165,7 +165,8 @@ def test_a_test_set_that_no_bilingual_model_has_translated_is_named(place, archi
 def test_a_missing_bilingual_model_is_named(archives, tmp_path):
     for name in ("tests", "smoke", "bilingual_de-en"):
         shutil.copy(archives / f"{name}.tar.xz", tmp_path)
-    with pytest.raises(ValueError, match=r"smoke: no archive has the bilingual models of tr-en; keep them too"):
+    missing = r"smoke: no archive has the bilingual models of tr-en; keep them too, or restore with --incomplete"
+    with pytest.raises(ValueError, match=missing):
         restore(tmp_path, tmp_path / "runs")
     shutil.copy(archives / "bilingual_de-en.tar.xz", tmp_path / "again.tar.xz")
     with pytest.raises(
@@ -173,6 +174,20 @@ def test_a_missing_bilingual_model_is_named(archives, tmp_path):
     ):
         restore(tmp_path, tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_incomplete_set_of_bilingual_models_is_restored_on_request(archives, tested, tmp_path):
+    for name in ("tests", "smoke", "bilingual_de-en"):
+        shutil.copy(archives / f"{name}.tar.xz", tmp_path)
+    (run_there,) = command(tmp_path, "restore", tmp_path / "runs", "--incomplete")
+    for directory in ("", "test_sets/news"):
+        rows, whole = (load_scores(path / directory / "scores.csv") for path in (tmp_path / "runs" / "smoke", tested))
+        assert rows == [row for row in whole if (row.pair, row.system) != ("tr-en", "bilingual")]
+        assert len(rows) < len(whole)
+    process = run([ROOT / ".venv/bin/python", "-m", "eval", "report", run_there])
+    assert process.returncode == 0, process.stderr
+    page = (tmp_path / "runs" / "smoke" / "report.html").read_text(encoding="utf-8")
+    assert "on the one pair with a bilingual baseline" in page
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,35 @@ def test_a_further_test_set_keeps_the_thirds_of_the_training_text(runs):
         contrasts.compare(runs, ["moe_8e - dense"], "ntrex")
 
 
+def test_a_pair_without_a_bilingual_model_is_in_no_contrast_with_these(runs):
+    alone = compare_dense(runs)
+    for run in runs:
+        (run / "translations" / "bilingual" / "fr-en.jsonl").unlink()
+        record = json.loads((run / "run.json").read_text())
+        record["translated"] = {"bilingual": [pair for pair in record["pairs"] if pair != "fr-en"]}
+        (run / "run.json").write_text(json.dumps(record))
+        write_scores(run, metrics=("bleu", "chrf++"), n_resamples=100)
+    rows = compare_dense(runs)
+    assert {resource: row["num_pairs"] for resource, row in rows["moe_8e - dense"].items()} == {
+        resource: row["num_pairs"] for resource, row in alone["moe_8e - dense"].items()
+    }
+    there = [pair for pair in TAIL + MULTI_WAY if pair != "fr-en"]
+    row = rows["dense - bilingual"]["all"]
+    expected = fmean(mean_of(run, "bleu", there) - mean_of(run, "bleu", there, "bilingual") for run in runs[:2])
+    assert (row["num_pairs"], row["delta"]) == (6, pytest.approx(expected, abs=1e-3))
+    thirds = [rows["dense - bilingual"][name]["num_pairs"] for name in ("high", "medium", "low")]
+    before = [alone["dense - bilingual"][name]["num_pairs"] for name in ("high", "medium", "low")]
+    assert (sum(thirds), sum(before)) == (6, 7)
+
+
+def compare_dense(runs):
+    rows = contrasts.compare(runs[:4], ["moe_8e - dense", "dense - bilingual"])
+    return {
+        contrast: {row["resource"]: row for row in rows if (row["contrast"], row["metric"]) == (contrast, "bleu")}
+        for contrast in ("moe_8e - dense", "dense - bilingual")
+    }
+
+
 def test_the_command_prints_and_writes_the_primary_contrasts_that_there_are(runs, tmp_path, monkeypatch, capsys):
     words = ["contrasts", *map(str, runs), "--out", str(tmp_path / "contrasts.csv")]
     monkeypatch.setattr("sys.argv", ["experiment", *words])

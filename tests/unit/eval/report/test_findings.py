@@ -45,6 +45,8 @@ def test_the_headline_names_the_best_and_compares_at_equal_flops() -> None:
         "dense has the highest mean BLEU of 2 systems over 6 language pairs, 8.5, "
         "without bilingual baselines to compare with. Against the dense model of equal FLOPs: moe −2.0."
     )
+    some = headline_of(_groups([finished("dense", bleu=8), moe]), 6, {}, num_baselines=4)
+    assert ", 8.5, with bilingual baselines of 4 of them. Against the dense model" in some
     mixtures = [finished("few", experts=8, bleu=9), finished("many", experts=32, bleu=9.5)]
     assert _headline(mixtures, {("many", "few"): (-0.2, 1.2)}).endswith(" many against few: +0.5 [−0.2, +1.2].")
 

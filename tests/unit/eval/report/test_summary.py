@@ -76,6 +76,16 @@ MEAN = "Mean BLEU 20.0 over 3 language pairs, on average 0.7 above the bilingual
             "BLEU 7.0, level with the bilingual baseline: not significantly different by BLEU.",
         ),
         (
+            [*THREE, replace(_summary(40, {"bleu": 9}), gains={})],
+            "Mean BLEU 25.0 over 4 language pairs, on the 3 pairs with a bilingual baseline 0.7 above it: "
+            "significantly better in 1 of 3 by BLEU, 1 of 3 by chrF++, significantly worse in 2 by chrF++.",
+        ),
+        (
+            [_summary(7, {"bleu": 1}), replace(_summary(9, {"bleu": 9}), gains={})],
+            "Mean BLEU 8.0 over 2 language pairs, on the one pair with a bilingual baseline 1.0 above it: "
+            "significantly better by BLEU.",
+        ),
+        (
             [replace(_summary(7, {"bleu": 1}), gains={})],
             "BLEU 7.0, without bilingual baselines to compare with.",
         ),
