@@ -89,6 +89,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "experiment rates": experiment.rates,
     "experiment systems": experiment.systems,
     "experiment tokens": experiment.tokens,
+    "experiment scaling": experiment.scaling,
+    "bilingual search": experiment.search,
     "experiment contrasts": experiment.contrasts,
     "model zoo": experiment.zoo,
     "experts": experts.experts,

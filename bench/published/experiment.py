@@ -144,9 +144,9 @@ def contrasts(directory: Path = DIRECTORY) -> str:
             cells = [_difference(chosen[name]) if name in chosen else "" for name in CLASSES]
             contrast, test_set, metric = key
             numbers = sources(path, [chosen[name] for name in CLASSES if name in chosen])
-            seeds = chosen["all"]["num_seeds"]
-            lines.append((f"`{contrast}`", test_set, METRICS[metric].title, seeds, *cells, numbers))
-    return markdown(("contrast", "test sets", "score", "seeds", *CLASSES, "rows"), lines)
+            counts = (chosen["all"][name] for name in ("num_pairs", "num_seeds"))
+            lines.append((f"`{contrast}`", test_set, METRICS[metric].title, *counts, *cells, numbers))
+    return markdown(("contrast", "test sets", "score", "pairs", "seeds", *CLASSES, "rows"), lines)
 
 
 def _difference(row: Line) -> str:

@@ -91,10 +91,10 @@ def test_a_contrast_has_a_line_for_each_test_set_and_score(tmp_path):
         (tmp_path / f"contrasts_{name}.csv").write_text("\n".join([header, *rows]) + "\n")
     news, own = "+0.12 [−0.50, +0.75] |  |  | ", "+0.50 [+0.25, +0.75] | −1.00 [−2.00, 0.00] |  | "
     assert experiment.contrasts(tmp_path).splitlines()[2:] == [
-        f"| `moe_8e - dense` | news | BLEU | 2 | {news} | contrasts_news:2 |",
-        f"| `moe_8e - dense` | news | chrF++ | 2 | {news} | contrasts_news:3 |",
-        f"| `moe_8e - dense` | own | BLEU | 2 | {own} | contrasts_own:2,3 |",
-        f"| `moe_8e - dense` | own | chrF++ | 2 | {own} | contrasts_own:4,5 |",
+        f"| `moe_8e - dense` | news | BLEU | 37 | 2 | {news} | contrasts_news:2 |",
+        f"| `moe_8e - dense` | news | chrF++ | 37 | 2 | {news} | contrasts_news:3 |",
+        f"| `moe_8e - dense` | own | BLEU | 38 | 2 | {own} | contrasts_own:2,3 |",
+        f"| `moe_8e - dense` | own | chrF++ | 38 | 2 | {own} | contrasts_own:4,5 |",
     ]
 
 
