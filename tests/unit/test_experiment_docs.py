@@ -88,7 +88,7 @@ def test_the_commands_of_bench_experiment_are_read(monkeypatch):
     for command in commands:
         monkeypatch.setattr("sys.argv", ["bench.experiment", *shlex.split(command)])
         arguments = parse()
-        options[arguments.command] = arguments
+        options.setdefault(arguments.command, arguments)
         contrasts += [arguments] if arguments.command == "contrasts" else []
     assert options.keys() == {"keep", "baselines", "restore", "scaling", "contrasts", "systems", "tokens", "decoding"}
     assert [(len(one.runs), one.of, one.test_set) for one in contrasts] == [

@@ -11,8 +11,10 @@ import sacrebleu
 from bench.experiment.__main__ import ARCHIVES
 from bench.experiment.archive import restore
 from eval.records.run_record import load_run, load_translations
-from eval.records.scores import SYSTEM
+from eval.records.scores import BASELINE, SYSTEM
+from pipeline.config import ROOT
 
+TEXT = re.sub(r"\s+", " ", (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8"))
 METRICS = {"bleu": sacrebleu.BLEU(), "chrf++": sacrebleu.CHRF(word_order=2)}
 with (ARCHIVES.parent / "systems.csv").open(encoding="utf-8") as stream:
     SYSTEMS = {row["system"]: row for row in csv.DictReader(stream)}
@@ -43,6 +45,31 @@ def test_the_translations_have_the_scores_of_the_table(runs):
             scores.setdefault((run.name.rpartition("_s")[0], name), []).append(fmean(of_pairs))
     for (system, name), of_seeds in scores.items():
         assert fmean(of_seeds) == pytest.approx(float(SYSTEMS[system][name]), rel=1e-3)
+
+
+def test_the_zero_line_is_that_of_the_text(runs):
+    (dense,) = (run for run in runs if run.name == "dense_s1")
+    record = load_run(dense)
+    scores = {}
+    for pair in record.translated[BASELINE]:
+        for system in (SYSTEM, BASELINE):
+            lines = load_translations(dense, system, pair)
+            references = [[line.reference for line in lines]]
+            scores[pair, system] = METRICS["bleu"].corpus_score([line.hypothesis for line in lines], references).score
+    assert f'"pairs=[{",".join(record.translated[BASELINE])}]"' in TEXT
+    gains = {pair: scores[pair, SYSTEM] - scores[pair, BASELINE] for pair in record.translated[BASELINE]}
+    poor = {pair: gain for pair, gain in gains.items() if record.train_pairs[pair] < 5000}
+    sizes = [record.train_pairs[pair] for pair in poor]
+    assert (len(gains), len(poor)) == (8, 6)
+    span = f"{min(poor.values()):.1f} to {max(poor.values()):.1f} BLEU"
+    assert f"is ahead by {span} on the six pairs with {min(sizes)} to {max(sizes):,} training pairs" in TEXT
+    assert f"the six with {min(sizes)} to {max(sizes):,} training pairs do, by {span} (`dense`)" in TEXT
+    texts = {pair: [f"{scores[pair, system]:.1f}" for system in (SYSTEM, BASELINE)] for pair in ("km-en", "ca-en")}
+    khmer, catalan = (f"({record.train_pairs[pair]:,})" for pair in ("km-en", "ca-en"))
+    assert f"On Khmer {khmer} it has {texts['km-en'][0]} where the bilingual model has {texts['km-en'][1]}" in TEXT
+    assert f"on Catalan {catalan} {texts['ca-en'][0]} against {texts['ca-en'][1]}" in TEXT
+    lost = [f"{-gains[pair]:.0f}" for pair in ("km-en", "ca-en")]
+    assert f"The two with 10,355 and 32,994 lose {lost[0]} and {lost[1]} BLEU" in TEXT
 
 
 def test_the_command_makes_every_fourth_line_of_each_language(tmp_path):
