@@ -91,9 +91,9 @@ def compare(directories: Sequence[Path], texts: Sequence[str] = (), test_set: st
     paired = pair_by_metric(systems, pairs)
     rows: list[dict[str, Any]] = []
     for contrast in contrasts:
-        of_baselines = [paired["bleu"][pair][contrast.first].baseline for pair in pairs]
-        needed = BASELINE in (label for _, label in contrast.terms)
-        compared = [pair for pair, there in zip(pairs, of_baselines, strict=True) if there is not None or not needed]
+        compared = pairs
+        if BASELINE in {label for _, label in contrast.terms}:
+            compared = [pair for pair in pairs if paired["bleu"][pair][contrast.first].baseline is not None]
         classes = _classes({pair: train_pairs[pair] for pair in compared}, paired["bleu"], train_pairs)
         for metric in paired:
             for resource, of_class in classes.items():

@@ -101,7 +101,7 @@ def headline_of(
     metrics agree with its interval, and the numbers of those that do not.
 
     intervals: those of `mean_intervals`, of the differences that have one.
-    num_baselines: pairs that have a bilingual baseline, where these are not all.
+    num_baselines: pairs that have a bilingual baseline. Without one for every pair there is no mean gain.
     """
 
     def checked(system: str, other: str) -> str:
@@ -118,10 +118,9 @@ def headline_of(
     highest = several if len(rows) > 1 else f"over {pairs} a mean BLEU of"
     text = f"{names} {highest} {_bleu(best[0]):.1f}{_other_best(rows, best, other_metrics)}"
     if gain is None:
-        some = (
-            f"with bilingual baselines of {num_baselines} of them" if num_baselines else "without bilingual baselines"
-        )
-        text += f", {some}{'' if num_baselines else ' to compare with'}."
+        some = f"with bilingual baselines of {num_baselines} of them"
+        none = "without bilingual baselines to compare with"
+        text += f", {some if num_baselines else none}."
     else:
         text += f", {_against(gain)} the bilingual baselines{checked(best[0].id, BASELINE)}."
     compared = [
