@@ -14,7 +14,7 @@ RECIPE ?= demo
 # Overrides (key=value) and options of any command, as one types them in a shell.
 ARGS   ?=
 
-# Setting of `make test`: which thirtieth of the long tests runs too, such as 3/30.
+# Setting of `make test`: which part of the long tests runs too, such as 3/100.
 LONG   ?=
 
 # Setting of `make bench`.
@@ -118,7 +118,7 @@ format: $(READY_DEV) ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: $(READY_DEV) ## unit, golden, parallel and system tests; LONG=3/60 adds that sixtieth of the long ones (docs/testing.md)
+test: $(READY_DEV) ## unit, golden, parallel and system tests; LONG=3/100 adds that hundredth of the long ones (docs/testing.md)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder \
 		$(if $(LONG),-m "not quiet" --long-part $(LONG),-m "not long and not quiet") \
 		tests/system tests/parallel tests/cuda tests/golden tests/hostile tests/unit

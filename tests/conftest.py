@@ -1,8 +1,10 @@
 """Small real artifacts that several suites train on."""
 
+import functools
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import pipeline.config
+from pipeline.jobs.default_precision import default_precision
 from tests.rotation import COLLECTED, long_name, parse_part, parts_of_long_tests
 
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -18,6 +22,28 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "busy machine"))
 
 ROOT = Path(__file__).resolve().parent.parent
 TOGETHER = ("tests/system/", "tests/parallel/", "tests/cuda/")  # what one test of these makes, others use
+
+
+def _composed_once(compose: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Return `compose_tree` with a memory of the repository's own configurations, which do not change during tests.
+
+    Hydra takes a sixth of a second for each, and of the thousands that the unit tests compose a third repeats another.
+    """
+    trees: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    @functools.wraps(compose)
+    def composed(primary: str, overrides: Sequence[str], root: Path = ROOT) -> dict[str, Any]:
+        if root != ROOT:
+            return compose(primary, overrides, root)
+        key = (default_precision("auto"), primary, *overrides)  # a test may say that there is a GPU
+        if key not in trees:
+            trees[key] = compose(primary, overrides, root)
+        return deepcopy(trees[key])
+
+    return composed
+
+
+pipeline.config.compose_tree = _composed_once(pipeline.config.compose_tree)  # before a test imports it by name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

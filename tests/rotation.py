@@ -1,4 +1,4 @@
-"""The long tests, and the sixty parts of them of which each CI run takes one (docs/testing.md).
+"""The long tests, and the hundred parts of them of which each CI run takes one (docs/testing.md).
 
 long_seconds.json beside this file is their list. Every process of pytest must come to the same parts, so they follow
 from it alone, not from what else is collected.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-PARTS = 60
+PARTS = 100
 COLLECTED = pytest.StashKey[dict[str, set[str]]]()  # names of the long tests, by file, of all that pytest collected
 MEASURED = Path(__file__).with_name("long_seconds.json")
 
@@ -44,7 +44,7 @@ def parts_of_long_tests(parts: int = PARTS) -> dict[str, int]:
 
 
 def parse_part(text: str) -> tuple[int, int]:
-    """Part and number of parts of `3/60`. Raises ValueError if there is no such part."""
+    """Part and number of parts of `3/100`. Raises ValueError if there is no such part."""
     match = re.fullmatch(r"(\d+)/(\d+)", text)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise ValueError(f"--long-part={text} is no part; choose 1/{PARTS} to {PARTS}/{PARTS}")
