@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.experiment import contrasts, decoding, scaling, systems, tokens
+from bench.experiment import contrasts, decoding, gains, scaling, systems, tokens
 from bench.experiment.archive import keep_baselines, keep_run, restore, score
 from bench.output import write_csv
 from eval.records.results import load_results
@@ -45,6 +45,11 @@ def main() -> int:
             print(tokens.table(needed))
             if options.out:
                 write_csv(needed, tokens.COLUMNS, options.out)
+        elif options.command == "gains":
+            gained = gains.measure(options.runs, options.test_set)
+            print(gains.table(gained))
+            if options.out:
+                write_csv(gained, gains.COLUMNS, options.out)
         elif options.command == "decoding":
             amounts = {name: getattr(options, name) for name in ("sentences", "rounds", "threads")}
             rows = decoding.measure(options.runs, options.artifacts, **amounts)
@@ -73,7 +78,7 @@ def parse() -> argparse.Namespace:
     bilingual = commands.add_parser("baselines", help="train the bilingual models that are missing, and keep all")
     bilingual.add_argument("name", help="name of their archive")
     bilingual.add_argument("overrides", nargs="+", help="settings, as make baselines takes them in ARGS")
-    fitted = commands.add_parser("scaling", help="fit validation loss against tokens, and extrapolate it")
+    fitted = commands.add_parser("scaling", help="fit training loss against tokens, and extrapolate it")
     fitted.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs of equal budgets")
     fitted.add_argument("--out", type=Path, help="CSV file to write")
     compared = commands.add_parser("contrasts", help="differences of systems, with intervals of sentences and seeds")
@@ -87,10 +92,14 @@ def parse() -> argparse.Namespace:
     described.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs")
     described.add_argument("--test-set", default=contrasts.OWN, help="of the scores; a further one, such as ntrex")
     described.add_argument("--out", type=Path, help="CSV file to write")
-    needed = commands.add_parser("tokens", help="target tokens that each system needs to a validation loss")
+    needed = commands.add_parser("tokens", help="target tokens that each system needs to a training loss")
     needed.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs, the first system first")
     needed.add_argument("--loss", type=float, action="append", required=True, help="in nats a token; may be repeated")
     needed.add_argument("--out", type=Path, help="CSV file to write")
+    gained = commands.add_parser("gains", help="what each system gains over the bilingual model of each pair")
+    gained.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="runs with bilingual models")
+    gained.add_argument("--test-set", default=contrasts.OWN, help="a further test set of the runs, such as ntrex")
+    gained.add_argument("--out", type=Path, help="CSV file to write")
     timed = commands.add_parser("decoding", help="sentences a second of each system, on its own test sets, in turns")
     timed.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs")
     timed.add_argument("--artifacts", type=Path, default=ROOT / "data" / "artifacts", help="directory of their models")

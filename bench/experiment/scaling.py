@@ -1,13 +1,13 @@
-"""A fit of validation loss against target tokens, and its value at ten times the tokens.
+"""A fit of training loss against target tokens, and its value at ten times the tokens.
 
 The form is loss = floor + scale · tokens^-exponent, that of Hoffmann et al. (arXiv:2203.15556) with tokens alone, for
 text that does not repeat.
 
-Where the learning rate does not depend on the budget (the inverse square root of the step), a validation after so many
-tokens is the result of a run with that budget. `backtest` says how well the first half of the budget predicts its end,
+Where the learning rate does not depend on the budget (the inverse square root of the step), the loss after so many
+tokens is that of a run with that budget. `backtest` says how well the first half of the budget predicts its end,
 twice as far away; it says nothing of what is ten times as far.
 
-R resamples, S seeds, N validations.
+R resamples, S seeds, N points of a curve.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.experiment.curves import training_curve
 from bench.output import Row
 from eval.number_format import decimal, quantity
 from eval.records.results import RunResults, group_seeds
-from eval.records.run_record import load_losses
 from eval.text_table import aligned
 
-FIRST_PART = 0.1  # of the budget, whose validations are left out: the warm-up and the first steep fall
-FEWEST = 8  # validations between that and half of the budget
+FIRST_PART = 0.1  # of the budget, which is left out: the warm-up and the first steep fall
+FEWEST = 8  # points between that and half of the budget
 RESAMPLES, SEED = 1000, 1
-BLOCK = 4  # neighbouring residuals that are drawn together, because validations close together err alike
+BLOCK = 4  # neighbouring residuals that are drawn together, because neighbours err alike
 EXPONENTS = np.arange(0.02, 2.001, 0.02)
 TIMES = 10
 SCHEDULE = "inverse_square_root"
@@ -49,14 +49,14 @@ class Fit:
     exponent_R: Array
 
     def loss(self, tokens: float | Array) -> Array:
-        """Return the loss [R] after so many tokens; of a single curve, also for several numbers of tokens."""
+        """Return the loss [R] after so many tokens; of a single curve, for one or several numbers of tokens."""
         loss_R: Array = self.floor_R + self.scale_R * tokens**-self.exponent_R
         return loss_R
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """A fit of one system, whose seeds have the same validations. Triples are a value and its interval of 95 %.
+    """A fit of one system, whose seeds have the same steps. Triples are a value and its interval of 95 %.
 
     loss: measured after `tokens`, the mean of the seeds.
     later: loss by the fit after TIMES as many.
@@ -101,8 +101,8 @@ def predict(tokens_N: Array, loss_SN: Array) -> Prediction:
     The intervals are of curves that are made anew: seeds drawn with replacement, and blocks of the fit's residuals,
     both widened to the variance of a sample. One seed gives no variance between seeds.
 
-    loss_SN: validation losses, a row for each seed.
-    Raises ValueError for fewer than FEWEST validations between FIRST_PART and half of the budget.
+    loss_SN: losses, a row for each seed.
+    Raises ValueError for fewer than FEWEST points between FIRST_PART and half of the budget.
     """
     budget = float(tokens_N[-1])
     used_N = tokens_N >= FIRST_PART * budget
@@ -110,7 +110,7 @@ def predict(tokens_N: Array, loss_SN: Array) -> Prediction:
     half = tokens_N <= budget / 2
     if half.sum() < FEWEST:
         raise ValueError(
-            f"{half.sum()} validations between {FIRST_PART:.0%} and half of the budget are too few for a fit; "
+            f"{half.sum()} points between {FIRST_PART:.0%} and half of the budget are too few for a fit; "
             f"it needs {FEWEST}"
         )
     whole, first = _resampled(tokens_N, loss_SN), _resampled(tokens_N[half], loss_SN[:, half])
@@ -148,18 +148,20 @@ def _interval(value_R: Array) -> tuple[float, float, float]:
 def describe(runs: Sequence[RunResults]) -> list[dict[str, Any]]:
     """Return a row with the prediction of each system. Runs that differ in the seed are one system.
 
-    Raises ValueError for another schedule of the learning rate, for runs of one system with validations after
-    different steps, and for too few validations.
+    Raises ValueError for another schedule of the learning rate, for runs of one system with other steps, and as
+    `training_curve`.
     """
     rows = []
     for system in group_seeds(runs):
         for run in system.runs:
             kind = run.record.config["train"]["schedule"]["kind"]
             if kind != SCHEDULE:
-                raise ValueError(f"{run.label}: with train.schedule.kind={kind} a validation is not a run of its own")
-        curves = [load_losses(run.directory, "validation") for run in system.runs]
+                raise ValueError(
+                    f"{run.label}: with train.schedule.kind={kind} an earlier loss is not that of a shorter run"
+                )
+        curves = [training_curve(run.directory) for run in system.runs]
         if len({tuple(point.step for point in curve) for curve in curves}) > 1:
-            raise ValueError(f"{system.label}: its runs have validations after other steps; give runs of one budget")
+            raise ValueError(f"{system.label}: its runs have other steps; give runs of one budget")
         tokens = [[point.target_tokens for point in curve] for curve in curves]
         losses = np.array([[point.cross_entropy for point in curve] for curve in curves])
         prediction = predict(np.mean(tokens, axis=0), losses)

@@ -13,7 +13,7 @@ from bench.experiment.contrasts import OWN, load_systems, on_test_set
 from bench.output import Row, aligned, number
 from eval.number_format import decimal, quantity
 from eval.records.results import RunResults, System
-from eval.records.run_record import load_events
+from eval.records.run_record import load_events, load_losses
 from eval.records.scores import BASELINE, METRICS, SYSTEM
 from pipeline.commands.opening import training_seconds
 from pipeline.config import RunConfig
@@ -21,10 +21,21 @@ from pipeline.schema import build
 
 GIB = 2**30
 SCORES = ("bleu", "chrf++")
+MIXTURE = ("experts_per_token", "drop_rate")
 COLUMNS = (
     *("system", "num_seeds", "recipe", "size", "models", "parameters", "active_parameters", "flops_per_token"),
     *("learning_rate", "tokens", "tokens_per_second", "planned_tokens_per_second", "mfu", "memory_gib", "train_hours"),
-    *("validation_loss", "test_set", "num_pairs", *SCORES, "cpu", "commits"),
+    *(
+        "training_loss",
+        "experts_per_token",
+        "drop_rate",
+        "validation_loss",
+        "test_set",
+        "num_pairs",
+        *SCORES,
+        "cpu",
+        "commits",
+    ),
 )
 
 
@@ -32,7 +43,8 @@ def describe(directories: Sequence[Path], test_set: str = OWN) -> list[dict[str,
     """Return a row for each system, and one for the bilingual models if the first run has them.
 
     Numbers are means over the seeds of a system; speeds are medians and memory is the most of any. Of bilingual models
-    they are sums, and the speed is that of all together.
+    they are sums, and the speed is that of all together. The training loss is that of the last tenth. Experts of a
+    token, and the share of choices that found no room, are means over the training.
 
     directories: of finished runs. Those that differ in the seed alone are one system.
     test_set: of the scores: OWN, or the name of a further one that all runs have translated.
@@ -61,6 +73,8 @@ def _multilingual(system: System, test_set: str) -> dict[str, Any]:
     ledgers = [run.record.systems[SYSTEM][0] for run in runs]
     config = build(RunConfig, runs[0].record.config, f"{runs[0].directory}: config")
     seconds = training_seconds(config)
+    events = [event for run in runs for event in load_events(run.directory, "train")]
+    mixture = {name: [event[name] for event in events if name in event] for name in MIXTURE}
     return {
         "system": system.label,
         "num_seeds": len(runs),
@@ -72,12 +86,20 @@ def _multilingual(system: System, test_set: str) -> dict[str, Any]:
         "tokens_per_second": median(ledger["tokens_per_second"] for ledger in ledgers),
         "planned_tokens_per_second": config.train.max_tokens / seconds if seconds else None,
         "mfu": median(ledger["mfu"] for ledger in ledgers),
-        "memory_gib": max(event["memory"] for run in runs for event in load_events(run.directory, "train")) / GIB,
+        "memory_gib": max(event["memory"] for event in events) / GIB,
         "train_hours": fmean(ledger["train_seconds"] for ledger in ledgers) / 3600,
+        "training_loss": fmean(_last_loss(run) for run in runs),
+        **{name: fmean(values) if values else None for name, values in mixture.items()},
         "validation_loss": fmean(ledger["validation_loss"] for ledger in ledgers),
         **_scores(runs, SYSTEM, test_set),
         **_origin(runs),
     }
+
+
+def _last_loss(run: RunResults) -> float:
+    """Return the mean training loss of the last tenth of the records."""
+    records = load_losses(run.directory, "train")
+    return fmean(record.cross_entropy for record in records[-max(len(records) // 10, 1) :])
 
 
 def _bilingual(run: RunResults, test_set: str) -> dict[str, Any]:

@@ -1,16 +1,21 @@
-"""Target tokens that systems need to a validation loss (GShard, arXiv:2006.16668, Table 2, has those of training)."""
+"""Target tokens that systems need to a training loss, as Table 2 of GShard (arXiv:2006.16668).
 
-import math
+They are read off a fit of each run's curve (`bench.experiment.scaling`), as a single batch is far above or below it.
+"""
+
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from bench.experiment.contrasts import load_systems
+from bench.experiment.curves import training_curve
+from bench.experiment.scaling import FIRST_PART, fit
 from bench.output import Row, aligned
 from eval.number_format import decimal, quantity
-from eval.records.run_record import LossPoint, load_losses
+from eval.records.run_record import LossPoint
 
 COLUMNS = ("system", "num_seeds", "loss", "tokens", "fewest", "most", "share_of_first")
 
@@ -21,12 +26,11 @@ def measure(directories: Sequence[Path], losses: Sequence[float]) -> list[dict[s
     `share_of_first` is the mean over that of the first system. The numbers are None where a seed has not come so far.
 
     directories: of finished runs. Those that differ in the seed alone are one system.
-    losses: mean cross-entropies of the development sets, in nats a token.
-    Raises ValueError as `load_results`.
+    losses: mean cross-entropies of training, in nats a token.
+    Raises ValueError as `load_results` and `training_curve`.
     """
     curves = {
-        system.label: [load_losses(run.directory, "validation") for run in system.runs]
-        for system in load_systems(directories)
+        system.label: [training_curve(run.directory) for run in system.runs] for system in load_systems(directories)
     }
     rows = []
     for loss in losses:
@@ -41,16 +45,15 @@ def measure(directories: Sequence[Path], losses: Sequence[float]) -> list[dict[s
 
 
 def tokens_to(curve: Sequence[LossPoint], loss: float) -> float | None:
-    """Return the target tokens at which the curve falls to `loss` for the first time; None where it does not.
-
-    Between two validations the loss is taken to fall linearly with the logarithm of the tokens. A curve that begins
-    below `loss` gives None too.
-    """
-    for before, after in pairwise(curve):
-        if before.cross_entropy > loss >= after.cross_entropy:
-            share = (before.cross_entropy - loss) / (before.cross_entropy - after.cross_entropy)
-            return float(before.target_tokens * math.pow(after.target_tokens / before.target_tokens, share))
-    return None
+    """Return the target tokens at which a fit of the curve has this loss; None outside what was trained and fitted."""
+    tokens_N = np.array([point.target_tokens for point in curve], float)
+    loss_N = np.array([point.cross_entropy for point in curve])
+    used_N = tokens_N >= FIRST_PART * tokens_N[-1]
+    law = fit(tokens_N[used_N], loss_N[None, used_N])
+    first, last = law.loss(tokens_N[used_N][[0, -1]])
+    if not last <= loss <= first or first == last:
+        return None
+    return float(((loss - law.floor_R[0]) / law.scale_R[0]) ** (-1 / law.exponent_R[0]))
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -89,6 +89,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "experiment rates": experiment.rates,
     "experiment systems": experiment.systems,
     "experiment tokens": experiment.tokens,
+    "experiment gains": experiment.gains,
     "experiment scaling": experiment.scaling,
     "bilingual search": experiment.search,
     "experiment contrasts": experiment.contrasts,

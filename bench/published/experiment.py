@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from bench.output import ROOT
-from bench.published.cells import Line, markdown, number, rate, read, source, sources
+from bench.published.cells import Line, markdown, number, percent, rate, read, source, sources
 from eval.number_format import quantity, signed
+from eval.records.ending import MARK
 from eval.records.scores import METRICS
 
 DIRECTORY = ROOT / "recipes" / "freesoft38"
@@ -57,17 +58,23 @@ def systems(directory: Path = DIRECTORY) -> str:
     lines = []
     for row in read(path):
         parameters, tokens = (quantity(float(row[name])) for name in ("parameters", "tokens"))
-        scores = [number(row[name], digits) for name, digits in (("bleu", 2), ("chrf++", 2), ("validation_loss", 3))]
+        scores = [number(row[name], 2) for name in SCORES]
+        losses = [number(row[name], digits) for name, digits in (("training_loss", 3), ("validation_loss", 3))]
+        mixture = [number(row["experts_per_token"], 2), percent(row["drop_rate"])]
         costs = [number(row["train_hours"], 2), tokens]
         costs += [number(row[name], 1) for name in ("tokens_per_second", "planned_tokens_per_second", "memory_gib")]
-        lines.append((f"`{row['system']}`", row["num_seeds"], parameters, *scores, *costs, source(path, row)))
+        cells = (row["num_seeds"], parameters, *scores, *losses, *mixture, *costs)
+        lines.append((f"`{row['system']}`", *cells, source(path, row)))
     header = (
         "system",
         "seeds",
         "parameters",
         "BLEU",
         "chrF++",
+        "training loss",
         "loss",
+        "experts",
+        "dropped",
         "hours",
         "tokens",
         "tokens/s",
@@ -149,9 +156,28 @@ def contrasts(directory: Path = DIRECTORY) -> str:
     return markdown(("contrast", "test sets", "score", "pairs", "seeds", *CLASSES, "rows"), lines)
 
 
-def _difference(row: Line) -> str:
+def gains(directory: Path = DIRECTORY) -> str:
+    """Return the score of each pair's bilingual model, and that of each system with its gain."""
+    path = directory / "gains.csv"
+    by_pair: dict[str, dict[str, Line]] = {}
+    for row in read(path):
+        by_pair.setdefault(row["pair"], {})[row["system"]] = row
+    systems = list(dict.fromkeys(system for rows in by_pair.values() for system in rows))
+    lines = []
+    for pair, rows in by_pair.items():
+        first = next(iter(rows.values()))
+        bilingual = number(first["bilingual"], 1) + MARK * int(first["improving"])
+        cells = [f"{number(rows[system]['score'], 1)} ({_difference(rows[system], 'gain', 1)})" for system in systems]
+        counts = (f"{int(first['train_pairs']):,}", first["num_sentences"])
+        lines.append((pair, *counts, bilingual, *cells, sources(path, rows.values())))
+    return markdown(
+        ("pair", "training pairs", "sentences", "`bilingual`", *(f"`{name}`" for name in systems), "rows"), lines
+    )
+
+
+def _difference(row: Line, name: str = "delta", digits: int = 2) -> str:
     """Return a difference with its interval."""
-    delta, low, high = (signed(float(row[name]), 2) for name in ("delta", "ci_low", "ci_high"))
+    delta, low, high = (signed(float(row[key]), digits) for key in (name, "ci_low", "ci_high"))
     return f"{delta} [{low}, {high}]"
 
 

@@ -22,15 +22,30 @@ def test_the_best_rate_of_each_system_is_bold_and_a_rate_that_was_not_tried_is_e
 
 def test_bilingual_models_have_no_cost_a_token(tmp_path):
     rows = ["system,num_seeds,parameters,flops_per_token,tokens,tokens_per_second,planned_tokens_per_second"]
-    rows[0] += ",memory_gib,train_hours,validation_loss,bleu,chrf++"
-    rows += ["dense,2,7711104,34466734,1.2e+07,2700.4,5497.9,1.31,1.2,3.1234,10.126,31"]
-    rows += ["bilingual,1,187900000,,8e+07,4000,,,6.25,,9,30.5"]
+    rows[0] += ",memory_gib,train_hours,training_loss,experts_per_token,drop_rate,validation_loss,bleu,chrf++"
+    rows += ["moe_8e,2,7711104,34466734,1.2e+07,2700.4,5497.9,1.31,1.2,3.4567,1.456,0.0365,3.1234,10.126,31"]
+    rows += ["bilingual,1,187900000,,8e+07,4000,,,6.25,,,,,9,30.5"]
     (tmp_path / "systems.csv").write_text("\n".join(rows) + "\n")
-    _, _, dense, bilingual = experiment.systems(tmp_path).splitlines()
-    cells = "`dense` | 2 | 7.71 M | 10.13 | 31.00 | 3.123 | 1.20 | 12.0 M | 2,700 | 5,498 | 1.3 | systems:2"
-    assert dense == f"| {cells} |"
-    cells = "`bilingual` | 1 | 188 M | 9.00 | 30.50 |  | 6.25 | 80.0 M | 4,000 |  |  | systems:3"
-    assert bilingual == f"| {cells} |"
+    _, _, sparse, bilingual = experiment.systems(tmp_path).splitlines()
+    cells = (
+        "2 | 7.71 M | 10.13 | 31.00 | 3.457 | 3.123 | 1.46 | 3.6 % | 1.20 | 12.0 M | 2,700 | 5,498 | 1.3 | systems:2"
+    )
+    assert sparse == f"| `moe_8e` | {cells} |"
+    cells = "1 | 188 M | 9.00 | 30.50 |  |  |  |  | 6.25 | 80.0 M | 4,000 |  |  | systems:3"
+    assert bilingual == f"| `bilingual` | {cells} |"
+
+
+def test_a_pair_has_its_gains_and_a_mark_where_its_bilingual_model_still_improved(tmp_path):
+    rows = ["pair,train_pairs,num_sentences,bilingual,improving,system,score,gain,ci_low,ci_high"]
+    rows += ["ca-en,32994,677,44.12,1,dense,24.6,-19.5,-21,-18.1", "ca-en,32994,677,44.12,1,moe_8e,23.5,-20.6,-22,-19"]
+    rows += ["lv-en,3751,265,3.86,0,dense,5.2,1.36,0.6,2.1", "lv-en,3751,265,3.86,0,moe_8e,4.8,0.94,0.2,1.7"]
+    (tmp_path / "gains.csv").write_text("\n".join(rows) + "\n")
+    assert experiment.gains(tmp_path) == (
+        "| pair | training pairs | sentences | `bilingual` | `dense` | `moe_8e` | rows |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        "| ca-en | 32,994 | 677 | 44.1† | 24.6 (−19.5 [−21.0, −18.1]) | 23.5 (−20.6 [−22.0, −19.0]) | gains:2,3 |\n"
+        "| lv-en | 3,751 | 265 | 3.9 | 5.2 (+1.4 [+0.6, +2.1]) | 4.8 (+0.9 [+0.2, +1.7]) | gains:4,5 |\n"
+    )
 
 
 def test_tokens_have_their_share_of_those_of_the_first_system(tmp_path):

@@ -5,12 +5,13 @@ import json
 import numpy as np
 import pytest
 
+from bench.experiment.curves import PARTS
 from bench.experiment.scaling import COLUMNS, EXPONENTS, FEWEST, TIMES, describe, fit, predict, table
 from eval.records.results import RunResults
 from eval.records.run_record import load_run
 from tests.unit.eval.conftest import write_jsonl
 
-TOKENS = np.arange(1, 61) * 200_000.0
+TOKENS = np.arange(1, PARTS + 1) * 300_000.0
 
 
 def curve(floor=2.1, scale=900.0, exponent=0.42):
@@ -18,7 +19,7 @@ def curve(floor=2.1, scale=900.0, exponent=0.42):
 
 
 def noisy(seeds, spread=0.004, level=0.0):
-    """Curves whose neighbouring errors are alike, as those of validations are."""
+    """Curves whose neighbouring errors are alike."""
     generator = np.random.default_rng(3)
     steps = generator.normal(0, spread, size=(seeds, len(TOKENS) + 3))
     smooth = sum(steps[:, shift : shift + len(TOKENS)] for shift in range(4)) / 2
@@ -48,7 +49,7 @@ def test_the_interval_holds_the_truth_and_grows_with_the_seeds_spread():
     assert apart.later[2] - apart.later[1] > alike.later[2] - alike.later[1]
 
 
-def test_few_validations_are_refused():
+def test_few_points_are_refused():
     few = 2 * FEWEST - 4
     with pytest.raises(ValueError, match=f"too few for a fit; it needs {FEWEST}"):
         predict(TOKENS[:few], curve()[None, :few])
@@ -65,14 +66,14 @@ def test_seeds_widen_the_interval_as_a_sample_of_their_size_does():
     assert apart.later[2] - apart.later[1] == pytest.approx(2 * 0.1 * 2**0.5, rel=0.05)
 
 
-def run_of(directory, seed, losses, schedule="inverse_square_root"):
-    """A run with these validations, and a record of no more than its seed and its schedule."""
+def run_of(directory, seed, losses, schedule="inverse_square_root", steps=1):
+    """A run with these training losses, and a record of no more than its seed and its schedule."""
     directory.mkdir()
-    validations = [
-        {"event": "validation", "step": step, "target_tokens": int(tokens), "cross_entropy": loss, "pairs": {}}
-        for step, (tokens, loss) in enumerate(zip(TOKENS, losses, strict=False), 1)
+    records = [
+        {"event": "train", "step": steps * number, "target_tokens": int(tokens), "cross_entropy": loss}
+        for number, (tokens, loss) in enumerate(zip(TOKENS, losses, strict=True), 1)
     ]
-    write_jsonl(directory / "metrics.jsonl", validations)
+    write_jsonl(directory / "metrics.jsonl", records)
     keys = dict.fromkeys(("recipe", "commit"), "x") | {"pairs": ["de-en"], "train_pairs": {"de-en": 9}, "systems": {}}
     config = {"train": {"seed": seed, "schedule": {"kind": schedule}}}
     record = {"name": directory.name, "config": config, "sample_sentences": True, **keys}
@@ -89,10 +90,10 @@ def test_runs_of_one_system_share_a_line(tmp_path):
     head, line = table([row]).splitlines()
     assert head.split()[:4] == ["system", "seeds", "tokens", "loss"]
     assert line.split()[:3] == ["dense", "2", "12.0"]
-    runs.append(run_of(tmp_path / "dense_s3", 3, losses[2][:-1]))
-    with pytest.raises(ValueError, match="dense: its runs have validations after other steps; give runs of one budget"):
+    runs.append(run_of(tmp_path / "dense_s3", 3, losses[2], steps=2))
+    with pytest.raises(ValueError, match="dense: its runs have other steps; give runs of one budget"):
         describe(runs)
     with pytest.raises(
-        ValueError, match=r"cosine: with train\.schedule\.kind=cosine a validation is not a run of its own"
+        ValueError, match=r"cosine: with train\.schedule\.kind=cosine an earlier loss is not that of a shorter run"
     ):
         describe([run_of(tmp_path / "cosine", 1, losses[0], "cosine")])
