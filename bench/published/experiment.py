@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from bench.experiment.contrasts import OWN
 from bench.output import ROOT
 from bench.published.cells import Line, markdown, number, percent, rate, read, source, sources
 from eval.number_format import quantity, signed
@@ -142,18 +143,17 @@ def zoo(directory: Path = DIRECTORY) -> str:
 
 
 def contrasts(directory: Path = DIRECTORY) -> str:
-    """Return the contrasts of each test set: the difference in each class of pairs, with its interval."""
+    """Return the contrasts on the systems' own test sets: the difference in each class of pairs, with its interval."""
     lines = []
     for path in sorted(directory.glob("contrasts*.csv")):
-        rows = read(path)
-        for key in dict.fromkeys((row["contrast"], row["test_set"], row["metric"]) for row in rows):
-            chosen = {row["resource"]: row for row in rows if (row["contrast"], row["test_set"], row["metric"]) == key}
+        rows = [row for row in read(path) if row["test_set"] == OWN]
+        for contrast, metric in dict.fromkeys((row["contrast"], row["metric"]) for row in rows):
+            chosen = {row["resource"]: row for row in rows if (row["contrast"], row["metric"]) == (contrast, metric)}
             cells = [_difference(chosen[name]) if name in chosen else "" for name in CLASSES]
-            contrast, test_set, metric = key
             numbers = sources(path, [chosen[name] for name in CLASSES if name in chosen])
             counts = (chosen["all"][name] for name in ("num_pairs", "num_seeds"))
-            lines.append((f"`{contrast}`", test_set, METRICS[metric].title, *counts, *cells, numbers))
-    return markdown(("contrast", "test sets", "score", "pairs", "seeds", *CLASSES, "rows"), lines)
+            lines.append((f"`{contrast}`", METRICS[metric].title, *counts, *cells, numbers))
+    return markdown(("contrast", "score", "pairs", "seeds", *CLASSES, "rows"), lines)
 
 
 def gains(directory: Path = DIRECTORY) -> str:

@@ -70,8 +70,9 @@ def test_a_hundred_runs_of_ci_take_all_hundred_parts(tmp_path):
     def part(**settings):
         command = [ROOT / ".ci/run"]
         process = subprocess.run(command, env={**environment, **settings}, capture_output=True, text=True, check=True)
-        checks, test = process.stdout.splitlines()
-        assert checks == "--jobs=2 --output-sync=target check docs"
+        installed, checked, test = process.stdout.splitlines()
+        assert installed == ".venv/.ready-dev .venv/.ready-docs"
+        assert checked == "--jobs=2 --output-sync=target check docs"
         return parse_part(test.removeprefix("test LONG="))
 
     assert {part(CI_RUN=str(number)) for number in range(37, 137)} == {(k, PARTS) for k in range(1, PARTS + 1)}
