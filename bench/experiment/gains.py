@@ -40,7 +40,7 @@ def measure(directories: Sequence[Path], test_set: str = OWN) -> list[dict[str, 
     there = systems[0].runs[0].record.pairs
     pairs = sorted((pair for pair in there if pair in compared), key=lambda pair: -record.train_pairs[pair])
     paired = pair_by_metric(systems, pairs)[METRIC]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for pair in pairs:
         improving = int(BASELINE in unfinished_systems(record.systems, pair))
         for system in systems:

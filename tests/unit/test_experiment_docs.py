@@ -1,4 +1,4 @@
-"""docs/experiment.md: its commands, and the rehearsal's table, which lies beside the recipes."""
+"""docs/experiment.md and docs/experiment-commands.md: their commands, and what they say of the rehearsal."""
 
 import csv
 import re
@@ -13,8 +13,8 @@ from pipeline.sweep.command import plan
 from pipeline.sweep.config import load_sweep
 from tests.make import overrides_of
 
-TEXT = (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8")
-REHEARSAL = TEXT.partition("## What did the rehearsal show?")[2]
+PAGES = [ROOT / "docs" / name for name in ("experiment.md", "experiment-commands.md")]
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 FLAT = re.sub(r"\s+", " ", TEXT)
 SWEEPS = {name: line for line, name in re.findall(r"^(make sweep EXPERIMENT=(\w+) .*)$", TEXT, re.MULTILINE)}
 
@@ -83,21 +83,30 @@ def test_the_sweeps_before_and_after_it_are_there(name, number):
 
 
 def test_the_commands_of_bench_experiment_are_read(monkeypatch):
-    commands = re.findall(r"^\.venv/bin/python -m bench\.experiment (.*)$", TEXT, re.MULTILINE)
+    (systems,) = re.findall(r'^systems="(.*)"$', TEXT, re.MULTILINE)
+    text = TEXT.replace("$systems", systems)
+    commands = re.findall(r"^\.venv/bin/python -m bench\.experiment (.*)$", text, re.MULTILINE)
+    in_the_table = re.findall(r"^\|.*`python -m bench\.experiment ([^`]*)`", TEXT, re.MULTILINE)
+    assert len(in_the_table) == 5
+    commands += [f"{command} RUN_DIR" for command in in_the_table]
     options, contrasts = {}, []
     for command in commands:
         monkeypatch.setattr("sys.argv", ["bench.experiment", *shlex.split(command)])
         arguments = parse()
         options.setdefault(arguments.command, arguments)
         contrasts += [arguments] if arguments.command == "contrasts" else []
-    assert options.keys() == {"keep", "baselines", "restore", "scaling", "contrasts", "systems", "tokens", "decoding"}
+    measuring = {"gains", "scaling", "contrasts", "systems", "tokens", "decoding"}
+    assert options.keys() == {"keep", "baselines", "restore", *measuring}
     assert [(len(one.runs), one.of, one.test_set) for one in contrasts] == [
+        (5, None, "own"),
+        (5, ["moe_32e - dense"], "own"),
+        (5, None, "ntrex4"),
         (4, None, "own"),
         (2, ["moe_8e - dense"], "ntrex4"),
     ]
-    assert [path.name for path in options["scaling"].runs] == ["dense_s1", "moe_8e_s1", "moe_32e_s1"]
+    assert len(options["scaling"].runs) == 5
     config = load_config(options["baselines"].overrides)
-    assert (config.baselines.search, config.pairs) == (None, ["da-en", "de-en"])
+    assert (config.baselines.search, len(config.pairs)) == (None, 8)
     for command in re.findall(r"^make train .*$", TEXT, re.MULTILINE):
         assert not load_config(overrides_of("train", command)).baselines.tiers
 
@@ -109,27 +118,23 @@ def test_each_part_of_the_search_is_of_its_pairs_and_budget():
         ["fr-en", "ca-en"],
         ["ca-en", "km-en"],
         ["lv-en", "ta-en"],
+        ["ta-en", "as-en"],
     ]
-    for config, budget in zip(configs, (2_400_000, 12_000_000, 12_000_000), strict=True):
+    for config, budget in zip(configs, (2_400_000, *[12_000_000] * 3), strict=True):
         assert config.baselines.search.pairs == len(config.pairs)
         assert {tier.train.max_tokens for tier in config.baselines.variants()} == {budget}
 
 
-def test_the_table_is_that_of_the_file():
-    """Systems by their means over seeds, and the bilingual models."""
-    rows = re.findall(
-        r"^\| `(\w+)`[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*\|[^|]*\| ([\d.]+) \|([^|]*)\|", REHEARSAL, re.MULTILINE
-    )
-    means = {row["id"]: row for row in ROWS if row["kind"] != "run" or not re.search(r"_s\d$", row["id"])}
-    assert {name: score for name, score, _ in rows} == {
-        name: f"{float(row['bleu']):.2f}" for name, row in means.items()
-    }
-    for name, _, delta in rows:
-        expected = f"{float(means[name]['delta_bleu']):+.2f}" if means[name]["delta_bleu"] else ""
-        assert delta.strip() == expected
+def test_the_text_on_the_rehearsal_is_that_of_its_rows():
+    scores = {row["id"]: float(row["bleu"]) for row in ROWS if row["bleu"]}
+    gains = [scores[f"moe_8e_s{seed}"] - scores[f"dense_s{seed}"] for seed in (1, 2)]
+    assert f"ahead of `dense` by {gains[0]:.2f} and {gains[1]:.2f} BLEU with two seeds, at a mean of 3.7;" in FLAT
+    assert {f"{scores[name]:.1f}" for name in ("dense", "moe_8e")} == {"3.7"}
+    for name in ("dense", "moe_8e"):
+        assert scores[f"{name}_s2"] - scores[f"{name}_s1"] == pytest.approx(0.4, abs=0.1)
 
 
 def test_figures_and_links_are_there():
     links = [link for link in re.findall(r"\]\(([^)]*)\)", TEXT) if not link.startswith("https:")]
     assert links
-    assert all((ROOT / "docs" / link.partition("#")[0]).is_file() for link in links)
+    assert all((PAGES[0].parent / link.partition("#")[0]).is_file() for link in links)

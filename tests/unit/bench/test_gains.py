@@ -1,4 +1,4 @@
-"""What each pair gains over its bilingual model."""
+"""The gain of each pair over its bilingual model."""
 
 import csv
 import json

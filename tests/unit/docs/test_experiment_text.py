@@ -1,16 +1,17 @@
-"""docs/experiment.md: what its text says of results is in the rows of their CSVs."""
+"""docs/experiment.md: what its text says of searches, mixtures and experts is in the files that it names."""
 
 import csv
 import json
 import re
 from statistics import fmean
 
+import numpy as np
+
+from bench.experiment.__main__ import ARCHIVES
 from bench.experiment.archive import read_archive
-from bench.experiment.contrasts import PRIMARY
 from bench.published.experts import ARCHIVE
-from eval.number_format import signed
-from eval.records.scores import METRICS
 from eval.records.specialisation import SPECIALISATION
+from pipeline.batch.proportions import phases, units
 from pipeline.config import ROOT, load_config
 
 FLAT = re.sub(r"\s+", " ", (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8"))
@@ -21,7 +22,7 @@ def rows_of(name):
 
 
 def search_rows(name):
-    return read_rows(ROOT / "configs" / "baselines" / f"freesoft38_search_{name}.csv")
+    return read_rows(ROOT / "configs" / "baselines" / f"freesoft38_{name}.csv")
 
 
 def read_rows(path):
@@ -32,14 +33,14 @@ def read_rows(path):
 def test_bilingual_models_have_tiers_at_the_searched_pairs_and_the_patience_of_the_page():
     baselines = load_config(["recipes=freesoft38/dense"]).baselines
     assert baselines.search is None
-    searched = {int(row["train_pairs"]) for name in ("poor", "middle", "rich") for row in search_rows(name)}
+    searched = {int(row["train_pairs"]) for name in ("poor", "middle", "rich") for row in search_rows(f"search_{name}")}
     rows = [tier.up_to for tier in baselines.tiers]
     assert sorted(searched) == [few for few in rows if few - 1 not in rows]  # but for the step between two sizes
     assert f"on five pairs with {min(searched)} to {max(searched):,} training pairs" in FLAT
     patience = [tier.train.validate_every * tier.train.patience for tier in baselines.tiers]
     assert f"{min(patience)} steps for the poorest pairs and {max(patience):,} for the richest" in FLAT
     for name in ("poor", "middle", "rich"):
-        for row in search_rows(name):
+        for row in search_rows(f"search_{name}"):
             tier = baselines.tier(int(row["train_pairs"]))
             searching = load_config(["recipes=freesoft38/dense", f"baselines=freesoft38_search_{name}"]).baselines
             candidate = searching.search.candidate(row["candidate"]).applied_to(tier)
@@ -50,7 +51,7 @@ def test_bilingual_models_have_tiers_at_the_searched_pairs_and_the_patience_of_t
 def test_what_the_text_says_of_the_search_is_in_its_rows():
     losses, best_steps = {}, {}
     for name in ("rich", "poor", "middle"):
-        for row in search_rows(name):
+        for row in search_rows(f"search_{name}"):
             losses[name, row["pair"], row["candidate"]] = float(row["nats_per_character"])
             best_steps[row["pair"], row["candidate"]] = int(row["best_step"])
 
@@ -68,14 +69,44 @@ def test_what_the_text_says_of_the_search_is_in_its_rows():
     assert gain("middle", "ca-en", "base_d3", "base_d1") > 0
     apart = best_steps["ca-en", "base_d3"] - best_steps["ca-en", "base_d1"]  # both the last validation of 12 M tokens
     assert 0 <= apart < load_config(["recipes=freesoft38/dense"]).baselines.tier(32_994).train.validate_every
-    assert f"is better than 0.3 by {gain('poor', 'lv-en', 'small_d3', 'small_d5'):.1%}".replace("%", " %") in FLAT
+    assert f"is ahead of 0.3 by {gain('poor', 'lv-en', 'small_d3', 'small_d5'):.1%}".replace("%", " %") in FLAT
+
+
+def test_what_the_text_says_of_averaging_is_in_its_rows():
+    losses = {(row["pair"], row["candidate"]): float(row["nats_per_character"]) for row in search_rows("windows")}
+    for pair in ("ta-en", "as-en"):
+        excess = [100 * (losses[pair, f"steps_{n}"] / losses[pair, "steps_500"] - 1) for n in (100, 50)]
+        assert f"by {excess[0]:.1f} and {excess[1]:.1f} % on `{pair}`" in FLAT
+    record = json.loads(read_archive(ARCHIVES / "bilingual_1.tar.xz")["run.json"])
+    poorest = sorted(record["train_pairs"], key=record["train_pairs"].__getitem__)[:5]
+    steps = [ledger["best_step"] for ledger in record["systems"]["bilingual"] if ledger["pair"] in poorest]
+    assert f"after {min(steps)} to {max(steps)} steps" in FLAT
+    decay = load_config(["recipes=freesoft38/dense"]).baselines.tier(629).train.ema
+    shares = [100 * decay ** (step - 1) for step in (max(steps), min(steps))]
+    assert len(steps) == 5
+    assert f"still hold {shares[0]:.0f} to {shares[1]:.0f} % of the first weights" in FLAT
 
 
 def decided(pair):
     """The candidate with the lowest loss of a pair's longest search."""
     name = {"lv-en": "poor", "ta-en": "poor", "ca-en": "middle", "km-en": "middle", "fr-en": "rich"}[pair]
-    rows = [row for row in search_rows(name) if row["pair"] == pair]
+    rows = [row for row in search_rows(f"search_{name}") if row["pair"] == pair]
     return min(rows, key=lambda row: float(row["nats_per_character"]))["candidate"]
+
+
+def test_catalan_is_as_much_of_a_training_as_the_page_says():
+    train_pairs = json.loads(read_archive(ARCHIVES / "dense_s1.tar.xz")["run.json"])["train_pairs"]
+    mixture = load_config(["recipes=freesoft38/dense"]).batch.mixture
+    (phase,) = phases(mixture, list(train_pairs), units([[("", rows)] for rows in train_pairs.values()]))
+    share = phase.probabilities[list(train_pairs).index("ca-en")]
+    assert (mixture.temperature, mixture.max_repeats) == (3, 10)
+    assert f"So Catalan is {100 * share:.1f} % of what a multilingual model reads" in FLAT
+    rows = np.array([*train_pairs.values()])
+    times_read = phase.probabilities * rows.sum() * 12 / 35 / rows  # of 35 M target tokens, 12 M are read
+    assert "The text has 35 million target tokens, of which a multilingual model reads twelve" in FLAT
+    assert {f"{times:.1f}" for times in times_read[rows.argsort()[:5]]} == {"3.4"}
+    assert "are read 3.4 times each, of the richest pair one in seven" in FLAT
+    assert round(1 / times_read[rows.argmax()]) == 7
 
 
 def test_what_the_text_says_of_the_rates_is_in_their_rows():
@@ -89,90 +120,26 @@ def test_what_the_text_says_of_the_rates_is_in_their_rows():
     assert f"are better with the higher one, by {gains[0]:.3f} and {gains[1]:.3f}, and `moe_32e`" in FLAT
     assert f"`moe_32e` is worse by {-gains[2]:.3f}." in FLAT
     assert {load_config([f"recipes=freesoft38/{name[11:]}"]).train.learning_rate for name in shallow} == {0.003}
+    scores = {}
+    for row in rows_of("rates"):
+        scores.setdefault(row["learning_rate"], []).append(f"{float(row['bleu']):.2f}")
+    spans = [f"{min(scores[rate])} to {max(scores[rate])}" for rate in ("0.003", "0.006")]
+    assert f"0.003 is ahead of 0.006 ({spans[0]} BLEU against {spans[1]})" in FLAT
     deep = load_config(["recipes=freesoft38/dense_12l"]).train
     assert f"whose recipes have {deep.learning_rate:g}." in FLAT
     assert f"The recipes have 0.003, since the warm-up of {deep.warmup_steps} steps is a third" in FLAT
 
 
-def test_the_text_on_the_first_models_is_that_of_their_rows():
-    rows = rows_of("systems")
-    assert [row["system"] for row in rows] == ["dense", "moe_8e", "moe_32e"]
-    assert {row["num_seeds"] for row in rows} == {"1"}
-    dense, eight, many = (f"{float(row['validation_loss']):.3f}" for row in rows)
-    assert eight < dense == many
-    for row in rows:
-        assert 0.45 < float(row["tokens_per_second"]) / float(row["planned_tokens_per_second"]) < 0.55
-        assert all(f"{commit[:7]}" in FLAT for commit in row["commits"].split())
-    first, second = (means_of("own", contrast) for contrast in ("moe_8e - dense", "moe_32e - moe_8e"))
-    losses = [-float(contrast["bleu"]["delta"]) for contrast in (first, second)]
-    assert f"`moe_8e` has {losses[0]:.2f} BLEU less than `dense` (the interval just reaches zero)" in FLAT
-    assert f"and `moe_32e` {losses[1]:.2f} less than `moe_8e` (it does not)" in FLAT
-    assert 0 < float(first["bleu"]["ci_high"]) < 0.05
-    assert max(float(row["ci_high"]) for row in (second["bleu"], first["chrf++"], second["chrf++"])) < 0
-    unplanned = means_of("unplanned", "moe_32e - dense")["bleu"]
-    delta, *interval = (signed(float(unplanned[name]), 2) for name in ("delta", "ci_low", "ci_high"))
-    assert f"That `moe_32e` is {delta.lstrip('−')} BLEU behind `dense` ([{interval[0]}, {interval[1]}])" in FLAT
-    assert "moe_32e - dense" not in PRIMARY
-    news = rows_of("systems_ntrex4")
-    assert {row["num_pairs"] for row in news} == {"37"}
-    assert {f"{float(row['bleu']):.1f}" for row in news} == {"0.7", "0.8"}
-    lead = means_of("ntrex4", "moe_8e - dense")["chrf++"]
-    delta, low, high = (f"{float(lead[name]):.2f}" for name in ("delta", "ci_low", "ci_high"))
-    assert f"here `moe_8e` is ahead of `dense`, by {delta} chrF++ ([{low}, {high}])" in FLAT
-
-
-def test_what_the_text_says_of_tokens_to_a_loss_is_in_their_rows():
-    saved = {}
-    for row in rows_of("tokens"):
-        saved.setdefault(row["system"], []).append(100 * (1 - float(row["share_of_first"])))
-    few, many = saved["moe_8e"], saved["moe_32e"]
-    assert f"Here 8 experts save {min(few):.1f} to {max(few):.1f} % of the tokens of `dense`." in FLAT
-    assert f"32 experts save {min(many):.1f} to {max(many):.1f} %, and to the lowest of these" in FLAT
-    assert few[-1] > many[-1]
-    losses = [float(row["loss"]) for row in rows_of("tokens") if row["system"] == "dense"]
-    assert losses == sorted(losses, reverse=True)
-
-
-def test_the_answers_are_those_of_the_rows():
-    for contrast, metrics in (("moe_8e - dense", ("bleu", "chrf++")), ("moe_32e - moe_8e", ("bleu",))):
-        rows = means_of("own", contrast)
-        for metric in metrics:
-            delta, low, high = (signed(float(rows[metric][name]), 2) for name in ("delta", "ci_low", "ci_high"))
-            assert f"{delta} {METRICS[metric].title} [{low}, {high}]" in FLAT
-            assert rows[metric]["num_seeds"] == "1"
-    thirds = [row for row in rows_of("contrasts_own") if row["contrast"] == "moe_8e - dense"]
-    assert max(float(row["delta"]) for row in thirds if row["resource"] in ("high", "medium", "low")) < 0
-
-
-def test_what_the_text_says_of_the_fit_is_in_its_rows():
-    rows = {row["system"].removesuffix("_s1"): row for row in rows_of("scaling")}
-    assert [*rows] == ["dense", "moe_8e", "moe_32e"]
-    assert {(row["num_seeds"], row["times"]) for row in rows.values()} == {("1", "10")}
-    misses = [abs(float(row["backtest"]) - float(row["loss"])) for row in rows.values()]
-    assert f"It misses the loss by {misses[0]:.3f}, {misses[1]:.3f} and {misses[2]:.3f}, and for `dense` and" in FLAT
-    outside = [
-        name
-        for name, row in rows.items()
-        if not float(row["backtest_low"]) < float(row["loss"]) < float(row["backtest_high"])
-    ]
-    assert outside == ["dense", "moe_8e"]
-    now, later = (f"{float(rows['dense'][name]):.2f}" for name in ("loss", "later"))
-    assert f"says a loss of {later} in place of {now}, and" in FLAT
-    assert {f"{10 * float(row['tokens']) / 1e6:.0f}" for row in rows.values()} == {"120"}
-
-
-def means_of(file, contrast):
-    """The rows of all pairs, by metric. file: of recipes/freesoft38, without `contrasts_`."""
-    rows = [row for row in rows_of(f"contrasts_{file}") if row["contrast"] == contrast]
-    return {row["metric"]: row for row in rows if row["resource"] == "all"}
-
-
 def test_what_the_text_says_of_the_experts_is_in_their_archive():
     layers = json.loads(read_archive(ARCHIVE)[SPECIALISATION])["layers"]
     encoder, decoder = (layer["information"] for layer in layers.values())
-    pieces = f"explains {100 * encoder['piece']:.0f} % of the encoder's routing and {100 * decoder['piece']:.0f} % of"
-    assert f"{pieces} the decoder's, its language {100 * encoder['language']:.1f}" in FLAT
-    assert f" and {100 * decoder['language']:.1f} % ([what that means]" in FLAT
+    shares = {
+        name: [f"{100 * layer[name]:.{digits}f}" for layer in (encoder, decoder)]
+        for name, digits in (("piece", 0), ("class", 0), ("language", 1))
+    }
+    pieces = f"explains {shares['piece'][0]} % of the encoder's routing and {shares['piece'][1]} % of the decoder's"
+    classes = f"(word, number, punctuation and so on) {' and '.join(shares['class'])} %"
+    assert f"{pieces}, the piece's class {classes}, its language {' and '.join(shares['language'])} %" in FLAT
     for layer, expert, examples in (
         ("encoder.2", 1, "▁de ▁la ▁di ▁da ▁do ▁el"),
         ("encoder.2", 2, ". 。 ▁។"),

@@ -1,0 +1,144 @@
+"""docs/experiment.md: what it says of the trained models is in the rows of their CSVs and in their archives."""
+
+import csv
+import json
+import re
+from statistics import fmean
+
+import pytest
+
+from bench.experiment.__main__ import ARCHIVES
+from bench.experiment.archive import read_archive
+from bench.experiment.contrasts import PRIMARY
+from eval.number_format import signed
+from eval.records.scores import METRICS
+from eval.score.macro import resource_classes
+from pipeline.config import ROOT
+
+FLAT = re.sub(r"\s+", " ", (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8"))
+ANSWERS = FLAT.partition("## What are the answers so far?")[2].partition("## ")[0]
+THIRDS = ("high", "medium", "low")
+
+
+def rows_of(name):
+    with (ROOT / "recipes" / "freesoft38" / f"{name}.csv").open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def rows_by_metric(file, contrast, resource="all"):
+    """Rows of a contrast by metric. file: of recipes/freesoft38, without `contrasts_`."""
+    return {
+        row["metric"]: row
+        for row in rows_of(f"contrasts_{file}")
+        if (row["contrast"], row["resource"]) == (contrast, resource)
+    }
+
+
+def interval(row, name="delta"):
+    """A difference with its interval, as the page writes it."""
+    delta, low, high = (signed(float(row[key]), 2) for key in (name, "ci_low", "ci_high"))
+    return delta, f"[{low}, {high}]"
+
+
+def test_the_answers_on_mixtures_are_those_of_the_rows():
+    first = rows_by_metric("own", "moe_8e - dense")
+    texts = []
+    for metric in ("bleu", "chrf++"):
+        delta, span = interval(first[metric])
+        texts.append(f"{delta} {METRICS[metric].title} {span}")
+        assert float(first[metric]["ci_low"]) < 0 < float(first[metric]["ci_high"])
+        assert first[metric]["num_seeds"] == "2"
+    assert f"`moe_8e` − `dense` is {' and '.join(texts)}." in ANSWERS
+    by_third = {name: rows_by_metric("own", "moe_8e - dense", name) for name in THIRDS}
+    apart = [(name, m) for name, rows in by_third.items() for m in rows if float(rows[m]["ci_high"]) < 0]
+    assert apart == [("medium", "chrf++")]
+    delta, span = interval(by_third["medium"]["chrf++"])
+    assert f"worse in the middle third ({delta} {span})" in ANSWERS
+    second = rows_by_metric("own", "moe_32e - moe_8e")["bleu"]
+    delta, span = interval(second)
+    assert f"They cost {delta.lstrip('−')} BLEU {span}" in ANSWERS
+
+
+def test_the_text_on_the_models_is_that_of_their_rows():
+    rows = {row["system"]: row for row in rows_of("systems")}
+    assert {name: row["num_seeds"] for name, row in rows.items()} == {"dense": "2", "moe_8e": "2", "moe_32e": "1"}
+    for row in rows.values():
+        assert 0.4 < float(row["tokens_per_second"]) / float(row["planned_tokens_per_second"]) < 0.5
+        assert all(commit[:7] in FLAT for commit in row["commits"].split())
+        assert row["learning_rate"] == "0.003"
+    visited = [f"{float(rows[name]['experts_per_token']):.2f}" for name in ("moe_8e", "moe_32e")]
+    dropped = [f"{100 * float(rows[name]['drop_rate']):.1f}" for name in ("moe_8e", "moe_32e")]
+    assert visited[0] == visited[1]
+    assert (
+        f"visits {visited[0]} experts on average, of `moe_8e` and of `moe_32e`, and {' and '.join(dropped)} %" in FLAT
+    )
+    first = rows_by_metric("own", "moe_8e - dense")["bleu"]
+    seeds = [signed(float(first[name]), 2) for name in ("seed_low", "seed_high")]
+    assert f"is {interval(first)[0]} BLEU ({seeds[0]} with the first seed, {seeds[1]} with the second)" in FLAT
+    second = rows_by_metric("own", "moe_32e - moe_8e")["bleu"]
+    assert f"behind `moe_8e` by {interval(second)[0].lstrip('−')} BLEU with an interval below zero" in FLAT
+    assert f"(by {-float(second['seed_low']):.2f} if the same seed" in FLAT
+    assert float(second["ci_high"]) < 0
+    delta, span = interval(rows_by_metric("unplanned", "moe_32e - dense")["bleu"])
+    assert f"That it is {delta.lstrip('−')} BLEU behind `dense` ({span})" in FLAT
+    assert "moe_32e - dense" not in PRIMARY
+
+
+def test_the_text_on_news_is_that_of_its_rows():
+    rows = rows_of("systems_ntrex4")
+    assert {(row["num_pairs"], f"{float(row['bleu']):.1f}") for row in rows} <= {("37", "0.7"), ("37", "0.8")}
+    delta, span = interval(rows_by_metric("ntrex4", "moe_8e - dense")["chrf++"])
+    assert f"Here `moe_8e` is ahead of `dense` by {delta.lstrip('+')} chrF++ ({span})" in FLAT
+
+
+def test_tokens_to_a_loss_are_those_of_the_answer_and_the_shares_fall_with_the_loss():
+    shares = {}
+    for row in rows_of("tokens"):
+        shares.setdefault(row["system"], []).append(float(row["share_of_first"]))
+    losses = [float(row["loss"]) for row in rows_of("tokens") if row["system"] == "dense"]
+    assert losses == sorted(losses, reverse=True)
+    for name in ("moe_8e", "moe_32e"):
+        assert shares[name] == sorted(shares[name], reverse=True)
+    assert all(many < few for few, many in zip(shares["moe_8e"], shares["moe_32e"], strict=True))
+    saved = [f"{100 * (1 - shares[name][-1]):.0f} %" for name in ("moe_8e", "moe_32e")]
+    answer = f"loss of {losses[-1]}, 8 experts need {saved[0]} fewer than `dense`, 32 experts {saved[1]} fewer"
+    assert answer in ANSWERS
+
+
+def losses_of(archive):
+    """Training losses by pair, means of the last tenth, and those of the last validation."""
+    events = [json.loads(line) for line in read_archive(ARCHIVES / archive)["metrics.jsonl"].splitlines()]
+    steps = [event["pairs"] for event in events if event["event"] == "train"]
+    steps = steps[-(len(steps) // 10) :]
+    pairs = steps[0].keys()
+    training = {pair: fmean(step[pair] for step in steps if pair in step) for pair in pairs}
+    return training, [event["pairs"] for event in events if event["event"] == "validation"][-1]
+
+
+def test_losses_in_training_and_on_development_sets_are_those_of_the_archives():
+    train_pairs = json.loads(read_archive(ARCHIVES / "dense_s1.tar.xz")["run.json"])["train_pairs"]
+    classes = resource_classes(train_pairs)
+    texts = {}
+    for name, seeds in (("moe_8e", (1, 2)), ("moe_32e", (1,))):
+        curves = [(losses_of(f"{name}_s{seed}.tar.xz"), losses_of(f"dense_s{seed}.tar.xz")) for seed in seeds]
+        for part in (0, 1):
+            texts[name, part] = [
+                fmean(own[part][pair] - dense[part][pair] for own, dense in curves for pair in classes[third])
+                for third in THIRDS
+            ]
+    few, many = ([f"{-value:.2f}" for value in texts[name, 0]] for name in ("moe_8e", "moe_32e"))
+    assert f"lower than that of `dense` by {few[0]} nats on pairs with much text, {few[1]} with medium" in FLAT
+    assert f"and {few[2]} with little, that of `moe_32e` by {many[0]}, {many[1]} and {many[2]}." in FLAT
+    few, many = ([signed(value, 2) for value in texts[name, 1]] for name in ("moe_8e", "moe_32e"))
+    assert f"differs from `dense` by {few[0]}, {few[1]} and {few[2]} and `moe_32e` by {many[0]}, {many[1]} and" in FLAT
+    assert f"{many[1]} and {many[2]} (means over pairs" in FLAT
+
+
+def test_the_answer_on_ten_times_the_budget_is_that_of_its_row():
+    row = rows_of("scaling")[0]
+    assert (row["system"], row["num_seeds"], row["times"]) == ("dense", "2", "10")
+    value, low, high = (f"{float(row[f'later{ending}']):.2f}" for ending in ("", "_low", "_high"))
+    assert f"a training loss of {value} [{low}, {high}] in place of {float(row['loss']):.2f} for `dense`" in ANSWERS
+    assert 10 * float(row["tokens"]) == pytest.approx(120e6, rel=0.02)
+    for row in rows_of("scaling"):  # "within its interval", which the page says of the fit of the first half
+        assert float(row["backtest_low"]) < float(row["loss"]) < float(row["backtest_high"])
