@@ -88,6 +88,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "quality": quality.quality,
     "experiment rates": experiment.rates,
     "experiment systems": experiment.systems,
+    "experiment costs": experiment.costs,
     "experiment tokens": experiment.tokens,
     "experiment gains": experiment.gains,
     "experiment scaling": experiment.scaling,

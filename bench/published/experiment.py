@@ -54,35 +54,29 @@ def search(directory: Path = SEARCHES) -> str:
 
 
 def systems(directory: Path = DIRECTORY) -> str:
-    """Return what each system is and costs, and its scores on its own test sets."""
+    """Return the size, scores and losses of each system, and what its gate did in training."""
     path = directory / "systems.csv"
     lines = []
     for row in read(path):
-        parameters, tokens = (quantity(float(row[name])) for name in ("parameters", "tokens"))
         scores = [number(row[name], 2) for name in SCORES]
-        losses = [number(row[name], digits) for name, digits in (("training_loss", 3), ("validation_loss", 3))]
+        losses = [number(row[name], 3) for name in ("training_loss", "validation_loss")]
         mixture = [number(row["experts_per_token"], 2), percent(row["drop_rate"])]
-        costs = [number(row["train_hours"], 2), tokens]
-        costs += [number(row[name], 1) for name in ("tokens_per_second", "planned_tokens_per_second", "memory_gib")]
-        cells = (row["num_seeds"], parameters, *scores, *losses, *mixture, *costs)
+        cells = (row["num_seeds"], quantity(float(row["parameters"])), *scores, *losses, *mixture)
         lines.append((f"`{row['system']}`", *cells, source(path, row)))
-    header = (
-        "system",
-        "seeds",
-        "parameters",
-        "BLEU",
-        "chrF++",
-        "training loss",
-        "loss",
-        "experts",
-        "dropped",
-        "hours",
-        "tokens",
-        "tokens/s",
-        "planned",
-        "GiB",
-    )
-    return markdown((*header, "row"), lines)
+    header = ("system", "seeds", "parameters", "BLEU", "chrF++", "training loss", "loss", "experts", "dropped", "row")
+    return markdown(header, lines)
+
+
+def costs(directory: Path = DIRECTORY) -> str:
+    """Return what the training of each system cost."""
+    path = directory / "systems.csv"
+    lines = []
+    for row in read(path):
+        flops, tokens = (quantity(float(row[name])) if row[name] else "" for name in ("flops_per_token", "tokens"))
+        speeds = [number(row[name]) for name in ("tokens_per_second", "planned_tokens_per_second")]
+        cells = (flops, tokens, number(row["train_hours"], 2), *speeds, number(row["memory_gib"], 1))
+        lines.append((f"`{row['system']}`", *cells, source(path, row)))
+    return markdown(("system", "FLOPs a token", "tokens", "hours", "tokens/s", "planned", "GiB", "row"), lines)
 
 
 def tokens(directory: Path = DIRECTORY) -> str:
