@@ -46,7 +46,7 @@ def main() -> int:
             if options.out:
                 write_csv(needed, tokens.COLUMNS, options.out)
         elif options.command == "gains":
-            gained = gains.measure(options.runs, options.test_set)
+            gained = gains.measure(options.runs)
             print(gains.table(gained))
             if options.out:
                 write_csv(gained, gains.COLUMNS, options.out)
@@ -98,7 +98,6 @@ def parse() -> argparse.Namespace:
     needed.add_argument("--out", type=Path, help="CSV file to write")
     gained = commands.add_parser("gains", help="what each system gains over the bilingual model of each pair")
     gained.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="runs with bilingual models")
-    gained.add_argument("--test-set", default=contrasts.OWN, help="a further test set of the runs, such as ntrex")
     gained.add_argument("--out", type=Path, help="CSV file to write")
     timed = commands.add_parser("decoding", help="sentences a second of each system, on its own test sets, in turns")
     timed.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs")

@@ -1,11 +1,10 @@
 """Every pair that has a bilingual model: its score, and what multilingual systems gain over it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.experiment.contrasts import OWN, load_systems, on_test_set
+from bench.experiment.contrasts import OWN, load_systems
 from bench.output import Row, aligned, number
 from eval.number_format import decimal, signed
 from eval.records.ending import MARK, unfinished_systems
@@ -20,14 +19,13 @@ COLUMNS = (
 )
 
 
-def measure(directories: Sequence[Path], test_set: str = OWN) -> list[dict[str, Any]]:
+def measure(directories: Sequence[Path]) -> list[dict[str, Any]]:
     """Return a row for each pair and system, the pairs with most training rows first.
 
     Scores are means of the seeds; intervals of 95 % count test sentences and seeds. `improving` is 1 if the budget
     ended the bilingual model while it still improved, so that it could be better.
 
     directories: of finished runs. Those that differ in the seed alone are one system.
-    test_set: OWN, or the name of a further one that all runs have translated.
     Raises ValueError without bilingual models, and as `load_results`.
     """
     systems = load_systems(directories)
@@ -35,10 +33,7 @@ def measure(directories: Sequence[Path], test_set: str = OWN) -> list[dict[str, 
     compared = {ledger["pair"] for ledger in record.systems.get(BASELINE, [])}
     if not compared:
         raise ValueError(f"{systems[0].runs[0].directory} has no bilingual models to compare with")
-    if test_set != OWN:
-        systems = [replace(one, runs=tuple(on_test_set(run, test_set) for run in one.runs)) for one in systems]
-    there = systems[0].runs[0].record.pairs
-    pairs = sorted((pair for pair in there if pair in compared), key=lambda pair: -record.train_pairs[pair])
+    pairs = sorted((pair for pair in record.pairs if pair in compared), key=lambda pair: -record.train_pairs[pair])
     paired = pair_by_metric(systems, pairs)[METRIC]
     rows: list[dict[str, Any]] = []
     for pair in pairs:
@@ -49,7 +44,7 @@ def measure(directories: Sequence[Path], test_set: str = OWN) -> list[dict[str, 
             assert gain is not None  # `pair_by_metric` draws gains for pairs with both
             assert baseline is not None
             low, high = percentile_interval(gain)
-            about = {"test_set": test_set, "pair": pair, "train_pairs": record.train_pairs[pair], "metric": METRIC}
+            about = {"test_set": OWN, "pair": pair, "train_pairs": record.train_pairs[pair], "metric": METRIC}
             bilingual = {"num_sentences": baseline.n, "bilingual": baseline.score, "improving": improving}
             multilingual = {"score": scores.system.score, "gain": scores.system.score - baseline.score}
             seeds = {"system": system.label, "num_seeds": len(system.runs)}

@@ -84,6 +84,17 @@ def test_the_text_on_the_models_is_that_of_their_rows():
     assert "moe_32e - dense" not in PRIMARY
 
 
+def test_the_readme_counts_the_models_and_says_which_losses_are_lower():
+    rows = rows_of("systems")
+    readme = re.sub(r"\s+", " ", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert sum(int(row["num_seeds"]) for row in rows) == 5
+    assert "five of its 13 multilingual models are trained" in readme
+    assert "experts make the training loss lower, not the translations better" in readme
+    losses, scores = ([float(row[name]) for row in rows] for name in ("training_loss", "bleu"))
+    assert losses == sorted(losses, reverse=True)
+    assert max(scores) == scores[0]
+
+
 def test_the_text_on_news_is_that_of_its_rows():
     rows = rows_of("systems_ntrex4")
     assert {(row["num_pairs"], f"{float(row['bleu']):.1f}") for row in rows} <= {("37", "0.7"), ("37", "0.8")}
