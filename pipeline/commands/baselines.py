@@ -1,6 +1,6 @@
 """`make baselines`: the bilingual models of a run, without the multilingual one."""
 
-from pipeline.commands.opening import announce, describe_most_time, training_seconds
+from pipeline.commands.opening import announce, describe_most_time, seconds_here
 from pipeline.config import ROOT, RunConfig
 from pipeline.dag.baselines import most_cost, text_table
 from pipeline.dag.cleaning import ALL
@@ -15,7 +15,7 @@ def train_baselines(config: RunConfig) -> None:
     """Train and translate the bilingual models and print a table of them; after a search, write search.csv."""
     run = ROOT / config.runtime.runs / config.name
     check_replacement(run, config)
-    unit = training_seconds(config)  # of the estimates
+    unit = seconds_here(config)  # of the estimates
     counted = bool(config.baselines.tiers) and ALL not in config.pairs
     announce(
         config,

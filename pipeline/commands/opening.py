@@ -9,6 +9,7 @@ from pathlib import Path
 from eval.number_format import quantity, rough_duration
 from pipeline.config import RunConfig
 from pipeline.dag.cleaning import ALL
+from pipeline.jobs.default_precision import imitates_bf16
 from pipeline.jobs.runtime import RuntimeConfig
 from pipeline.live import wrapped
 from pipeline.model.flops import count_parameters
@@ -79,6 +80,11 @@ def describe_most_time(seconds: float | None) -> str:
     seconds: the estimate of their whole budgets.
     """
     return "" if seconds is None else f"time: at most {rough_duration(seconds)}; most models stop long before"
+
+
+def seconds_here(config: RunConfig) -> float | None:
+    """Estimate as `training_seconds` does, but not for a processor that has to imitate bf16, whose speed is unknown."""
+    return None if imitates_bf16(config.runtime.device, config.train.precision) else training_seconds(config)
 
 
 def training_seconds(config: RunConfig) -> float | None:

@@ -11,7 +11,7 @@ from eval.number_format import duration
 from eval.records.results import load_results
 from eval.report.score_table import text_table
 from eval.report.summary import headline, summarise
-from pipeline.commands.opening import announce, describe_model, describe_place, describe_time, training_seconds
+from pipeline.commands.opening import announce, describe_model, describe_place, describe_time, seconds_here
 from pipeline.commands.origin import find_origin
 from pipeline.config import ROOT, RunConfig
 from pipeline.dag.replacement import check_replacement
@@ -28,7 +28,7 @@ def train(config: RunConfig) -> None:
     began = time.monotonic()
     check_replacement(ROOT / config.runtime.runs / config.name, config)
     origin = find_origin(config)
-    seconds = training_seconds(config)
+    seconds = seconds_here(config)
     precision = describe_precision(config.runtime.device, config.train.precision)
     announce(config, describe_model(config), describe_place(config.runtime), precision, describe_time(config, seconds))
     with watched(config, train_steps(config)) as status:

@@ -38,19 +38,26 @@ def describe_precision(device: str, precision: str, cpuinfo: str | None = None) 
     precision: train.precision.
     cpuinfo: text of /proc/cpuinfo.
     """
-    if device_type(device) == "cuda" or precision not in {"fp32", "bf16"}:
-        return ""
-    cpuinfo = _cpuinfo() if cpuinfo is None else cpuinfo
-    if not cpuinfo:
-        return ""
-    fast = not BF16.isdisjoint(cpuinfo.split())
-    if fast and precision == "fp32":
-        return "precision: fp32; this processor is faster in bf16, by train.precision=bf16 (docs/training.md)"
-    if not fast and precision == "bf16":
+    if imitates_bf16(device, precision, cpuinfo):
         return (
-            "precision: bf16, for which this processor has no instructions; train.precision=fp32 is likely faster here"
+            "precision: bf16, for which this processor has no instructions: it takes many times as long as "
+            "train.precision=fp32 (docs/training.md)"
         )
+    cpuinfo = _cpuinfo() if cpuinfo is None else cpuinfo
+    if device_type(device) == "cpu" and precision == "fp32" and not BF16.isdisjoint(cpuinfo.split()):
+        return "precision: fp32; this processor is faster in bf16, by train.precision=bf16 (docs/training.md)"
     return ""
+
+
+def imitates_bf16(device: str, precision: str, cpuinfo: str | None = None) -> bool:
+    """Return whether the processor has to imitate bf16, as far as Linux names its instructions.
+
+    device, precision, cpuinfo: as in `describe_precision`.
+    """
+    if device_type(device) == "cuda" or precision != "bf16":
+        return False
+    words = (_cpuinfo() if cpuinfo is None else cpuinfo).split()
+    return bool(words) and BF16.isdisjoint(words)
 
 
 def _cpuinfo() -> str:

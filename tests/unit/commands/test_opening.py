@@ -14,9 +14,11 @@ from pipeline.commands.opening import (
     describe_most_time,
     describe_place,
     describe_time,
+    seconds_here,
     training_seconds,
 )
 from pipeline.config import ROOT, load_config
+from pipeline.jobs import default_precision
 from pipeline.jobs.visible_devices import check_devices
 from pipeline.plan.command import answer
 from pipeline.plan.config import load_plan
@@ -63,6 +65,16 @@ def test_without_a_plan_there_is_no_time(gpus, overrides):
     seconds = training_seconds(load_config(["recipes=demo", *overrides]))
     assert seconds is None
     assert describe_time(load_config(["recipes=demo"]), seconds) == ""
+
+
+@pytest.mark.parametrize(("flag", "known"), [("avx512_bf16", True), ("avx2", False)])
+def test_a_processor_that_imitates_bf16_has_no_time(tmp_path, monkeypatch, flag, known):
+    """It said "about 1 h 27 min" of a training that would have taken three days."""
+    (tmp_path / "cpuinfo").write_text(f"flags : fpu {flag}\n", encoding="utf-8")
+    monkeypatch.setattr(default_precision, "CPUINFO", tmp_path / "cpuinfo")
+    config = load_config(["recipes=demo", "train.precision=bf16"])
+    assert seconds_here(config) == (training_seconds(config) if known else None)
+    assert seconds_here(load_config(["recipes=demo"])) is not None
 
 
 def test_a_gpu_that_the_cpus_preset_leaves_alone_is_named(gpus):
@@ -140,9 +152,9 @@ def test_a_dense_model_and_a_run_without_bilingual_models():
 def test_no_time_is_spent_on_torch():
     code = """
 import sys
-from pipeline.commands.train import training_seconds
+from pipeline.commands.train import seconds_here
 from pipeline.config import load_config
-training_seconds(load_config([]))
+seconds_here(load_config(["train.precision=bf16"]))
 print("torch" in sys.modules)
 """
     output = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
