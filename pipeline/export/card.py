@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from eval.number_format import decimal, integer
+from eval.records.run_record import TEST_SETS
 from eval.records.scores import METRICS, SYSTEM, ScoreRow, load_scores
 from pipeline.earlier_runs import IMPORTED
 from pipeline.finished_run import FinishedRun
@@ -40,6 +41,7 @@ def model_card(
             *_use(run, target, library, sparse, code),
             *_training(record),
             *_scores(directory, record, run, not_exported),
+            *_further_scores(directory, run),
             *_limits(record, sparse),
         ]
     )
@@ -195,6 +197,29 @@ def _scores(directory: Path, record: Mapping[str, Any], run: FinishedRun, not_ex
     if decode.length_norm != "power":
         note += " Programs that know only the plain power of the length choose now and then another hypothesis."
     return ["## Scores", "", *_score_table(rows), "", note, "", *_signatures(rows), ""]
+
+
+def _further_scores(directory: Path, run: FinishedRun) -> list[str]:
+    """Return the mean scores on each of the run's `score.test_sets`, over the exported directions that it has."""
+    means: dict[str, dict[str, float]] = {}
+    counts: dict[str, int] = {}
+    names = {pair.name for pair in run.pairs}
+    for path in sorted(directory.glob(f"{TEST_SETS}/*/scores.csv")):
+        rows = [row for row in load_scores(path) if row.system == SYSTEM and row.pair in names]
+        if rows:
+            title = path.parent.name
+            counts[title] = len({row.pair for row in rows})
+            metrics = dict.fromkeys(row.metric for row in rows)
+            means[title] = {name: fmean(row.score for row in rows if row.metric == name) for name in metrics}
+    if not means:
+        return []
+    metrics = dict.fromkeys(name for scores in means.values() for name in scores)
+    cells = [
+        (title, integer(counts[title]), *(decimal(scores[name]) if name in scores else "" for name in metrics))
+        for title, scores in means.items()
+    ]
+    columns = ("test set", "pairs", *(METRICS[name].title for name in metrics))
+    return ["Means on other test sets, translated in the same way:", "", *_table(columns, cells), ""]
 
 
 def _score_table(rows: Sequence[ScoreRow]) -> list[str]:

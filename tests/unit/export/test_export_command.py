@@ -109,6 +109,31 @@ def test_the_card_has_a_line_for_each_direction_and_one_of_means(runs, export):
     ]
 
 
+def test_the_card_has_the_means_of_further_test_sets(runs, export):
+    """Of the multilingual model and the run's pairs alone; a test set of other pairs has no line."""
+    runs.add("further", runs.models, runs.root / "vocabulary", PAIRS)
+    header = "pair,system,train_pairs,metric,score,ci_low,ci_high,n_test,signature"
+    rows = {
+        "news": ["ja-en,moe", "tr-en,moe", "tr-en,bilingual", "sw-en,moe"],
+        "speech": ["tr-en,moe"],
+        "others": ["sw-en,moe"],
+    }
+    for name, systems in rows.items():
+        path = runs.root / "runs" / "further" / "test_sets" / name / "scores.csv"
+        path.parent.mkdir(parents=True)
+        lines = [f"{system},1400,bleu,{1.5 + number},1,20,300,v" for number, system in enumerate(systems)]
+        lines += ["ja-en,moe,1400,chrf++,20,1,30,300,v"] if name == "news" else []
+        path.write_text("\n".join([header, *lines]) + "\n")
+    _, _, rest = (export("further") / "README.md").read_text().partition("Means on other test sets")
+    assert rest.split("\n\n")[1].splitlines() == [
+        "| test set | pairs | BLEU | chrF++ |",
+        "| --- | --- | --- | --- |",
+        "| news | 2 | 2.0 | 20.0 |",
+        "| speech | 1 | 1.5 |  |",
+    ]
+    assert "Means on other test sets" not in (export("dense", out="plain") / "README.md").read_text()
+
+
 def test_an_export_is_in_float32_whatever_a_run_decodes_in(runs, export, caplog, tmp_path):
     """And says which settings of decoding it does not have, also beside the scores that the run has with them."""
     plain = load_file(export("dense") / "model.safetensors")
