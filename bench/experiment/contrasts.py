@@ -116,14 +116,18 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def load_systems(directories: Sequence[Path]) -> list[System]:
-    """Read runs, and group those that differ in the seed alone.
+    """Read runs, and group them by `systems_of`."""
+    return systems_of(load_results([("", run) for run in directories]))
+
+
+def systems_of(runs: Sequence[RunResults]) -> list[System]:
+    """Group runs that differ in the seed alone.
 
     The label of a system of one run has no seed at its end either: moe_8e for moe_8e_s1.
     """
-    systems = group_seeds(load_results([("", run) for run in directories]))
     return [
         replace(system, label=re.sub(r"_s\d+$", "", system.label)) if len(system.runs) == 1 else system
-        for system in systems
+        for system in group_seeds(runs)
     ]
 
 

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.experiment.contrasts import systems_of
 from bench.experiment.curves import training_curve
 from bench.output import Row
 from eval.number_format import decimal, quantity
-from eval.records.results import RunResults, group_seeds
+from eval.records.results import RunResults
 from eval.text_table import aligned
 
 FIRST_PART = 0.1  # of the budget, which is left out: the warm-up and the first steep fall
@@ -152,7 +153,7 @@ def describe(runs: Sequence[RunResults]) -> list[dict[str, Any]]:
     `training_curve`.
     """
     rows = []
-    for system in group_seeds(runs):
+    for system in systems_of(runs):
         for run in system.runs:
             kind = run.record.config["train"]["schedule"]["kind"]
             if kind != SCHEDULE:

@@ -84,6 +84,7 @@ def run_of(directory, seed, losses, schedule="inverse_square_root", steps=1):
 def test_runs_of_one_system_share_a_line(tmp_path):
     losses = noisy(3)
     runs = [run_of(tmp_path / f"dense_s{seed}", seed, losses[seed - 1]) for seed in (1, 2)]
+    assert [row["system"] for row in describe(runs[:1])] == ["dense"]  # as the other tables name it
     (row,) = describe(runs)
     assert row.keys() == {*COLUMNS}
     assert row["later_low"] < row["later"] < row["later_high"]

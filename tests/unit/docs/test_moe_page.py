@@ -7,7 +7,7 @@ import pytest
 from bench.experiment.archive import restore
 from bench.output import MEAN, RESULTS
 from bench.published.cells import read
-from eval.records.run_record import load_losses
+from eval.records.run_record import load_losses, load_run
 from pipeline.config import ROOT
 
 ROWS = read(RESULTS / "mixtures-amd-epyc.csv")
@@ -65,3 +65,7 @@ def test_the_archives_have_the_runs_of_the_table(seed, tmp_path):
     for run in runs:
         lowest = min(point.cross_entropy for point in load_losses(run, "validation"))
         assert lowest == pytest.approx(losses[run.name], rel=1e-4)
+        steps, average = load_losses(run, "train")[-1].step, load_run(run).config["train"]["ema"]
+        assert f"1,220 steps (`train.ema={average}`)" in WORDS
+        assert steps in (1210, 1220)  # the loss of every tenth step is recorded
+        assert f"the first, random weights still count for {100 * average**steps:.0f} %" in WORDS
