@@ -118,11 +118,14 @@ def _tokens(row: Line) -> str:
 
 
 def zoo(directory: Path = DIRECTORY) -> str:
-    """Return the size, scores, training and speed of translation of each system, whatever is measured of it."""
-    path, decoding = directory / "systems.csv", directory / "decoding.csv"
+    """Return the size, scores, training and speed of translation of each system, whatever is measured of it.
+
+    The systems of the experiment come first, then the model that was trained to be given away.
+    """
+    paths, decoding = [directory / "systems.csv", directory / "release.csv"], directory / "decoding.csv"
     speeds = {row["system"]: row for row in read(decoding)}
     lines = []
-    for row in read(path):
+    for path, row in ((path, row) for path in paths for row in read(path)):
         parameters = float(row["parameters"])
         size = [quantity(parameters), number(f"{parameters * BYTES_OF_A_WEIGHT / 1e6}")]
         scores = [number(row[name], 2) for name in SCORES]

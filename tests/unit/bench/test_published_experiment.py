@@ -87,11 +87,13 @@ def test_the_zoo_has_every_system_and_the_speeds_that_were_measured(tmp_path):
     header = "system,parameters,bleu,chrf++,train_hours,memory_gib"
     rows = [header, "dense,7711104,10.126,31,1.265,1.3227", "bilingual,187900000,9,30.5,6.25,"]
     (tmp_path / "systems.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "release.csv").write_text(f"{header}\nrelease,6175872,15,36,1.5,2\n")
     rows = ["system,sentences_per_second,slowest,fastest", "moe_8e,40,39,41", "dense,51.656,48.56,57.018"]
     (tmp_path / "decoding.csv").write_text("\n".join(rows) + "\n")
     assert experiment.zoo(tmp_path).splitlines()[2:] == [
         "| `dense` | 7.71 M | 31 | 10.13 | 31.00 | 1.26 | 1.3 | 52 [49, 57] | systems:2 decoding:3 |",
         "| `bilingual` | 188 M | 752 | 9.00 | 30.50 | 6.25 |  |  | systems:3 |",
+        "| `release` | 6.18 M | 25 | 15.00 | 36.00 | 1.50 | 2.0 |  | release:2 |",
     ]
 
 
