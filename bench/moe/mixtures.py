@@ -3,8 +3,8 @@
 A seed is the directory of a finished sweep, or one with the archives of its runs (`bench.experiment`) and its record.
 
 There is a row for each model, and one for the mean over the seeds of each point of the sweep. That one has the
-difference in mean BLEU from a reference, with the interval of the report: it counts test sentences and seeds. Its
-speed is the median of the seeds, because other work on the machine may have slowed one of them.
+difference in mean BLEU from a reference, with the interval of the report: it counts test sentences, and seeds if there
+are several. Its speed is the median of the seeds, because other work on the machine may have slowed one of them.
 """
 
 import argparse
@@ -61,15 +61,14 @@ def compare(sweeps: Sequence[Path], reference: str) -> list[dict[str, Any]]:
     """Return the rows of each point, in the order of the first sweep: its mean over seeds, then its runs.
 
     reference: name of a point.
-    Raises ValueError if there are less than two sweeps, if a point is not finished in all of them, if two points have
-        equal settings, or if the reference is not among them.
+    Raises ValueError if a point is not finished in all sweeps, if two points have equal settings, or if the reference
+        is not among them.
     """
-    if len(sweeps) < 2:
-        raise ValueError(f"{len(sweeps)} sweep: seeds are compared; name the directories of two at least")
     settings = _settings(sweeps[0])
     if reference not in settings:
         raise ValueError(f"--reference={reference} is no point of {sweeps[0]}; choose one of {', '.join(settings)}")
-    directories = [(f"{point}_s{place}", path / point) for point in settings for place, path in enumerate(sweeps)]
+    names = [""] if len(sweeps) == 1 else [f"_s{place}" for place in range(len(sweeps))]
+    directories = [(point + name, path / point) for point in settings for name, path in zip(names, sweeps, strict=True)]
     runs = load_results(directories)
     systems = group_seeds(runs)
     if [system.label for system in systems] != [*settings]:
@@ -91,7 +90,7 @@ def compare(sweeps: Sequence[Path], reference: str) -> list[dict[str, Any]]:
         about["device"] = system.runs[0].record.environment.get("cpu", "")  # of the training, not of this command
         low, high = intervals.get((system.label, reference), (None, None))
         difference = {"bleu_delta": _bleu(mean) - _bleu(reference_row), "ci_low": low, "ci_high": high}
-        numbers = [_numbers(row) for row in of_runs]
+        numbers = [_numbers(row) for row in of_runs or [mean]]  # one run is its own mean
         speeds = [values["tokens_per_second"] for values in numbers if values["tokens_per_second"] is not None]
         speed = median(speeds) if speeds else None
         rows.append({**about, **_numbers(mean), "seed": MEAN, "tokens_per_second": speed, **difference})

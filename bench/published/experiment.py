@@ -122,10 +122,10 @@ def zoo(directory: Path = DIRECTORY) -> str:
 
     The systems of the experiment come first, then the model that was trained to be given away.
     """
-    paths, decoding = [directory / "systems.csv", directory / "release.csv"], directory / "decoding.csv"
+    files, decoding = [directory / "systems.csv", directory / "release.csv"], directory / "decoding.csv"
     speeds = {row["system"]: row for row in read(decoding)}
     lines = []
-    for path, row in ((path, row) for path in paths for row in read(path)):
+    for path, row in ((file, row) for file in files for row in read(file)):
         parameters = float(row["parameters"])
         size = [quantity(parameters), number(f"{parameters * BYTES_OF_A_WEIGHT / 1e6}")]
         scores = [number(row[name], 2) for name in SCORES]

@@ -93,10 +93,17 @@ def test_the_command_writes_the_rows_of_the_published_table(sweeps, tmp_path, mo
     assert "[" in task.split(" | ")[3]
 
 
+def test_the_interval_of_one_seed_counts_sentences_alone(sweeps):
+    rows = mixtures.compare(sweeps[:1], "top2")
+    assert [(row["point"], row["seed"]) for row in rows] == [(point, seed) for point in POINTS for seed in (MEAN, 1)]
+    for point, row in ((row["point"], row) for row in rows[::2]):
+        assert row["bleu_delta"] == pytest.approx(bleu(sweeps[0] / point) - bleu(sweeps[0] / "top2"))
+        assert point == "top2" or row["ci_low"] <= row["bleu_delta"] <= row["ci_high"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (lambda sweeps: (sweeps[:1], "top2"), "two at least"),
         (lambda sweeps: (sweeps, "top1"), "choose one of dense, top2, task"),
         (lambda sweeps: ([sweeps[0], sweeps[0]], "top2"), "differ in the seed alone"),
         (lambda sweeps: ([sweeps[0] / "dense", sweeps[1]], "top2"), r"no sweep\.json"),
