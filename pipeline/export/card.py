@@ -65,7 +65,9 @@ def _head(run: FinishedRun, library: str) -> list[str]:
 def _what(run: FinishedRun, record: Mapping[str, Any], note: str, parameters: int) -> list[str]:
     (system,) = record["systems"]["moe"]
     pairs = ", ".join(pair.name for pair in run.pairs)
-    size = f"{system['parameters']:,} parameters, {system['active_parameters']:,} of them active for a token"
+    size = f"{system['parameters']:,} parameters"
+    if system["active_parameters"] < system["parameters"]:
+        size += f", {system['active_parameters']:,} of them active for a token"
     if parameters:
         size = f"{parameters:,} parameters, all that these directions use of a mixture of {system['parameters']:,}"
     return [

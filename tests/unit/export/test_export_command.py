@@ -109,6 +109,17 @@ def test_the_card_has_a_line_for_each_direction_and_one_of_means(runs, export):
     ]
 
 
+def test_the_card_counts_active_parameters_where_not_all_are(runs, export):
+    size = "; 12,345 parameters, 2,345 of them active for a token."
+    assert size in (export("moe") / "README.md").read_text()
+    runs.add("all_active", runs.models, runs.root / "vocabulary", PAIRS)
+    path = runs.root / "runs" / "all_active" / "run.json"
+    record = json.loads(path.read_text())
+    record["systems"]["moe"][0]["active_parameters"] = 12345
+    path.write_text(json.dumps(record))
+    assert "; 12,345 parameters. Exported" in (export("all_active", out="dense") / "README.md").read_text()
+
+
 def test_the_card_has_the_means_of_further_test_sets(runs, export):
     """Of the multilingual model and the run's pairs alone; a test set of other pairs has no line."""
     runs.add("further", runs.models, runs.root / "vocabulary", PAIRS)
