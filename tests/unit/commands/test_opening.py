@@ -67,13 +67,13 @@ def test_without_a_plan_there_is_no_time(gpus, overrides):
     assert describe_time(load_config(["recipes=demo"]), seconds) == ""
 
 
-@pytest.mark.parametrize(("flag", "known"), [("avx512_bf16", True), ("avx2", False)])
-def test_a_processor_that_imitates_bf16_has_no_time(tmp_path, monkeypatch, flag, known):
+@pytest.mark.parametrize(("flag", "has_time"), [("avx512_bf16", True), ("avx2", False)])
+def test_a_processor_that_imitates_bf16_has_no_time(tmp_path, monkeypatch, flag, has_time):
     """It said "about 1 h 27 min" of a training that would have taken three days."""
     (tmp_path / "cpuinfo").write_text(f"flags : fpu {flag}\n", encoding="utf-8")
     monkeypatch.setattr(default_precision, "CPUINFO", tmp_path / "cpuinfo")
     config = load_config(["recipes=demo", "train.precision=bf16"])
-    assert seconds_here(config) == (training_seconds(config) if known else None)
+    assert seconds_here(config) == (training_seconds(config) if has_time else None)
     assert seconds_here(load_config(["recipes=demo"])) is not None
 
 

@@ -16,8 +16,14 @@ from pipeline.config import ROOT
 
 TEXT = re.sub(r"\s+", " ", (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8"))
 METRICS = {"bleu": sacrebleu.BLEU(), "chrf++": sacrebleu.CHRF(word_order=2)}
-with (ARCHIVES.parent / "systems.csv").open(encoding="utf-8") as stream:
-    SYSTEMS = {row["system"]: row for row in csv.DictReader(stream)}
+SYSTEMS = {}
+for table in ("systems", "release"):
+    with (ARCHIVES.parent / f"{table}.csv").open(encoding="utf-8") as stream:
+        SYSTEMS |= {row["system"]: row for row in csv.DictReader(stream)}
+
+
+def system_of(run):
+    return re.sub(r"_s\d+$", "", run.name)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +32,7 @@ def runs(tmp_path_factory):
 
 
 def test_every_model_that_the_table_counts_is_kept(runs):
-    seeds = [run.name.rpartition("_s")[0] for run in runs]
+    seeds = [system_of(run) for run in runs]
     assert {name: seeds.count(name) for name in seeds} == {
         name: int(row["num_seeds"]) for name, row in SYSTEMS.items() if name != "bilingual"
     }
@@ -42,7 +48,7 @@ def test_the_translations_have_the_scores_of_the_table(runs):
                 lines = load_translations(run, SYSTEM, pair)
                 references = [[line.reference for line in lines]]
                 of_pairs.append(metric.corpus_score([line.hypothesis for line in lines], references).score)
-            scores.setdefault((run.name.rpartition("_s")[0], name), []).append(fmean(of_pairs))
+            scores.setdefault((system_of(run), name), []).append(fmean(of_pairs))
     for (system, name), of_seeds in scores.items():
         assert fmean(of_seeds) == pytest.approx(float(SYSTEMS[system][name]), rel=1e-3)
 

@@ -1,10 +1,13 @@
 """docs/zoo.md: its commands, and what it says of all models."""
 
 import csv
+import hashlib
 import re
 import shlex
+from dataclasses import replace
 
 from bench.experiment.__main__ import parse
+from eval.number_format import signed
 from pipeline.config import ROOT, load_config
 from pipeline.export.config import load_export
 from tests.make import overrides_of
@@ -18,10 +21,18 @@ def rows_of(name):
 
 
 SYSTEMS, DECODING = rows_of("systems"), rows_of("decoding")
+CARD = ROOT / "recipes" / "freesoft38" / "release_card.md"
+EXPORTED = {
+    "huggingface": {
+        *("README.md", "config.json", "generation_config.json", "model.safetensors"),
+        *("tokenizer.json", "tokenizer_config.json", "tokenization_babelshard.py"),
+    },
+    "ctranslate2": {"README.md", "config.json", "model.bin", "shared_vocabulary.json", "source.model", "target.model"},
+}
 
 
 def test_the_command_trains_every_model_with_its_name_in_both_places():
-    (command,) = re.findall(r"^make train .*$", TEXT, re.MULTILINE)
+    (command,) = re.findall(r"^make train .*moe_8e.*$", TEXT, re.MULTILINE)
     assert command.count("moe_8e") == 2
     for name, row in SYSTEMS.items():
         config = load_config(overrides_of("train", command.replace("moe_8e", name)))
@@ -55,3 +66,37 @@ def test_what_it_says_of_all_models_is_in_their_rows():
     assert fastest_first == least_memory_first == ["dense", "moe_8e", "moe_32e"]
     flops = [float(row["flops_per_token"]) for row in SYSTEMS.values()]
     assert max(flops) < 1.005 * min(flops)
+
+
+def test_the_release_differs_from_dense_in_its_vocabulary_alone():
+    (command,) = re.findall(r"^make train .*NAME=release.*$", TEXT, re.MULTILINE)
+    dense = load_config(["recipes=freesoft38/dense", *overrides_of("train", command)[1:]])
+    release = load_config(overrides_of("train", command))
+    assert (release.vocab.shared, release.vocab.source_size, release.vocab.target_size) == (True, 16000, 16000)
+    assert replace(release, recipe=dense.recipe, vocab=dense.vocab) == dense
+
+
+def test_the_checksums_are_of_the_two_exports_and_of_the_card():
+    commands = re.findall(r"^(make export .*)$", TEXT, re.MULTILINE)
+    exports = [load_export(overrides_of("export", command)) for command in commands]
+    expected = {f"{export.out}/{name}" for export in exports for name in EXPORTED[export.format]}
+    lines = (ROOT / "recipes" / "freesoft38" / "release.sha256").read_text(encoding="utf-8").splitlines()
+    digests = {f"exports/{name}": digest for digest, name in (line.split("  ") for line in lines)}
+    assert digests.keys() == expected
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in digests.values())
+    assert hashlib.sha256(CARD.read_bytes()).hexdigest() == digests["exports/freesoft38/README.md"]
+
+
+def test_the_card_has_the_scores_of_the_released_model():
+    (row,), card = rows_of("release").values(), CARD.read_text(encoding="utf-8")
+    assert f"; {int(row['parameters']):,} parameters" in card
+    assert f"| mean |  |  | {float(row['bleu']):.1f} | {float(row['chrf++']):.1f} |" in card
+    assert len(re.findall(r"^\| [a-zA-Z-]+-en \|", card, re.MULTILINE)) == int(row["num_pairs"]) == 38
+    assert "no licence stated, to be trained on, not to be passed on or shown" in card
+
+
+def test_the_difference_to_dense_is_that_of_the_contrast():
+    with (CARD.parent / "release_contrast.csv").open(encoding="utf-8") as stream:
+        (row,) = (row for row in csv.DictReader(stream) if (row["metric"], row["resource"]) == ("bleu", "all"))
+    delta, low, high = (signed(float(row[key]), 2) for key in ("delta", "ci_low", "ci_high"))
+    assert f"`release` − `dense` is {delta} BLEU [{low}, {high}]" in re.sub(r"\s+", " ", TEXT)

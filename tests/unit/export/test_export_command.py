@@ -121,7 +121,7 @@ def test_the_card_counts_active_parameters_where_not_all_are(runs, export):
 
 
 def test_the_card_has_the_means_of_further_test_sets(runs, export):
-    """Of the multilingual model and the run's pairs alone; a test set of other pairs has no line."""
+    """They are of the multilingual model and the run's pairs alone; a test set of other pairs has no line."""
     runs.add("further", runs.models, runs.root / "vocabulary", PAIRS)
     header = "pair,system,train_pairs,metric,score,ci_low,ci_high,n_test,signature"
     rows = {
