@@ -203,23 +203,19 @@ def _scores(directory: Path, record: Mapping[str, Any], run: FinishedRun, not_ex
 
 def _further_scores(directory: Path, run: FinishedRun) -> list[str]:
     """Return the mean scores on each of the run's `score.test_sets`, over the exported directions that it has."""
-    means: dict[str, dict[str, float]] = {}
-    counts: dict[str, int] = {}
     names = {pair.name for pair in run.pairs}
+    rows_of = {}
     for path in sorted(directory.glob(f"{TEST_SETS}/*/scores.csv")):
-        rows = [row for row in load_scores(path) if row.system == SYSTEM and row.pair in names]
-        if rows:
-            title = path.parent.name
-            counts[title] = len({row.pair for row in rows})
-            metrics = dict.fromkeys(row.metric for row in rows)
-            means[title] = {name: fmean(row.score for row in rows if row.metric == name) for name in metrics}
-    if not means:
+        if rows := [row for row in load_scores(path) if row.system == SYSTEM and row.pair in names]:
+            rows_of[path.parent.name] = rows
+    if not rows_of:
         return []
-    metrics = dict.fromkeys(name for scores in means.values() for name in scores)
-    cells = [
-        (title, integer(counts[title]), *(decimal(scores[name]) if name in scores else "" for name in metrics))
-        for title, scores in means.items()
-    ]
+    metrics = dict.fromkeys(row.metric for rows in rows_of.values() for row in rows)
+    cells = []
+    for title, rows in rows_of.items():
+        scores = ([row.score for row in rows if row.metric == name] for name in metrics)
+        means = (decimal(fmean(of_metric)) if of_metric else "" for of_metric in scores)
+        cells.append((title, integer(len({row.pair for row in rows})), *means))
     columns = ("test set", "pairs", *(METRICS[name].title for name in metrics))
     return ["Means on other test sets, translated in the same way:", "", *_table(columns, cells), ""]
 

@@ -46,7 +46,7 @@ def test_the_commands_of_its_rows_and_of_an_export_are_read(monkeypatch):
     for command in commands:
         monkeypatch.setattr("sys.argv", ["bench.experiment", *shlex.split(command)])
         chosen.append(parse().command)
-    assert chosen == ["systems", "decoding"]
+    assert chosen == ["systems", "decoding", "systems", "contrasts"]
     (command,) = re.findall(r"`(make export [^`]*)`", TEXT)
     export = load_export(overrides_of("export", command))
     assert (export.run, export.format) == ("dense_s1", "ctranslate2")
