@@ -36,7 +36,7 @@ def main() -> int:
             if options.out:
                 write_csv(rows, contrasts.COLUMNS, options.out)
         elif options.command == "systems":
-            described = systems.describe(options.runs, options.test_set)
+            described = systems.describe(options.runs, options.test_set, by_run=options.by_run)
             print(systems.table(described))
             if options.out:
                 write_csv(described, systems.COLUMNS, options.out)
@@ -91,6 +91,7 @@ def parse() -> argparse.Namespace:
     described = commands.add_parser("systems", help="size, training speed, memory and scores of each system")
     described.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs")
     described.add_argument("--test-set", default=contrasts.OWN, help="of the scores; a further one, such as ntrex")
+    described.add_argument("--by-run", action="store_true", help="a row for each run in place of each system")
     described.add_argument("--out", type=Path, help="CSV file to write")
     needed = commands.add_parser("tokens", help="target tokens that each system needs to a training loss")
     needed.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs, the first system first")

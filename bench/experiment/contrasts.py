@@ -34,6 +34,8 @@ PRIMARY = (
 OWN = "own"  # the test sets of the runs' corpus
 MULTI_WAY = "multi-way"
 _FEWEST_PAIRS = 6  # with the same references, that are a group of their own
+Seeds = tuple[int | None, ...]
+Paired = Mapping[str, Mapping[str, Mapping[str, PairedScores]]]  # by metric, pair and label
 COLUMNS = (
     *("test_set", "contrast", "metric", "resource", "num_pairs", "delta", "ci_low", "ci_high"),
     *("num_seeds", "seed_low", "seed_high"),
@@ -48,9 +50,14 @@ class Contrast:
     terms: tuple[tuple[int, str], ...]
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the multilingual systems."""
+        return tuple(label for _, label in self.terms if label != BASELINE)
+
+    @property
     def first(self) -> str:
         """The label of the first multilingual system."""
-        return next(label for _, label in self.terms if label != BASELINE)
+        return self.labels[0]
 
 
 def read_contrast(text: str) -> Contrast:
@@ -67,7 +74,8 @@ def compare(directories: Sequence[Path], texts: Sequence[str] = (), test_set: st
     """Return a row for each contrast, metric and class of pairs: the mean over its pairs.
 
     Classes are all pairs, thirds by training pairs, and the same of those pairs whose test sets have one text. A
-    contrast with bilingual models leaves out the pairs that have none; the thirds are those of all pairs.
+    contrast with bilingual models leaves out the pairs that have none; the thirds are those of all pairs. Of seeds it
+    takes those that all of its systems have, since a seed draws the same batches for all of them.
 
     directories: of finished runs. Those that differ in the seed alone are one system: dense of dense_s1 and dense_s2.
     texts: the contrasts; by default those of PRIMARY whose systems are there.
@@ -88,10 +96,13 @@ def compare(directories: Sequence[Path], texts: Sequence[str] = (), test_set: st
     if not contrasts:
         raise ValueError(f"no primary contrast has its systems among {', '.join(system_of)}; name one by --of")
     pairs = [pair for pair in train_pairs if all(pair in system.runs[0].record.pairs for system in systems)]
-    paired = pair_by_metric(systems, pairs)
     rows: list[dict[str, Any]] = []
+    paired_at: dict[Seeds, Paired] = {}
     for contrast in contrasts:
-        compared = pairs
+        seeds = shared_seeds([system_of[label] for label in contrast.labels])
+        if seeds not in paired_at:
+            paired_at[seeds] = pair_by_metric([one for system in systems if (one := at_seeds(system, seeds))], pairs)
+        paired, compared = paired_at[seeds], pairs
         if BASELINE in {label for _, label in contrast.terms}:
             compared = [pair for pair in pairs if paired["bleu"][pair][contrast.first].baseline is not None]
         classes = _classes({pair: train_pairs[pair] for pair in compared}, paired["bleu"], train_pairs)
@@ -99,7 +110,7 @@ def compare(directories: Sequence[Path], texts: Sequence[str] = (), test_set: st
             for resource, of_class in classes.items():
                 about = {"test_set": test_set, "contrast": contrast.text, "metric": metric, "resource": resource}
                 difference = _difference(contrast, paired[metric], of_class)
-                by_seed = _by_seed(contrast, system_of, metric, of_class)
+                by_seed = _by_seed(contrast, system_of, seeds, metric, of_class)
                 rows.append({**about, "num_pairs": len(of_class), **difference, **by_seed})
     return rows
 
@@ -139,6 +150,21 @@ def on_test_set(run: RunResults, test_set: str) -> RunResults:
     record = load_run(directory)
     record = replace(run.record, pairs=record.pairs, languages=record.languages)
     return replace(run, directory=directory, record=record, scores=tuple(load_scores(directory / "scores.csv")))
+
+
+def shared_seeds(systems: Sequence[System]) -> Seeds:
+    """Return the seeds that all systems have, in order. Raises ValueError if there is none."""
+    first, *others = ([run.seed for run in system.runs] for system in systems)
+    if shared := [seed for seed in first if all(seed in seeds for seeds in others)]:
+        return tuple(shared)
+    labels = " and ".join(system.label for system in systems)
+    raise ValueError(f"{labels} have no seed in common; train them with the same train.seed")
+
+
+def at_seeds(system: System, seeds: Seeds) -> System | None:
+    """Return a system with its runs of these seeds, None if it lacks one."""
+    run_of = {run.seed: run for run in system.runs}
+    return replace(system, runs=tuple(run_of[seed] for seed in seeds)) if {*seeds} <= {*run_of} else None
 
 
 def _has_baselines(system: System) -> bool:
@@ -193,25 +219,20 @@ def _resampled(by_label: Mapping[str, PairedScores], contrast: Contrast, label: 
 
 
 def _by_seed(
-    contrast: Contrast, system_of: Mapping[str, System], metric: str, pairs: Sequence[str]
-) -> dict[str, float | None]:
-    """Return the least and the greatest of the differences of the seeds that all systems of the contrast have."""
-    labels = {contrast.first if label == BASELINE else label for _, label in contrast.terms}
-    runs = {(label, run.seed): run for label in labels for run in system_of[label].runs}
-    seeds = [seed for label, seed in runs if label == contrast.first and all((one, seed) in runs for one in labels)]
-    differences = []
-    for seed in seeds:
-        terms = [
-            (
-                sign,
-                runs[contrast.first if label == BASELINE else label, seed],
-                BASELINE if label == BASELINE else SYSTEM,
-            )
+    contrast: Contrast, system_of: Mapping[str, System], seeds: Seeds, metric: str, pairs: Sequence[str]
+) -> dict[str, float]:
+    """Return the number of seeds, and the least and the greatest of their differences."""
+    run_of = {(label, run.seed): run for label in contrast.labels for run in system_of[label].runs}
+    differences = [
+        sum(
+            sign * _mean(run_of[contrast.first, seed], BASELINE, metric, pairs)
+            if label == BASELINE
+            else sign * _mean(run_of[label, seed], SYSTEM, metric, pairs)
             for sign, label in contrast.terms
-        ]
-        differences.append(sum(sign * _mean(run, model, metric, pairs) for sign, run, model in terms))
-    low, high = (min(differences), max(differences)) if differences else (None, None)
-    return {"num_seeds": len(seeds), "seed_low": low, "seed_high": high}
+        )
+        for seed in seeds
+    ]
+    return {"num_seeds": len(seeds), "seed_low": min(differences), "seed_high": max(differences)}
 
 
 def _mean(run: RunResults, model: str, metric: str, pairs: Sequence[str]) -> float:

@@ -39,7 +39,7 @@ COLUMNS = (
 )
 
 
-def describe(directories: Sequence[Path], test_set: str = OWN) -> list[dict[str, Any]]:
+def describe(directories: Sequence[Path], test_set: str = OWN, *, by_run: bool = False) -> list[dict[str, Any]]:
     """Return a row for each system, and one for the bilingual models if the first run has them.
 
     Numbers are means over the seeds of a system; speeds are medians and memory is the most of any. Of bilingual models
@@ -48,9 +48,12 @@ def describe(directories: Sequence[Path], test_set: str = OWN) -> list[dict[str,
 
     directories: of finished runs. Those that differ in the seed alone are one system.
     test_set: of the scores: OWN, or the name of a further one that all runs have translated.
+    by_run: a row for each run in place of each system, with its own name.
     Raises ValueError if a run lacks the test set, or as `load_results`.
     """
     systems = load_systems(directories)
+    if by_run:
+        systems = [System(label=run.label, runs=(run,)) for system in systems for run in system.runs]
     rows = [_multilingual(system, test_set) for system in systems]
     first = systems[0].runs[0]
     return rows if BASELINE not in first.record.systems else [*rows, _bilingual(first, test_set)]
@@ -74,7 +77,6 @@ def _multilingual(system: System, test_set: str) -> dict[str, Any]:
     config = build(RunConfig, runs[0].record.config, f"{runs[0].directory}: config")
     seconds = training_seconds(config)
     events = [event for run in runs for event in load_events(run.directory, "train")]
-    mixture = {name: [event[name] for event in events if name in event] for name in MIXTURE}
     return {
         "system": system.label,
         "num_seeds": len(runs),
@@ -89,11 +91,21 @@ def _multilingual(system: System, test_set: str) -> dict[str, Any]:
         "memory_gib": max(event["memory"] for event in events) / GIB,
         "train_hours": fmean(ledger["train_seconds"] for ledger in ledgers) / 3600,
         "training_loss": fmean(_last_loss(run) for run in runs),
-        **{name: fmean(values) if values else None for name, values in mixture.items()},
+        **gate_means(runs),
         "validation_loss": fmean(ledger["validation_loss"] for ledger in ledgers),
         **_scores(runs, SYSTEM, test_set),
         **_origin(runs),
     }
+
+
+def gate_means(runs: Iterable[RunResults]) -> dict[str, float | None]:
+    """Return the experts of a token and the share of choices that found no room, means over the trainings of the runs.
+
+    None without experts.
+    """
+    events = [event for run in runs for event in load_events(run.directory, "train")]
+    values = {name: [event[name] for event in events if name in event] for name in MIXTURE}
+    return {name: fmean(of_name) if of_name else None for name, of_name in values.items()}
 
 
 def _last_loss(run: RunResults) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.experiment.contrasts import load_systems
+from bench.experiment.contrasts import load_systems, shared_seeds
 from bench.experiment.curves import training_curve
 from bench.experiment.scaling import FIRST_PART, fit
 from bench.output import Row, aligned
@@ -23,24 +23,25 @@ COLUMNS = ("system", "num_seeds", "loss", "tokens", "fewest", "most", "share_of_
 def measure(directories: Sequence[Path], losses: Sequence[float]) -> list[dict[str, Any]]:
     """Return a row for each loss and system: the mean tokens of its seeds, the fewest and the most.
 
-    `share_of_first` is the mean over that of the first system. The numbers are None where a seed has not come so far.
+    `share_of_first` is the mean over that of the first system, both of the seeds that both have, since a seed draws the
+    same batches for all systems. The numbers are None where a seed has not come so far.
 
     directories: of finished runs. Those that differ in the seed alone are one system.
     losses: mean cross-entropies of training, in nats a token.
-    Raises ValueError as `load_results` and `training_curve`.
+    Raises ValueError as `load_results`, `training_curve` and `shared_seeds`.
     """
-    curves = {
-        system.label: [training_curve(run.directory) for run in system.runs] for system in load_systems(directories)
-    }
+    systems = load_systems(directories)
+    curves = {system.label: {run.seed: training_curve(run.directory) for run in system.runs} for system in systems}
+    shared = {system.label: shared_seeds([system, systems[0]]) for system in systems}
     rows = []
     for loss in losses:
-        needed = {label: _of_seeds([tokens_to(curve, loss) for curve in seeds]) for label, seeds in curves.items()}
-        first = next(iter(needed.values()))["tokens"]
-        for label, numbers in needed.items():
-            tokens = numbers["tokens"]
-            share = tokens / first if tokens and first else None
-            about = {"system": label, "num_seeds": len(curves[label]), "loss": loss}
-            rows.append({**about, **numbers, "share_of_first": share})
+        needed = {label: {seed: tokens_to(curves[label][seed], loss) for seed in curves[label]} for label in curves}
+        first = needed[systems[0].label]
+        for label, by_seed in needed.items():
+            own, others = (_of_seeds([tokens[seed] for seed in shared[label]])["tokens"] for tokens in (by_seed, first))
+            share = own / others if own and others else None
+            about = {"system": label, "num_seeds": len(by_seed), "loss": loss}
+            rows.append({**about, **_of_seeds([*by_seed.values()]), "share_of_first": share})
     return rows
 
 

@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from bench.experiment.archive import ENDING, restore, score
+from bench.experiment.systems import MIXTURE, gate_means
 from bench.output import MEAN, Row, aligned, number, results_file, write_csv
 from eval.records.results import group_seeds, load_results
 from eval.records.run_record import load_losses
@@ -28,7 +29,7 @@ from eval.report.sections.scores import scores_section
 SWEEP = "sweep.json"  # the record of a sweep, in its directory
 COLUMNS = (
     *("point", "settings", "device", "seed", "parameters", "flops_per_token", "validation", "bleu"),
-    *("bleu_delta", "ci_low", "ci_high", *BALANCE, "tokens_per_second", "run_commit"),
+    *("bleu_delta", "ci_low", "ci_high", *BALANCE, *MIXTURE, "tokens_per_second", "run_commit"),
 )
 
 
@@ -93,9 +94,10 @@ def compare(sweeps: Sequence[Path], reference: str) -> list[dict[str, Any]]:
         numbers = [_numbers(row) for row in of_runs or [mean]]  # one run is its own mean
         speeds = [values["tokens_per_second"] for values in numbers if values["tokens_per_second"] is not None]
         speed = median(speeds) if speeds else None
-        rows.append({**about, **_numbers(mean), "seed": MEAN, "tokens_per_second": speed, **difference})
+        of_gate = gate_means(system.runs)
+        rows.append({**about, **_numbers(mean), **of_gate, "seed": MEAN, "tokens_per_second": speed, **difference})
         for values, run in zip(numbers, system.runs, strict=True):
-            rows.append({**about, **values, "run_commit": run.record.commit[:10]})
+            rows.append({**about, **values, **gate_means([run]), "run_commit": run.record.commit[:10]})
     return rows
 
 

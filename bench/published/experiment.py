@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bench.experiment.contrasts import OWN
-from bench.output import ROOT
+from bench.output import MEAN, ROOT
 from bench.published.cells import Line, markdown, number, percent, rate, read, source, sources
 from eval.number_format import quantity, signed
 from eval.records.ending import MARK
@@ -151,6 +151,31 @@ def contrasts(directory: Path = DIRECTORY) -> str:
             counts = (chosen["all"][name] for name in ("num_pairs", "num_seeds"))
             lines.append((f"`{contrast}`", METRICS[metric].title, *counts, *cells, numbers))
     return markdown(("contrast", "score", "pairs", "seeds", *CLASSES, "rows"), lines)
+
+
+def ablations(directory: Path = DIRECTORY) -> str:
+    """Return the losses and scores of the mixture with one part changed, means over seeds, and what its gate did."""
+    path = directory / "ablations.csv"
+    rows = read(path)
+    lines = []
+    for mean in (row for row in rows if row["seed"] == MEAN):
+        of_point = [row for row in rows if row["point"] == mean["point"]]
+        difference = _difference(mean, "bleu_delta") if mean["ci_low"] else ""  # empty for the reference
+        gate = (number(mean["experts_per_token"], 2), percent(mean["drop_rate"]), number(mean["load_max"], 2))
+        cells = (f"{len(of_point) - 1}", number(mean["validation"], 3), number(mean["bleu"], 2), difference, *gate)
+        lines.append((f"`{mean['settings']}`", *cells, sources(path, of_point)))
+    header = (
+        "settings",
+        "seeds",
+        "loss",
+        "BLEU",
+        "difference in BLEU",
+        "experts",
+        "dropped",
+        "largest load / mean",
+        "rows",
+    )
+    return markdown(header, lines)
 
 
 def gains(directory: Path = DIRECTORY) -> str:

@@ -117,6 +117,10 @@ def test_systems_have_the_means_of_their_seeds_and_the_speed_that_was_planned(pl
         "bleu": mean_score(results, "bilingual"),
     }
     assert baseline["system"] == "bilingual"
+    by_run = describe([tmp_path / "smoke_s1", tmp_path / "smoke_s2"], by_run=True)
+    assert [row["system"] for row in by_run] == ["smoke_s1", "smoke_s2", "bilingual"]
+    assert [row["num_seeds"] for row in by_run] == [1, 1, 1]
+    assert [row["validation_loss"] for row in by_run[:2]] == [first["validation_loss"], 0.0]
     assert {name: float(baseline[name]) for name in expected} == pytest.approx(expected, rel=1e-3)
 
 

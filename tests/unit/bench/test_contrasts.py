@@ -78,6 +78,20 @@ def test_a_contrast_is_the_sum_of_the_means_over_seeds_and_pairs(runs):
             assert by_key["dense - bilingual", metric, resource]["delta"] == pytest.approx(gain, abs=1e-3)
 
 
+def test_a_contrast_takes_the_seeds_that_all_of_its_systems_have(runs):
+    without = [run for run in runs if run.name not in ("deep_s1", "deep_moe_s2")]
+    rows = contrasts.compare(without, ["moe_8e - dense", "deep - dense"])
+    of_all = {row["contrast"]: row for row in rows if (row["metric"], row["resource"]) == ("bleu", "all")}
+    assert {contrast: row["num_seeds"] for contrast, row in of_all.items()} == {"moe_8e - dense": 2, "deep - dense": 1}
+    run_of = {run.name: run for run in runs}
+    deep, dense = (mean_of(run_of[name], "bleu", TAIL + MULTI_WAY) for name in ("deep_s2", "dense_s2"))
+    row = of_all["deep - dense"]
+    assert [row[name] for name in ("delta", "seed_low", "seed_high")] == pytest.approx([deep - dense] * 3, abs=1e-3)
+    assert contrasts.compare(runs, ["moe_8e - dense"]) == [row for row in rows if row["contrast"] == "moe_8e - dense"]
+    with pytest.raises(ValueError, match=r"deep_moe and deep have no seed in common; train them with the same"):
+        contrasts.compare(without, ["deep_moe - deep"])
+
+
 def test_a_further_test_set_keeps_the_thirds_of_the_training_text(runs):
     news = contrasts.compare(runs, ["moe_8e - dense"], "news")
     assert {row["resource"]: row["num_pairs"] for row in news} == {"high": 3, "medium": 2, "low": 1, "all": 6}

@@ -93,6 +93,20 @@ def test_the_command_writes_the_rows_of_the_published_table(sweeps, tmp_path, mo
     assert "[" in task.split(" | ")[3]
 
 
+def test_what_a_gate_did_is_a_mean_over_trainings(sweeps):
+    for sweep, (experts, dropped) in zip(sweeps, ((1.4, 0.02), (1.6, 0.06)), strict=True):
+        path = sweep / "top2" / "metrics.jsonl"
+        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        gate = {"experts_per_token": experts, "drop_rate": dropped}
+        records = [record | gate if record["event"] == "train" else record for record in records]
+        path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    rows = {(row["point"], row["seed"]): row for row in mixtures.compare(sweeps, "top2")}
+    for seed, gate in ((MEAN, (1.5, 0.04)), (1, (1.4, 0.02)), (2, (1.6, 0.06))):
+        row = rows["top2", seed]
+        assert (row["experts_per_token"], row["drop_rate"]) == pytest.approx(gate)
+    assert rows["dense", MEAN]["experts_per_token"] is None
+
+
 def test_the_interval_of_one_seed_counts_sentences_alone(sweeps):
     rows = mixtures.compare(sweeps[:1], "top2")
     assert [(row["point"], row["seed"]) for row in rows] == [(point, seed) for point in POINTS for seed in (MEAN, 1)]

@@ -47,6 +47,21 @@ def test_a_pair_has_its_gains_and_a_mark_where_its_bilingual_model_still_improve
     )
 
 
+def test_a_changed_part_of_the_mixture_has_its_difference_and_the_recipe_has_none(tmp_path):
+    rows = ["point,settings,seed,validation,bleu,bleu_delta,ci_low,ci_high,load_max,experts_per_token,drop_rate"]
+    rows += [f"8e,gate=top2,{seed},3.1,5.25,{delta},1.5,1.48,0.031" for seed, delta in (("mean", "0,,"), (1, ",,"))]
+    rows += [
+        f"8e_all,gate.second=all,{seed},3.05,5,{delta},1.25,2,0.2"
+        for seed, delta in (("mean", "-0.25,-0.5,0.125"), (1, ",,"))
+    ]
+    (tmp_path / "ablations.csv").write_text("\n".join(rows) + "\n")
+    _, _, recipe, changed = experiment.ablations(tmp_path).splitlines()
+    assert recipe == "| `gate=top2` | 1 | 3.100 | 5.25 |  | 1.48 | 3.1 % | 1.50 | ablations:2,3 |"
+    assert changed == (
+        "| `gate.second=all` | 1 | 3.050 | 5.00 | −0.25 [−0.50, +0.12] | 2.00 | 20.0 % | 1.25 | ablations:4,5 |"
+    )
+
+
 def test_tokens_have_their_share_of_those_of_the_first_system(tmp_path):
     rows = ["system,num_seeds,loss,tokens,share_of_first", "dense,2,4,3120000,1", "moe_8e,2,4,3090000,0.99"]
     rows += ["dense,2,2.85,11500000,1", "moe_8e,2,2.85,,"]
