@@ -154,8 +154,8 @@ def on_test_set(run: RunResults, test_set: str) -> RunResults:
 
 def shared_seeds(systems: Sequence[System]) -> Seeds:
     """Return the seeds that all systems have, in order. Raises ValueError if there is none."""
-    first, *others = ([run.seed for run in system.runs] for system in systems)
-    if shared := [seed for seed in first if all(seed in seeds for seeds in others)]:
+    seeds_of = [[run.seed for run in system.runs] for system in systems]
+    if shared := [seed for seed in seeds_of[0] if all(seed in seeds for seeds in seeds_of)]:
         return tuple(shared)
     labels = " and ".join(system.label for system in systems)
     raise ValueError(f"{labels} have no seed in common; train them with the same train.seed")

@@ -38,8 +38,8 @@ def measure(directories: Sequence[Path], losses: Sequence[float]) -> list[dict[s
         needed = {label: {seed: tokens_to(curves[label][seed], loss) for seed in curves[label]} for label in curves}
         first = needed[systems[0].label]
         for label, by_seed in needed.items():
-            own, others = (_of_seeds([tokens[seed] for seed in shared[label]])["tokens"] for tokens in (by_seed, first))
-            share = own / others if own and others else None
+            means = [_of_seeds([tokens[seed] for seed in shared[label]])["tokens"] for tokens in (by_seed, first)]
+            share = means[0] / means[1] if means[0] and means[1] else None
             about = {"system": label, "num_seeds": len(by_seed), "loss": loss}
             rows.append({**about, **_of_seeds([*by_seed.values()]), "share_of_first": share})
     return rows

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.experiment.archive import ENDING, restore, score
+from bench.experiment.archive import ENDING, RECORD, restore, score
 from bench.experiment.systems import MIXTURE, gate_means
 from bench.output import MEAN, Row, aligned, number, results_file, write_csv
 from eval.records.results import group_seeds, load_results
@@ -38,13 +38,16 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory() as directory:
             sweeps = [_sweep_directory(path, Path(directory, str(place))) for place, path in enumerate(options.sweeps)]
-            rows = compare(sweeps, options.reference)
+            rows, left_out = compare(sweeps, options.reference), unfinished(sweeps)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     out = results_file("mixtures", rows[0]["device"], options.out)
     write_csv(rows, COLUMNS, out)
-    print(f"{table(rows, options.reference)}\n\nwritten to {out}")
+    print(table(rows, options.reference))
+    if left_out:
+        print(f"left out, because no sweep has finished them: {', '.join(left_out)}")
+    print(f"\nwritten to {out}")
     return 0
 
 
@@ -61,11 +64,14 @@ def parse() -> argparse.Namespace:
 def compare(sweeps: Sequence[Path], reference: str) -> list[dict[str, Any]]:
     """Return the rows of each point, in the order of the first sweep: its mean over seeds, then its runs.
 
+    Points that no sweep has finished are left out.
+
     reference: name of a point.
-    Raises ValueError if a point is not finished in all sweeps, if two points have equal settings, or if the reference
-        is not among them.
+    Raises ValueError if a point is not finished in some of the sweeps, if two points have equal settings, or if the
+        reference is not among them.
     """
-    settings = _settings(sweeps[0])
+    left_out = unfinished(sweeps)
+    settings = {point: words for point, words in _settings(sweeps[0]).items() if point not in left_out}
     if reference not in settings:
         raise ValueError(f"--reference={reference} is no point of {sweeps[0]}; choose one of {', '.join(settings)}")
     names = [""] if len(sweeps) == 1 else [f"_s{place}" for place in range(len(sweeps))]
@@ -99,6 +105,11 @@ def compare(sweeps: Sequence[Path], reference: str) -> list[dict[str, Any]]:
         for values, run in zip(numbers, system.runs, strict=True):
             rows.append({**about, **values, **gate_means([run]), "run_commit": run.record.commit[:10]})
     return rows
+
+
+def unfinished(sweeps: Sequence[Path]) -> list[str]:
+    """Return the points that no sweep has finished."""
+    return [point for point in _settings(sweeps[0]) if not any((path / point / RECORD).is_file() for path in sweeps)]
 
 
 def table(rows: Sequence[Row], reference: str) -> str:

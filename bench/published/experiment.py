@@ -1,10 +1,11 @@
 """The tables of docs/experiment.md and docs/zoo.md, from CSVs that `python -m bench.experiment` writes."""
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from bench.experiment.contrasts import OWN
+from bench.experiment.contrasts import MULTI_WAY, OWN
 from bench.output import MEAN, ROOT
 from bench.published.cells import Line, markdown, number, percent, rate, read, source, sources
 from eval.number_format import quantity, signed
@@ -54,16 +55,21 @@ def search(directory: Path = SEARCHES) -> str:
 
 
 def systems(directory: Path = DIRECTORY) -> str:
-    """Return the size, scores and losses of each system, and what its gate did in training."""
-    path = directory / "systems.csv"
+    """Return the size, scores and losses of each system and of each of its seeds, and what its gate did in training."""
+    path, by_run = directory / "systems.csv", directory / "runs.csv"
+    runs = read(by_run)
     lines = []
-    for row in read(path):
-        scores = [number(row[name], 2) for name in SCORES]
-        losses = [number(row[name], 3) for name in ("training_loss", "validation_loss")]
-        mixture = [number(row["experts_per_token"], 2), percent(row["drop_rate"])]
-        cells = (row["num_seeds"], quantity(float(row["parameters"])), *scores, *losses, *mixture)
-        lines.append((f"`{row['system']}`", *cells, source(path, row)))
-    header = ("system", "seeds", "parameters", "BLEU", "chrF++", "training loss", "loss", "experts", "dropped", "row")
+    for mean in read(path):
+        name = mean["system"]
+        of_seeds = [(by_run, row) for row in runs if re.fullmatch(rf"{re.escape(name)}_s\d+", row["system"])]
+        for file, row in of_seeds if len(of_seeds) == 1 else [(path, mean), *of_seeds]:
+            seed = row["system"].removeprefix(name).removeprefix("_s") or (MEAN if of_seeds else "")
+            scores = [number(row[name], 2) for name in SCORES]
+            losses = [number(row[name], 3) for name in ("training_loss", "validation_loss")]
+            mixture = [number(row["experts_per_token"], 2), percent(row["drop_rate"])]
+            cells = (seed, quantity(float(row["parameters"])), *scores, *losses, *mixture)
+            lines.append((f"`{name}`", *cells, source(file, row)))
+    header = ("system", "seed", "parameters", "BLEU", "chrF++", "training loss", "loss", "experts", "dropped", "row")
     return markdown(header, lines)
 
 
@@ -140,16 +146,21 @@ def zoo(directory: Path = DIRECTORY) -> str:
 
 
 def contrasts(directory: Path = DIRECTORY) -> str:
-    """Return the contrasts on the systems' own test sets: the difference in each class of pairs, with its interval."""
+    """Return the contrasts on the systems' own test sets: the difference in each class of pairs, with its interval.
+
+    The pairs with one test text have a line of their own.
+    """
     lines = []
     for path in sorted(directory.glob("contrasts*.csv")):
         rows = [row for row in read(path) if row["test_set"] == OWN]
         for contrast, metric in dict.fromkeys((row["contrast"], row["metric"]) for row in rows):
-            chosen = {row["resource"]: row for row in rows if (row["contrast"], row["metric"]) == (contrast, metric)}
-            cells = [_difference(chosen[name]) if name in chosen else "" for name in CLASSES]
-            numbers = sources(path, [chosen[name] for name in CLASSES if name in chosen])
-            counts = (chosen["all"][name] for name in ("num_pairs", "num_seeds"))
-            lines.append((f"`{contrast}`", METRICS[metric].title, *counts, *cells, numbers))
+            of_both = {row["resource"]: row for row in rows if (row["contrast"], row["metric"]) == (contrast, metric)}
+            for prefix in ("", f"{MULTI_WAY}, "):
+                chosen = {name: of_both[prefix + name] for name in CLASSES if prefix + name in of_both}
+                if whole := chosen.get("all"):
+                    cells = [_difference(chosen[name]) if name in chosen else "" for name in CLASSES]
+                    counts = (METRICS[metric].title, whole["num_pairs"], whole["num_seeds"])
+                    lines.append((f"`{contrast}`", *counts, *cells, sources(path, chosen.values())))
     return markdown(("contrast", "score", "pairs", "seeds", *CLASSES, "rows"), lines)
 
 

@@ -1,4 +1,4 @@
-"""docs/experiment.md and docs/experiment-commands.md: their commands, and what they say of the rehearsal."""
+"""docs/experiment.md and the pages of its commands and searches: their commands, and what they say of the rehearsal."""
 
 import csv
 import re
@@ -13,7 +13,7 @@ from pipeline.sweep.command import plan
 from pipeline.sweep.config import load_sweep
 from tests.make import overrides_of
 
-PAGES = [ROOT / "docs" / name for name in ("experiment.md", "experiment-commands.md")]
+PAGES = [ROOT / "docs" / name for name in ("experiment.md", "experiment-commands.md", "experiment-searches.md")]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 FLAT = re.sub(r"\s+", " ", TEXT)
 SWEEPS = {name: line for line, name in re.findall(r"^(make sweep EXPERIMENT=(\w+) .*)$", TEXT, re.MULTILINE)}

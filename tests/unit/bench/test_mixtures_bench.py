@@ -149,3 +149,16 @@ def test_an_unfinished_point_is_named(sweeps, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["mixtures", *map(str, sweeps), "--reference", "top2"])
     assert mixtures.main() == 2
     assert "sweep_2/task" in capsys.readouterr().err
+
+
+def test_a_point_that_no_sweep_has_finished_is_left_out_and_named(sweeps, tmp_path, monkeypatch, capsys):
+    complete = mixtures.compare(sweeps, "top2")
+    for sweep in sweeps:
+        (sweep / "task" / "run.json").unlink()
+    assert mixtures.compare(sweeps, "top2") == [row for row in complete if row["point"] != "task"]
+    out = tmp_path / "left_out.csv"
+    monkeypatch.setattr("sys.argv", ["mixtures", *map(str, sweeps), "--reference", "top2", "--out", str(out)])
+    assert mixtures.main() == 0
+    assert "left out, because no sweep has finished them: task\n" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"task is no point of .*; choose one of dense, top2$"):
+        mixtures.compare(sweeps, "task")

@@ -20,15 +20,28 @@ def test_the_best_rate_of_each_system_is_bold_and_a_rate_that_was_not_tried_is_e
     )
 
 
+def test_a_system_of_one_seed_has_one_line(tmp_path):
+    header = "system,parameters,bleu,chrf++,training_loss,validation_loss,experts_per_token,drop_rate"
+    for name, system in (("systems", "moe_32e"), ("runs", "moe_32e_s3")):
+        (tmp_path / f"{name}.csv").write_text(f"{header}\n{system},16600000,9,30,3.1,2.8,1.5,0.086\n")
+    (line,) = experiment.systems(tmp_path).splitlines()[2:]
+    assert line == "| `moe_32e` | 3 | 16.6 M | 9.00 | 30.00 | 3.100 | 2.800 | 1.50 | 8.6 % | runs:2 |"
+
+
 def test_bilingual_models_have_no_cost_a_token(tmp_path):
     rows = ["system,num_seeds,parameters,flops_per_token,tokens,tokens_per_second,planned_tokens_per_second"]
     rows[0] += ",memory_gib,train_hours,training_loss,experts_per_token,drop_rate,validation_loss,bleu,chrf++"
     rows += ["moe_8e,2,7711104,34466734,1.2e+07,2700.4,5497.9,1.31,1.2,3.4567,1.456,0.0365,3.1234,10.126,31"]
     rows += ["bilingual,1,187900000,,8e+07,4000,,,6.25,,,,,9,30.5"]
     (tmp_path / "systems.csv").write_text("\n".join(rows) + "\n")
-    _, _, sparse, bilingual = experiment.systems(tmp_path).splitlines()
-    assert sparse == "| `moe_8e` | 2 | 7.71 M | 10.13 | 31.00 | 3.457 | 3.123 | 1.46 | 3.6 % | systems:2 |"
-    assert bilingual == "| `bilingual` | 1 | 188 M | 9.00 | 30.50 |  |  |  |  | systems:3 |"
+    of_seed = rows[1].replace(",2,", ",1,", 1)
+    runs = [rows[0], *(of_seed.replace("moe_8e", f"moe_8e_s{seed}") for seed in (1, 2)), rows[2]]
+    (tmp_path / "runs.csv").write_text("\n".join(runs) + "\n")
+    _, _, sparse, *of_seeds, bilingual = experiment.systems(tmp_path).splitlines()
+    numbers = "7.71 M | 10.13 | 31.00 | 3.457 | 3.123 | 1.46 | 3.6 %"
+    assert sparse == f"| `moe_8e` | mean | {numbers} | systems:2 |"
+    assert of_seeds == [f"| `moe_8e` | 1 | {numbers} | runs:2 |", f"| `moe_8e` | 2 | {numbers} | runs:3 |"]
+    assert bilingual == "| `bilingual` |  | 188 M | 9.00 | 30.50 |  |  |  |  | systems:3 |"
     _, _, sparse, bilingual = experiment.costs(tmp_path).splitlines()
     assert sparse == "| `moe_8e` | 34.5 M | 12.0 M | 1.20 | 2,700 | 5,498 | 1.3 | systems:2 |"
     assert bilingual == "| `bilingual` |  | 80.0 M | 6.25 | 4,000 |  |  | systems:3 |"
@@ -115,7 +128,7 @@ def test_the_zoo_has_every_system_and_the_speeds_that_were_measured(tmp_path):
 def test_a_contrast_has_a_line_for_each_score_on_its_own_test_sets(tmp_path):
     header = "test_set,contrast,metric,resource,num_pairs,delta,ci_low,ci_high,num_seeds"
     for name, lines in (
-        ("own", ["all,38,0.5,0.25,0.75,2", "high,13,-1,-2,0,2"]),
+        ("own", ["all,38,0.5,0.25,0.75,2", "high,13,-1,-2,0,2", '"multi-way, all",27,0.25,-0.5,1,2']),
         ("news", ["all,37,0.125,-0.5,0.75,2"]),
     ):
         rows = [f"{name},moe_8e - dense,{metric},{line}" for metric in ("bleu", "chrf++") for line in lines]
@@ -123,7 +136,9 @@ def test_a_contrast_has_a_line_for_each_score_on_its_own_test_sets(tmp_path):
     own = "+0.50 [+0.25, +0.75] | −1.00 [−2.00, 0.00] |  | "
     assert experiment.contrasts(tmp_path).splitlines()[2:] == [
         f"| `moe_8e - dense` | BLEU | 38 | 2 | {own} | contrasts_own:2,3 |",
-        f"| `moe_8e - dense` | chrF++ | 38 | 2 | {own} | contrasts_own:4,5 |",
+        "| `moe_8e - dense` | BLEU | 27 | 2 | +0.25 [−0.50, +1.00] |  |  |  | contrasts_own:4 |",
+        f"| `moe_8e - dense` | chrF++ | 38 | 2 | {own} | contrasts_own:5,6 |",
+        "| `moe_8e - dense` | chrF++ | 27 | 2 | +0.25 [−0.50, +1.00] |  |  |  | contrasts_own:7 |",
     ]
 
 

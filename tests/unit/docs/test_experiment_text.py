@@ -1,4 +1,4 @@
-"""docs/experiment.md: what its text says of searches, mixtures and experts is in the files that it names."""
+"""The pages of the experiment: what they say of searches, mixtures and experts is in the files that they name."""
 
 import csv
 import json
@@ -6,6 +6,7 @@ import re
 from statistics import fmean
 
 import numpy as np
+import yaml
 
 from bench.experiment.__main__ import ARCHIVES
 from bench.experiment.archive import read_archive
@@ -14,7 +15,8 @@ from eval.records.specialisation import SPECIALISATION
 from pipeline.batch.proportions import phases, units
 from pipeline.config import ROOT, load_config
 
-FLAT = re.sub(r"\s+", " ", (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8"))
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("experiment", "experiment-searches")]
+FLAT = re.sub(r"\s+", " ", "\n".join(page.read_text(encoding="utf-8") for page in PAGES))
 
 
 def rows_of(name):
@@ -61,6 +63,8 @@ def test_what_the_text_says_of_the_search_is_in_its_rows():
 
     assert min(gain("rich", pair, "small_d1", "base_d1") for pair in ("fr-en", "ca-en")) > 0
     assert min(gain("poor", pair, "base_d3", "small_d3") for pair in ("lv-en", "ta-en")) > 0
+    for row in (row for name in ("rich", "poor") for row in search_rows(f"search_{name}")):
+        assert row["pair"] != "km-en"
     twice = [("rich", "fr-en", "base_d1"), ("rich", "ca-en", "base_d1"), ("poor", "lv-en", "small_d3")]
     assert min(gain(name, pair, f"{slow}_fast", slow) for name, pair, slow in twice) > 0
     assert gain("poor", "ta-en", "small_d3", "small_d3_fast") > 0
@@ -94,18 +98,42 @@ def decided(pair):
     return min(rows, key=lambda row: float(row["nats_per_character"]))["candidate"]
 
 
+def test_the_text_is_made_of_what_the_page_says():
+    data = ROOT / "data" / "freesoft38"
+    manifest = yaml.safe_load((data / "manifest.yaml").read_text(encoding="utf-8"))
+    total = sum(file["rows"] for file in manifest["files"] if file["split"] == "train")
+    table = re.findall(r"^\| `(\w+)` \| ([\d,]+) \| [\d,]+ \|", (data / "README.md").read_text(), re.MULTILINE)
+    rows = {name: int(number.replace(",", "")) for name, number in table}
+    rows["ddtp"] = total - sum(rows.values())
+    shares = {name: f"{100 * number / total:.0f} %" for name, number in rows.items()}
+    parts = f"package descriptions ({shares['ddtp']}), LibreOffice's help ({shares['lohelp']}), a game"
+    last_parts = f"({shares['wesnoth']}), manual pages ({shares['man']}) and GNOME's help ({shares['gnomehelp']})"
+    assert f"{parts} {last_parts}." in FLAT
+    train_pairs = json.loads(read_archive(ARCHIVES / "dense_s1.tar.xz")["run.json"])["train_pairs"]
+    assert f"The text is {sum(train_pairs.values()) / 1e6:.2f} million sentence pairs" in FLAT
+
+
 def test_catalan_is_as_much_of_a_training_as_the_page_says():
     train_pairs = json.loads(read_archive(ARCHIVES / "dense_s1.tar.xz")["run.json"])["train_pairs"]
     mixture = load_config(["recipes=freesoft38/dense"]).batch.mixture
     (phase,) = phases(mixture, list(train_pairs), units([[("", rows)] for rows in train_pairs.values()]))
     share = phase.probabilities[list(train_pairs).index("ca-en")]
     assert (mixture.temperature, mixture.max_repeats) == (3, 10)
-    assert f"So Catalan is {100 * share:.1f} % of what a multilingual model reads" in FLAT
+    assert f"Catalan, for example, is {100 * share:.1f} % of what a multilingual model reads" in FLAT
+    ledgers = json.loads(read_archive(ARCHIVES / "bilingual_1.tar.xz")["run.json"])["systems"]["bilingual"]
+    models = {ledger["pair"]: ledger for ledger in ledgers}
+    (whole,) = json.loads(read_archive(ARCHIVES / "dense_s1.tar.xz")["run.json"])["systems"]["moe"]
+    of_pair = {pair: whole["tokens"] * phase.probabilities[list(train_pairs).index(pair)] for pair in models}
+    times = [f"{models[pair]['tokens'] / of_pair[pair]:.0f}" for pair in ("km-en", "ca-en")]
+    assert f"of Khmer and Catalan read {times[0]} and {times[1]} times as many tokens of their language" in FLAT
+    sizes = [round(model["tokens"] / model["steps"], digits) for model, digits in ((models["ca-en"], -1), (whole, -2))]
+    steps = f"makes {models['ca-en']['steps']:,} steps of {sizes[0]:.0f} tokens, `dense` {whole['steps']:,} steps of"
+    assert f"{steps} {sizes[1]:,.0f}." in FLAT
     rows = np.array([*train_pairs.values()])
     times_read = phase.probabilities * rows.sum() * 12 / 35 / rows  # of 35 M target tokens, 12 M are read
     assert "The text has 35 million target tokens, of which a multilingual model reads twelve" in FLAT
     assert {f"{times:.1f}" for times in times_read[rows.argsort()[:5]]} == {"3.4"}
-    assert "are read 3.4 times each, of the richest pair one in seven" in FLAT
+    assert "repeat as well, 3.4 times each; of the richest pair one row in seven is read" in FLAT
     assert round(1 / times_read[rows.argmax()]) == 7
 
 
@@ -124,7 +152,7 @@ def test_what_the_text_says_of_the_rates_is_in_their_rows():
     for row in rows_of("rates"):
         scores.setdefault(row["learning_rate"], []).append(f"{float(row['bleu']):.2f}")
     spans = [f"{min(scores[rate])} to {max(scores[rate])}" for rate in ("0.003", "0.006")]
-    assert f"0.003 is ahead of 0.006 ({spans[0]} BLEU against {spans[1]})" in FLAT
+    assert f"with a beam of 1, 0.003 was ahead of 0.006 ({spans[0]} BLEU against {spans[1]})" in FLAT
     deep = load_config(["recipes=freesoft38/dense_12l"]).train
     assert f"whose recipes have {deep.learning_rate:g}." in FLAT
     assert f"The recipes have 0.003, since the warm-up of {deep.warmup_steps} steps is a third" in FLAT
@@ -137,9 +165,10 @@ def test_what_the_text_says_of_the_experts_is_in_their_archive():
         name: [f"{100 * layer[name]:.{digits}f}" for layer in (encoder, decoder)]
         for name, digits in (("piece", 0), ("class", 0), ("language", 1))
     }
-    pieces = f"explains {shares['piece'][0]} % of the encoder's routing and {shares['piece'][1]} % of the decoder's"
-    classes = f"(word, number, punctuation and so on) {' and '.join(shares['class'])} %"
-    assert f"{pieces}, the piece's class {classes}, its language {' and '.join(shares['language'])} %" in FLAT
+    pieces = f"away {shares['piece'][0]} % of the uncertainty about its first expert in the encoder and"
+    assert f"{pieces} {shares['piece'][1]} % in the decoder, knowing the piece's class" in FLAT
+    assert f"(word, number, punctuation and so on) {' and '.join(shares['class'])} %, and knowing its language" in FLAT
+    assert f"knowing its language {' and '.join(shares['language'])} %" in FLAT
     for layer, expert, examples in (
         ("encoder.2", 1, "▁de ▁la ▁di ▁da ▁do ▁el"),
         ("encoder.2", 2, ". 。 ▁។"),

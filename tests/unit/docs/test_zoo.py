@@ -31,6 +31,17 @@ EXPORTED = {
 }
 
 
+def difference(file, contrast):
+    """The row of a contrast of all pairs in BLEU."""
+    with (CARD.parent / f"{file}.csv").open(encoding="utf-8") as stream:
+        (row,) = (
+            row
+            for row in csv.DictReader(stream)
+            if (row["contrast"], row["metric"], row["resource"]) == (contrast, "bleu", "all")
+        )
+    return row
+
+
 def test_the_command_trains_every_model_with_its_name_in_both_places():
     (command,) = re.findall(r"^make train .*moe_8e.*$", TEXT, re.MULTILINE)
     assert command.count("moe_8e") == 2
@@ -64,6 +75,12 @@ def test_what_it_says_of_all_models_is_in_their_rows():
     fastest_first = sorted(DECODING, key=lambda name: -float(DECODING[name]["sentences_per_second"]))
     least_memory_first = sorted(SYSTEMS, key=lambda name: float(SYSTEMS[name]["memory_gib"]))
     assert fastest_first == least_memory_first == ["dense", "moe_8e", "moe_32e"]
+    (behind,) = re.findall(r"`moe_32e`, with one seed, is ([\d.]+ and [\d.]+) below them", TEXT)
+    differences = [
+        difference("contrasts_own", "moe_32e - moe_8e"),
+        difference("contrasts_unplanned", "moe_32e - dense"),
+    ]
+    assert behind == " and ".join(f"{-float(row['delta']):.1f}" for row in differences)
     flops = [float(row["flops_per_token"]) for row in SYSTEMS.values()]
     assert max(flops) < 1.005 * min(flops)
 
@@ -96,7 +113,10 @@ def test_the_card_has_the_scores_of_the_released_model():
 
 
 def test_the_difference_to_dense_is_that_of_the_contrast():
-    with (CARD.parent / "release_contrast.csv").open(encoding="utf-8") as stream:
-        (row,) = (row for row in csv.DictReader(stream) if (row["metric"], row["resource"]) == ("bleu", "all"))
+    row = difference("release_contrast", "release - dense")
     delta, low, high = (signed(float(row[key]), 2) for key in ("delta", "ci_low", "ci_high"))
-    assert f"`release` − `dense` is {delta} BLEU [{low}, {high}]" in re.sub(r"\s+", " ", TEXT)
+    words = re.sub(r"\s+", " ", TEXT)
+    assert f"`release` − `dense` is {delta} BLEU [{low}, {high}], with one seed" in words
+    assert row["num_seeds"] == "1"
+    more = float(rows_of("release")["release"]["flops_per_token"]) / float(SYSTEMS["dense"]["flops_per_token"])
+    assert f"training cost {100 * (more - 1):.0f} % more FLOPs" in words
