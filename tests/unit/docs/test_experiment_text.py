@@ -6,12 +6,14 @@ import re
 from statistics import fmean
 
 import numpy as np
+import pytest
 import yaml
 
 from bench.experiment.__main__ import ARCHIVES
 from bench.experiment.archive import read_archive
 from bench.published.experts import ARCHIVE
 from eval.records.specialisation import SPECIALISATION
+from eval.score.macro import resource_classes
 from pipeline.batch.proportions import phases, units
 from pipeline.config import ROOT, load_config
 
@@ -109,7 +111,13 @@ def test_the_text_is_made_of_what_the_page_says():
     parts = f"package descriptions ({shares['ddtp']}), LibreOffice's help ({shares['lohelp']}), a game"
     last_parts = f"({shares['wesnoth']}), manual pages ({shares['man']}) and GNOME's help ({shares['gnomehelp']})"
     assert f"{parts} {last_parts}." in FLAT
+    assert "two thirds of the training text are neither" in FLAT
+    assert (rows["lohelp"] + rows["gnomehelp"]) / total == pytest.approx(1 / 3, abs=0.02)
     train_pairs = json.loads(read_archive(ARCHIVES / "dense_s1.tar.xz")["run.json"])["train_pairs"]
+    own = [file["columns"][0] for file in manifest["files"] if file["path"].startswith("tail/test.")]
+    poorest = resource_classes(train_pairs)["low"]
+    assert (len(own), sum(f"{language}-en" in poorest for language in own)) == (11, 9)
+    assert "nine of the 11 pairs that are tested on GNOME's documentation are in the poorest third" in FLAT
     assert f"The text is {sum(train_pairs.values()) / 1e6:.2f} million sentence pairs" in FLAT
 
 
