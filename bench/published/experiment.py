@@ -51,7 +51,7 @@ def search(directory: Path = SEARCHES) -> str:
         losses = {candidate: float(row["nats_per_character"]) for candidate, row in rows.items()}
         cells = (f"{_training_pairs(rows):,}", *_with_best_bold(losses, tried))
         lines.append((pair, *cells, sources(path, rows.values()).removeprefix(PREFIX)))
-    return markdown(("pair", "rows", *(f"`{candidate}`" for candidate in tried), "CSV"), lines)
+    return markdown(("pair", "training pairs", *(f"`{candidate}`" for candidate in tried), "rows"), lines)
 
 
 def systems(directory: Path = DIRECTORY) -> str:
@@ -107,7 +107,7 @@ def scaling(directory: Path = DIRECTORY) -> str:
         fitted = [_interval(row, name, 2 if name == "exponent" else 3) for name in ("exponent", "later", "backtest")]
         cells = (row["num_seeds"], number(row["loss"], 3), *fitted, source(path, row))
         lines.append((f"`{row['system']}`", *cells))
-    return markdown(("system", "seeds", "loss", "exponent", "at ten times", "end from first half", "row"), lines)
+    return markdown(("system", "seeds", "last loss", "exponent", "at ten times", "end from first half", "row"), lines)
 
 
 def _interval(row: Line, name: str, digits: int) -> str:

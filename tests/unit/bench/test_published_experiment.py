@@ -104,7 +104,7 @@ def test_a_pair_has_the_losses_of_its_own_candidates(tmp_path):
     ):
         (tmp_path / f"freesoft38_search_{name}.csv").write_text("\n".join([header, *lines]) + "\n")
     assert experiment.search(tmp_path) == (
-        "| pair | rows | `small_d3` | `small_d1` | `base_d1` | CSV |\n"
+        "| pair | training pairs | `small_d3` | `small_d1` | `base_d1` | rows |\n"
         "| --- | ---: | ---: | ---: | ---: | ---: |\n"
         "| fr-en | 170,532 |  | 0.500 | **0.250** | search_rich:2,3 |\n"
         "| ta-en | 747 | **1.250** | 1.500 |  | search_poor:2,3 |\n"

@@ -116,7 +116,7 @@ def test_the_difference_to_dense_is_that_of_the_contrast():
     row = difference("release_contrast", "release - dense")
     delta, low, high = (signed(float(row[key]), 2) for key in ("delta", "ci_low", "ci_high"))
     words = re.sub(r"\s+", " ", TEXT)
-    assert f"`release` − `dense` is {delta} BLEU [{low}, {high}], with one seed" in words
+    assert f"`release` − `dense` is {delta} BLEU [{low}, {high}] at seed 1, the only one" in words
     assert row["num_seeds"] == "1"
     more = float(rows_of("release")["release"]["flops_per_token"]) / float(SYSTEMS["dense"]["flops_per_token"])
     assert f"training cost {100 * (more - 1):.0f} % more FLOPs" in words
