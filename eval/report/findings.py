@@ -12,6 +12,7 @@ from eval.records.scores import BASELINE, METRICS, SYSTEM, verdict
 from eval.report.comparison import Difference
 from eval.report.sections.cost import CostRow, FlopsGroup
 from eval.report.sections.scores import SystemTable
+from eval.report.summary import listed
 from eval.score.significance import percentile_interval
 
 Intervals = Mapping[tuple[str, str], tuple[float, float]]
@@ -113,7 +114,7 @@ def headline_of(
     best = _best(rows)
     gain = best[0].numbers["delta_bleu"]
     pairs = f"{num_pairs} language pairs" if num_pairs > 1 else "one language pair"
-    names = _listed([row.id for row in best]) + (" have" if len(best) > 1 else " has")
+    names = listed([row.id for row in best]) + (" have" if len(best) > 1 else " has")
     several = f"the highest mean BLEU of {len(rows)} systems over {pairs},"
     highest = several if len(rows) > 1 else f"over {pairs} a mean BLEU of"
     text = f"{names} {highest} {_bleu(best[0]):.1f}{_other_best(rows, best, other_metrics)}"
@@ -161,18 +162,18 @@ def left_open(
     if level:
         several = all(row.num_models > 1 for row in rows if row.id in (best.id, *level))
         source = "The test sets and seeds do" if several else "The test sets do"
-        sentences.append(f"{source} not tell {best.id} apart from {_listed(level)}.")
+        sentences.append(f"{source} not tell {best.id} apart from {listed(level)}.")
     single = [row.id for row in rows if row.num_models == 1]
     if len(single) == len(rows):
         sentences.append("Each system has one seed: another one may change the order.")
     elif single:
         verb = "have" if len(single) > 1 else "has"
-        sentences.append(f"{_listed(single)} {verb} one seed, so intervals leave out what another one would change.")
+        sentences.append(f"{listed(single)} {verb} one seed, so intervals leave out what another one would change.")
     for reason in dict.fromkeys(unjudged.values()):
         pairs = [pair for pair, of_pair in unjudged.items() if of_pair == reason]
-        sentences.append(f"There is no verdict on {_listed(pairs)} ({reason}), which the means count too.")
+        sentences.append(f"There is no verdict on {listed(pairs)} ({reason}), which the means count too.")
     if differences:
-        aspects = _listed([difference.aspect for difference in differences])
+        aspects = listed([difference.aspect for difference in differences])
         sentences.append(f"The systems differ in {aspects} too, so a difference has more than one cause.")
     return " ".join(sentences)
 
@@ -215,7 +216,7 @@ def _agreement(system: str, other: str, interval: tuple[float, float], other_met
             lower = ", where lower is better," if METRICS[means.metric].falling else ""
             texts.append(f"but {title}{lower} {signed(delta)}{_bracket(own) if own else ''}")
     if agreeing:
-        texts.insert(0, f"{_listed(agreeing)} agree{'s' if len(agreeing) == 1 else ''}")
+        texts.insert(0, f"{listed(agreeing)} agree{'s' if len(agreeing) == 1 else ''}")
     return f" ({', '.join(texts)})" if texts else ""
 
 
@@ -239,7 +240,3 @@ def _other_best(rows: Sequence[CostRow], best: Sequence[CostRow], other_metrics:
 
 def _bracket(interval: tuple[float, float]) -> str:
     return f" [{signed(interval[0])}, {signed(interval[1])}]"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -140,7 +140,7 @@ def _findings(
     intervals = mean_intervals(*compared)
     num_pairs, other_metrics = len(record.pairs), metric_means(*compared)
     text = headline_of(groups, num_pairs, intervals, other_metrics, num_baselines=len(with_baseline))
-    text += unfinished_sentence(baselines, models)
+    text += unfinished_sentence(baselines, [f"all {len(runs)} runs"] if len(runs) == len(models) > 2 else models)
     for run in (run for run in runs if run.record.ensemble):
         text += (
             f" {run.label} translates together with the models of {', '.join(run.record.ensemble)}, at the cost of all."

@@ -112,9 +112,14 @@ def unfinished_sentence(baselines: Sequence[bool], models: Sequence[str]) -> str
     models: names of the other models that were.
     """
     counts = f"{sum(baselines)} of {len(baselines)} baselines" if len(baselines) > 1 else "the baseline"
-    text = " and ".join([*([counts] if any(baselines) else []), *models])
-    text = f"T{text[1:]}" if text.startswith("the ") else text  # a name of a run stays as it is
+    text = listed([*([counts] if any(baselines) else []), *models])
+    text = f"{text[0].upper()}{text[1:]}" if text.startswith(("the ", "all ")) else text  # a run's name stays as it is
     return f" {text} {MEANING}." if text else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them: a, b and c."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _unfinished(summaries: Sequence[PairSummary]) -> str:

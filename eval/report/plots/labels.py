@@ -67,7 +67,8 @@ def label_line_ends(
     groups: list[list[tuple[float, float, str, str]]] = []  # from left to right; x as a share of the width
     for x, *end in sorted(ends):
         place = (float(axes.transData.transform((x, 0))[0]) - frame.x0) / frame.width
-        if not groups or place - groups[-1][0][0] > _BESIDE:
+        near_edge = bool(groups) and groups[-1][-1][0] > 1 - _BESIDE  # all further labels are beyond the edge too
+        if not groups or (place - groups[-1][0][0] > _BESIDE and not near_edge):
             groups.append([])
         groups[-1].append((place, *end))
     for group in groups:

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from eval.records.scores import ScoreRow, SignificanceRow
-from eval.report.summary import PairSummary, headline
+from eval.report.summary import PairSummary, headline, unfinished_sentence
 
 
 def _summary(bleu: float, gains: Mapping[str, float], n_test: int = 300, *unfinished: str) -> PairSummary:
@@ -104,6 +104,12 @@ def test_headline_says_which_models_their_budget_cut_off() -> None:
     )
     alone = replace(_summary(7, {"bleu": 1}, 300, "moe"), gains={})
     assert headline([alone]).endswith("compare with. The model ended by budget while still improving.")
+
+
+def test_several_models_that_their_budget_cut_off_are_a_list() -> None:
+    assert unfinished_sentence([], ["a_1", "b_2", "c_3"]).startswith(" a_1, b_2 and c_3 ended by budget")
+    assert unfinished_sentence([True, False], ["all 3 runs"]).startswith(" 1 of 2 baselines and all 3 runs ended by")
+    assert unfinished_sentence([], ["all 3 runs"]) == " All 3 runs ended by budget while still improving."
 
 
 def test_pairs_with_small_tests_or_broken_systems_are_not_counted() -> None:
