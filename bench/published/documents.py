@@ -92,6 +92,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "experiment costs": experiment.costs,
     "experiment tokens": experiment.tokens,
     "experiment gains": experiment.gains,
+    "experiment ablations": experiment.ablations,
     "experiment scaling": experiment.scaling,
     "bilingual search": experiment.search,
     "experiment contrasts": experiment.contrasts,

@@ -166,3 +166,51 @@ def test_the_answer_on_ten_times_the_budget_is_that_of_its_row():
     assert 10 * float(row["tokens"]) == pytest.approx(120e6, rel=0.02)
     for row in rows_of("scaling"):  # "within its interval", which the page says of the fit of the first half
         assert float(row["backtest_low"]) < float(row["loss"]) < float(row["backtest_high"])
+
+
+ABLATIONS = {row["settings"].removeprefix("model.moe."): row for row in rows_of("ablations") if row["seed"] == "mean"}
+
+
+def test_the_text_on_the_parts_of_the_mixture_is_that_of_their_rows():
+    changed = {name: row for name, row in ABLATIONS.items() if row["ci_low"]}
+    assert {*ABLATIONS} - {*changed} == {"gate.balance_weight=0.01"}  # the recipe's
+    apart = [name for name, row in changed.items() if not float(row["ci_low"]) < 0 < float(row["ci_high"])]
+    shared = "gate=topk model.moe.gate.k=1 model.moe.gate.normalize=false model.moe.gate.capacity_factor=1"
+    assert apart == ["gate.capacity_factor=2", f"{shared} model.moe.shared_experts=1"]
+    count = {5: "five", 6: "six", 7: "seven"}[len(changed)]
+    (delta, span), (worse, its_span) = (interval(ABLATIONS[name], "bleu_delta") for name in apart)
+    assert (
+        f"two of {count} changes differ from the recipe, both for the worse: twice the slots ({delta} BLEU" in ANSWERS
+    )
+    assert f"({delta} BLEU {span}), and one choice beside a shared expert ({worse} {its_span}) |" in ANSWERS
+    assert f"is worse too**, by {worse.lstrip('−')} BLEU; one choice of a whole expert" in FLAT
+    assert float(ABLATIONS["gate.capacity_factor=2"]["drop_rate"]) < 0.01
+    shares = [
+        (f"{100 * float(row['drop_rate']):.0f} %", f"{float(row['experts_per_token']):.2f}")
+        for row in (ABLATIONS["gate.capacity_factor=0.5"], ABLATIONS["gate.balance_weight=0"])
+    ]
+    assert f"With half the slots {shares[0][0]} of the choices find none, and a token visits {shares[0][1]} exp" in FLAT
+    assert f"without the balancing loss it is {shares[1][0]} and {shares[1][1]}." in FLAT
+    loads = {name: float(row["load_max"]) for name, row in ABLATIONS.items()}
+    unbalanced = loads.pop("gate.balance_weight=0")
+    assert f"the busiest expert has {unbalanced:.1f} times the mean load**" in FLAT
+    assert f"(or the bias of `sigmoid`) {min(loads.values()):.1f} to {max(loads.values()):.1f} times" in FLAT
+    scores = [float(row["bleu"]) for row in ABLATIONS.values()]
+    of_seeds = [float(row["bleu"]) for row in rows_of("runs") if row["system"].startswith("moe_8e_s")]
+    assert max(of_seeds) - min(of_seeds) > max(scores) - min(scores)
+    assert f"{sorted(scores)[len(scores) // 2]:.1f} BLEU" == "5.5 BLEU"
+
+
+def test_the_archives_of_the_ablations_are_those_of_their_rows():
+    archives = ROOT / "recipes" / "freesoft38" / "ablations" / "s1"
+    rows = {row["point"]: row for row in rows_of("ablations") if row["seed"] != "mean"}
+    names = {path.name.removesuffix(".tar.xz") for path in archives.glob("*.tar.xz")}
+    assert names == {"tests", *rows}
+    for name, row in rows.items():
+        files = read_archive(archives / f"{name}.tar.xz")
+        record = json.loads(files["run.json"])
+        assert record["commit"][:7] in FLAT
+        assert (record["config"]["train"]["seed"], row["seed"]) == (1, "1")
+        events = [json.loads(line) for line in files["metrics.jsonl"].splitlines()]
+        losses = [event["cross_entropy"] for event in events if event["event"] == "validation"]
+        assert min(losses) == losses[-1] == pytest.approx(float(row["validation"]), rel=1e-3)
