@@ -80,7 +80,8 @@ def compare(directories: Sequence[Path], texts: Sequence[str] = (), test_set: st
     directories: of finished runs. Those that differ in the seed alone are one system: dense of dense_s1 and dense_s2.
     texts: the contrasts; by default those of PRIMARY whose systems are there.
     test_set: OWN, or the name of a further one that all runs have translated.
-    Raises ValueError for an unknown system, or a run that lacks the test set, and if there is no contrast.
+    Raises ValueError for an unknown system, a run that lacks the test set, or systems without a seed in common, and if
+        there is no contrast.
     """
     systems = load_systems(directories)
     train_pairs = systems[0].runs[0].record.train_pairs

@@ -44,7 +44,7 @@ def describe(directories: Sequence[Path], test_set: str = OWN, *, by_run: bool =
 
     Numbers are means over the seeds of a system; speeds are medians and memory is the most of any. Of bilingual models
     they are sums, and the speed is that of all together. The training loss is that of the last tenth. Experts of a
-    token, and the share of choices that found no room, are means over the training.
+    token, and the share of choices that found no slot, are means over the training.
 
     directories: of finished runs. Those that differ in the seed alone are one system.
     test_set: of the scores: OWN, or the name of a further one that all runs have translated.
@@ -99,7 +99,7 @@ def _multilingual(system: System, test_set: str) -> dict[str, Any]:
 
 
 def gate_means(runs: Iterable[RunResults]) -> dict[str, float | None]:
-    """Return the experts of a token and the share of choices that found no room, means over the trainings of the runs.
+    """Return the experts of a token and the share of choices that found no slot, means over the trainings of the runs.
 
     None without experts.
     """
