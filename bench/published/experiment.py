@@ -60,15 +60,15 @@ def systems(directory: Path = DIRECTORY) -> str:
     runs = read(by_run)
     lines = []
     for mean in read(path):
-        name = mean["system"]
-        of_seeds = [(by_run, row) for row in runs if re.fullmatch(rf"{re.escape(name)}_s\d+", row["system"])]
+        system = mean["system"]
+        of_seeds = [(by_run, row) for row in runs if re.fullmatch(rf"{re.escape(system)}_s\d+", row["system"])]
         for file, row in of_seeds if len(of_seeds) == 1 else [(path, mean), *of_seeds]:
-            seed = row["system"].removeprefix(name).removeprefix("_s") or (MEAN if of_seeds else "")
+            seed = row["system"].removeprefix(system).removeprefix("_s") or (MEAN if of_seeds else "")
             scores = [number(row[name], 2) for name in SCORES]
             losses = [number(row[name], 3) for name in ("training_loss", "validation_loss")]
             mixture = [number(row["experts_per_token"], 2), percent(row["drop_rate"])]
             cells = (seed, quantity(float(row["parameters"])), *scores, *losses, *mixture)
-            lines.append((f"`{name}`", *cells, source(file, row)))
+            lines.append((f"`{system}`", *cells, source(file, row)))
     header = ("system", "seed", "parameters", "BLEU", "chrF++", "training loss", "loss", "experts", "dropped", "row")
     return markdown(header, lines)
 

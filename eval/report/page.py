@@ -135,12 +135,12 @@ def _findings(
     record = runs[0].record
     with_baseline = [pair for pair in record.pairs if BASELINE in record.systems_of(pair)]
     baselines = [any(BASELINE in cut_off[run.label, pair] for run in runs) for pair in with_baseline]
-    models = [run.label for run in runs if any(SYSTEM in cut_off[run.label, pair] for pair in run.record.pairs)]
+    models = {run.label: any(SYSTEM in cut_off[run.label, pair] for pair in run.record.pairs) for run in runs}
     compared = scores["tables"], scores["reference"] or ""
     intervals = mean_intervals(*compared)
     num_pairs, other_metrics = len(record.pairs), metric_means(*compared)
     text = headline_of(groups, num_pairs, intervals, other_metrics, num_baselines=len(with_baseline))
-    text += unfinished_sentence(baselines, [f"all {len(runs)} runs"] if len(runs) == len(models) > 2 else models)
+    text += unfinished_sentence(baselines, models)
     for run in (run for run in runs if run.record.ensemble):
         text += (
             f" {run.label} translates together with the models of {', '.join(run.record.ensemble)}, at the cost of all."

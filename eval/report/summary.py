@@ -105,14 +105,17 @@ def ensemble_sentence(record: RunRecord) -> str:
     return f" It translates together with the models of {', '.join(record.ensemble)}{compared}."
 
 
-def unfinished_sentence(baselines: Sequence[bool], models: Sequence[str]) -> str:
+def unfinished_sentence(baselines: Sequence[bool], models: Mapping[str, bool]) -> str:
     """Return a sentence, after a space, on the models that were still improving; empty if there is none.
 
     baselines: for each bilingual model, true if it was still improving.
-    models: names of the other models that were.
+    models: the same of the other models, by their names.
     """
     counts = f"{sum(baselines)} of {len(baselines)} baselines" if len(baselines) > 1 else "the baseline"
-    text = listed([*([counts] if any(baselines) else []), *models])
+    names = [name for name, is_unfinished in models.items() if is_unfinished]
+    if len(names) == len(models) > 2:
+        names = [f"all {len(names)} runs"]
+    text = listed([*([counts] if any(baselines) else []), *names])
     text = f"{text[0].upper()}{text[1:]}" if text.startswith(("the ", "all ")) else text  # a run's name stays as it is
     return f" {text} {MEANING}." if text else ""
 
@@ -126,7 +129,7 @@ def _unfinished(summaries: Sequence[PairSummary]) -> str:
     baselines = [BASELINE in summary.unfinished for summary in summaries if (BASELINE, "bleu") in summary.scores]
     model = "the multilingual model" if len(summaries) > 1 else "the model"
     is_unfinished = any(SYSTEM in summary.unfinished for summary in summaries)
-    return unfinished_sentence(baselines, [model] if is_unfinished else [])
+    return unfinished_sentence(baselines, {model: is_unfinished})
 
 
 def _forgetting(summaries: Sequence[PairSummary]) -> str:

@@ -282,8 +282,8 @@ def _subtitle(axes: Axes, text: str) -> None:
 
 def legend_below(figure: Figure, axes: Axes, most_columns: int) -> None:
     """Draw the legend under the figure, where it covers no interval, in as many columns as its names leave room for."""
+    entries = axes.get_legend_handles_labels()
     for columns in range(most_columns, 0, -1):
-        entries = axes.get_legend_handles_labels()
         legend = figure.legend(*entries, loc="outside lower center", ncols=columns, handlelength=3.2)
         figure.draw_without_rendering()
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:

@@ -87,6 +87,9 @@ def test_a_contrast_takes_the_seeds_that_all_of_its_systems_have(runs):
     deep, dense = (mean_of(run_of[name], "bleu", TAIL + MULTI_WAY) for name in ("deep_s2", "dense_s2"))
     row = of_all["deep - dense"]
     assert [row[name] for name in ("delta", "seed_low", "seed_high")] == pytest.approx([deep - dense] * 3, abs=1e-3)
+    (turned, *_) = contrasts.compare(without, ["dense - deep"])
+    (same, *_) = (row for row in rows if row["contrast"] == "deep - dense")
+    assert (turned["num_seeds"], turned["delta"]) == (1, pytest.approx(-same["delta"]))
     assert contrasts.compare(runs, ["moe_8e - dense"]) == [row for row in rows if row["contrast"] == "moe_8e - dense"]
     with pytest.raises(ValueError, match=r"deep_moe and deep have no seed in common; train them with the same"):
         contrasts.compare(without, ["deep_moe - deep"])

@@ -13,7 +13,7 @@ from bench.experiment.contrasts import PRIMARY
 from eval.number_format import signed
 from eval.records.scores import METRICS
 from eval.score.macro import resource_classes
-from pipeline.config import ROOT
+from pipeline.config import ROOT, load_config
 
 FLAT = re.sub(r"\s+", " ", (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8"))
 ANSWERS = FLAT.partition("## What are the answers so far?")[2].partition("## ")[0]
@@ -49,6 +49,11 @@ def test_the_answers_on_mixtures_are_those_of_the_rows():
         assert float(first[metric]["ci_low"]) < 0 < float(first[metric]["ci_high"])
         assert first[metric]["num_seeds"] == "2"
     assert f"`moe_8e` − `dense` is {' and '.join(texts)}." in ANSWERS
+    of_all = {name: rows_by_metric("own", "moe_8e - dense", name) for name in THIRDS}
+    apart = [(name, m) for name, rows in of_all.items() for m in rows if float(rows[m]["ci_high"]) < 0]
+    assert apart == [("medium", "chrf++")]
+    delta, span = interval(of_all["medium"]["chrf++"])
+    assert f"it is worse in the middle third in chrF++ ({delta} {span})" in FLAT
     thirds = [rows_by_metric("own", "moe_8e - dense", f"multi-way, {name}").values() for name in THIRDS]
     assert all(float(row["ci_low"]) < 0 < float(row["ci_high"]) for rows in thirds for row in rows)
     assert "Nor is it in any third of the 27 pairs with one test text" in ANSWERS
@@ -164,8 +169,15 @@ def test_the_answer_on_ten_times_the_budget_is_that_of_its_row():
     value, low, high = (f"{float(row[f'later{ending}']):.2f}" for ending in ("", "_low", "_high"))
     assert f"a training loss of {value} [{low}, {high}] in place of {float(row['loss']):.2f} for `dense`" in ANSWERS
     assert 10 * float(row["tokens"]) == pytest.approx(120e6, rel=0.02)
-    for row in rows_of("scaling"):  # "within its interval", which the page says of the fit of the first half
-        assert float(row["backtest_low"]) < float(row["loss"]) < float(row["backtest_high"])
+    for row in rows_of("scaling"):  # what the page says of the fit of the first half, and of the floor
+        assert float(row["backtest_low"]) < float(row["backtest"]) < float(row["loss"]) < float(row["backtest_high"])
+        assert row["floor_low"] == "0"
+    assert "It is too low for all three, though the loss is within its interval." in FLAT
+    highest_low, lowest_high = (
+        pick(float(row[f"later_{end}"]) for row in rows_of("scaling")) for pick, end in ((max, "low"), (min, "high"))
+    )
+    assert highest_low < lowest_high
+    assert "The intervals of the three systems overlap" in FLAT
 
 
 ABLATIONS = {row["settings"].removeprefix("model.moe."): row for row in rows_of("ablations") if row["seed"] == "mean"}
@@ -173,7 +185,8 @@ ABLATIONS = {row["settings"].removeprefix("model.moe."): row for row in rows_of(
 
 def test_the_text_on_the_parts_of_the_mixture_is_that_of_their_rows():
     changed = {name: row for name, row in ABLATIONS.items() if row["ci_low"]}
-    assert {*ABLATIONS} - {*changed} == {"gate.balance_weight=0.01"}  # the recipe's
+    (recipe,) = {*ABLATIONS} - {*changed}
+    assert recipe == f"gate.balance_weight={load_config(['recipes=freesoft38/moe_8e']).model.moe.gate.balance_weight}"
     apart = [name for name, row in changed.items() if not float(row["ci_low"]) < 0 < float(row["ci_high"])]
     shared = "gate=topk model.moe.gate.k=1 model.moe.gate.normalize=false model.moe.gate.capacity_factor=1"
     assert apart == ["gate.capacity_factor=2", f"{shared} model.moe.shared_experts=1"]

@@ -107,9 +107,11 @@ def test_headline_says_which_models_their_budget_cut_off() -> None:
 
 
 def test_several_models_that_their_budget_cut_off_are_a_list() -> None:
-    assert unfinished_sentence([], ["a_1", "b_2", "c_3"]).startswith(" a_1, b_2 and c_3 ended by budget")
-    assert unfinished_sentence([True, False], ["all 3 runs"]).startswith(" 1 of 2 baselines and all 3 runs ended by")
-    assert unfinished_sentence([], ["all 3 runs"]) == " All 3 runs ended by budget while still improving."
+    three = {"a_1": True, "b_2": True, "c_3": True}
+    assert unfinished_sentence([], three | {"d_4": False}).startswith(" a_1, b_2 and c_3 ended by budget")
+    assert unfinished_sentence([True, False], three).startswith(" 1 of 2 baselines and all 3 runs ended by")
+    assert unfinished_sentence([], three) == " All 3 runs ended by budget while still improving."
+    assert unfinished_sentence([], dict.fromkeys(three, False)) == ""
 
 
 def test_pairs_with_small_tests_or_broken_systems_are_not_counted() -> None:
