@@ -28,6 +28,7 @@ DOCUMENTS = (
         "docs/fine-tuning.md",
         "docs/augmentation.md",
         "docs/experiment.md",
+        "docs/experiment-mixtures.md",
         "docs/experiment-searches.md",
         "docs/zoo.md",
     ),

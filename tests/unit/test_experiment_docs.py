@@ -1,6 +1,5 @@
-"""docs/experiment.md and the pages of its commands and searches: their commands, and what they say of the rehearsal."""
+"""docs/experiment.md and the pages beside it: their commands, and what they say of the rehearsal."""
 
-import csv
 import re
 import shlex
 
@@ -11,17 +10,14 @@ from bench.experiment.contrasts import PRIMARY, read_contrast
 from pipeline.config import ROOT, load_config
 from pipeline.sweep.command import plan
 from pipeline.sweep.config import load_sweep
+from tests.experiment_tables import rows_of, words_of
 from tests.make import overrides_of
 
-PAGES = [ROOT / "docs" / name for name in ("experiment.md", "experiment-commands.md", "experiment-searches.md")]
+NAMES = ("experiment", "experiment-commands", "experiment-mixtures", "experiment-searches")
+PAGES = [ROOT / "docs" / f"{name}.md" for name in NAMES]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-FLAT = re.sub(r"\s+", " ", TEXT)
+FLAT = words_of(*NAMES)
 SWEEPS = {name: line for line, name in re.findall(r"^(make sweep EXPERIMENT=(\w+) .*)$", TEXT, re.MULTILINE)}
-
-
-def rows_of(name):
-    with (ROOT / "recipes" / "freesoft38" / f"{name}.csv").open(encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
 
 
 ROWS = rows_of("rehearsal")

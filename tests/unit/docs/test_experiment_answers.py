@@ -1,6 +1,5 @@
 """docs/experiment.md: what it says of the trained models is in the rows of their CSVs and in their archives."""
 
-import csv
 import json
 import re
 from statistics import fmean
@@ -13,35 +12,15 @@ from bench.experiment.contrasts import PRIMARY
 from eval.number_format import signed
 from eval.records.scores import METRICS
 from eval.score.macro import resource_classes
-from pipeline.config import ROOT, load_config
+from pipeline.config import ROOT
+from tests.experiment_tables import answers, contrast_rows, interval, rows_of, words_of
 
-FLAT = re.sub(r"\s+", " ", (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8"))
-ANSWERS = FLAT.partition("## What are the answers so far?")[2].partition("## ")[0]
+FLAT, ANSWERS = words_of("experiment"), answers()
 THIRDS = ("high", "medium", "low")
 
 
-def rows_of(name):
-    with (ROOT / "recipes" / "freesoft38" / f"{name}.csv").open(encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
-
-
-def rows_by_metric(file, contrast, resource="all"):
-    """Rows of a contrast by metric. file: of recipes/freesoft38, without `contrasts_`."""
-    return {
-        row["metric"]: row
-        for row in rows_of(f"contrasts_{file}")
-        if (row["contrast"], row["resource"]) == (contrast, resource)
-    }
-
-
-def interval(row, name="delta"):
-    """A difference with its interval, as the page writes it."""
-    delta, low, high = (signed(float(row[key]), 2) for key in (name, "ci_low", "ci_high"))
-    return delta, f"[{low}, {high}]"
-
-
 def test_the_answers_on_mixtures_are_those_of_the_rows():
-    first = rows_by_metric("own", "moe_8e - dense")
+    first = contrast_rows("contrasts_own", "moe_8e - dense")
     texts = []
     for metric in ("bleu", "chrf++"):
         delta, span = interval(first[metric])
@@ -49,15 +28,15 @@ def test_the_answers_on_mixtures_are_those_of_the_rows():
         assert float(first[metric]["ci_low"]) < 0 < float(first[metric]["ci_high"])
         assert first[metric]["num_seeds"] == "2"
     assert f"`moe_8e` − `dense` is {' and '.join(texts)}." in ANSWERS
-    of_all = {name: rows_by_metric("own", "moe_8e - dense", name) for name in THIRDS}
+    of_all = {name: contrast_rows("contrasts_own", "moe_8e - dense", name) for name in THIRDS}
     apart = [(name, m) for name, rows in of_all.items() for m in rows if float(rows[m]["ci_high"]) < 0]
     assert apart == [("medium", "chrf++")]
     delta, span = interval(of_all["medium"]["chrf++"])
     assert f"it is worse in the middle third in chrF++ ({delta} {span})" in FLAT
-    thirds = [rows_by_metric("own", "moe_8e - dense", f"multi-way, {name}").values() for name in THIRDS]
+    thirds = [contrast_rows("contrasts_own", "moe_8e - dense", f"multi-way, {name}").values() for name in THIRDS]
     assert all(float(row["ci_low"]) < 0 < float(row["ci_high"]) for rows in thirds for row in rows)
     assert "Nor is it in any third of the 27 pairs with one test text" in ANSWERS
-    second = rows_by_metric("own", "moe_32e - moe_8e")["bleu"]
+    second = contrast_rows("contrasts_own", "moe_32e - moe_8e")["bleu"]
     delta, span = interval(second)
     scores = [float(row["bleu"]) for row in rows_of("runs") if row["system"].startswith("moe_8e_s")]
     assert f"`moe_32e` − `moe_8e` is {delta} BLEU {span} with one seed each" in ANSWERS
@@ -77,14 +56,14 @@ def test_the_text_on_the_models_is_that_of_their_rows():
     assert (
         f"visits {visited[0]} experts on average, of `moe_8e` and of `moe_32e`, and {' and '.join(dropped)} %" in FLAT
     )
-    first = rows_by_metric("own", "moe_8e - dense")["bleu"]
+    first = contrast_rows("contrasts_own", "moe_8e - dense")["bleu"]
     seeds = [signed(float(first[name]), 2) for name in ("seed_low", "seed_high")]
     assert f"is {interval(first)[0]} BLEU ({seeds[0]} with the first seed, {seeds[1]} with the second)" in FLAT
-    second = rows_by_metric("own", "moe_32e - moe_8e")["bleu"]
+    second = contrast_rows("contrasts_own", "moe_32e - moe_8e")["bleu"]
     assert f"behind `moe_8e` by {interval(second)[0].lstrip('−')} BLEU, with an interval below zero" in FLAT
     assert second["num_seeds"] == "1"
     assert float(second["ci_high"]) < 0
-    delta, span = interval(rows_by_metric("unplanned", "moe_32e - dense")["bleu"])
+    delta, span = interval(contrast_rows("contrasts_unplanned", "moe_32e - dense")["bleu"])
     assert f"There it is {delta.lstrip('−')} BLEU behind `dense` ({span})" in FLAT
     assert "moe_32e - dense" not in PRIMARY
 
@@ -103,7 +82,7 @@ def test_the_readme_counts_the_models_and_says_which_losses_are_lower():
 def test_the_text_on_news_is_that_of_its_rows():
     rows = rows_of("systems_ntrex4")
     assert {(row["num_pairs"], f"{float(row['bleu']):.1f}") for row in rows} <= {("37", "0.7"), ("37", "0.8")}
-    news = rows_by_metric("ntrex4", "moe_8e - dense")
+    news = contrast_rows("contrasts_ntrex4", "moe_8e - dense")
     bleu, chrf = (
         f"{delta} {name} {span}"
         for name, (delta, span) in (("BLEU", interval(news["bleu"])), ("chrF++", interval(news["chrf++"])))
@@ -178,52 +157,3 @@ def test_the_answer_on_ten_times_the_budget_is_that_of_its_row():
     )
     assert highest_low < lowest_high
     assert "The intervals of the three systems overlap" in FLAT
-
-
-ABLATIONS = {row["settings"].removeprefix("model.moe."): row for row in rows_of("ablations") if row["seed"] == "mean"}
-
-
-def test_the_text_on_the_parts_of_the_mixture_is_that_of_their_rows():
-    changed = {name: row for name, row in ABLATIONS.items() if row["ci_low"]}
-    (recipe,) = {*ABLATIONS} - {*changed}
-    assert recipe == f"gate.balance_weight={load_config(['recipes=freesoft38/moe_8e']).model.moe.gate.balance_weight}"
-    apart = [name for name, row in changed.items() if not float(row["ci_low"]) < 0 < float(row["ci_high"])]
-    shared = "gate=topk model.moe.gate.k=1 model.moe.gate.normalize=false model.moe.gate.capacity_factor=1"
-    assert apart == ["gate.capacity_factor=2", f"{shared} model.moe.shared_experts=1"]
-    count = {5: "five", 6: "six", 7: "seven"}[len(changed)]
-    (delta, span), (worse, its_span) = (interval(ABLATIONS[name], "bleu_delta") for name in apart)
-    assert (
-        f"two of {count} changes differ from the recipe, both for the worse: twice the slots ({delta} BLEU" in ANSWERS
-    )
-    assert f"({delta} BLEU {span}), and one choice beside a shared expert ({worse} {its_span}) |" in ANSWERS
-    assert f"is worse too**, by {worse.lstrip('−')} BLEU; one choice of a whole expert" in FLAT
-    assert float(ABLATIONS["gate.capacity_factor=2"]["drop_rate"]) < 0.01
-    shares = [
-        (f"{100 * float(row['drop_rate']):.0f} %", f"{float(row['experts_per_token']):.2f}")
-        for row in (ABLATIONS["gate.capacity_factor=0.5"], ABLATIONS["gate.balance_weight=0"])
-    ]
-    assert f"With half the slots {shares[0][0]} of the choices find none, and a token visits {shares[0][1]} exp" in FLAT
-    assert f"without the balancing loss it is {shares[1][0]} and {shares[1][1]}." in FLAT
-    loads = {name: float(row["load_max"]) for name, row in ABLATIONS.items()}
-    unbalanced = loads.pop("gate.balance_weight=0")
-    assert f"the busiest expert has {unbalanced:.1f} times the mean load**" in FLAT
-    assert f"(or the bias of `sigmoid`) {min(loads.values()):.1f} to {max(loads.values()):.1f} times" in FLAT
-    scores = [float(row["bleu"]) for row in ABLATIONS.values()]
-    of_seeds = [float(row["bleu"]) for row in rows_of("runs") if row["system"].startswith("moe_8e_s")]
-    assert max(of_seeds) - min(of_seeds) > max(scores) - min(scores)
-    assert f"{sorted(scores)[len(scores) // 2]:.1f} BLEU" == "5.5 BLEU"
-
-
-def test_the_archives_of_the_ablations_are_those_of_their_rows():
-    archives = ROOT / "recipes" / "freesoft38" / "ablations" / "s1"
-    rows = {row["point"]: row for row in rows_of("ablations") if row["seed"] != "mean"}
-    names = {path.name.removesuffix(".tar.xz") for path in archives.glob("*.tar.xz")}
-    assert names == {"tests", *rows}
-    for name, row in rows.items():
-        files = read_archive(archives / f"{name}.tar.xz")
-        record = json.loads(files["run.json"])
-        assert record["commit"][:7] in FLAT
-        assert (record["config"]["train"]["seed"], row["seed"]) == (1, "1")
-        events = [json.loads(line) for line in files["metrics.jsonl"].splitlines()]
-        losses = [event["cross_entropy"] for event in events if event["event"] == "validation"]
-        assert min(losses) == losses[-1] == pytest.approx(float(row["validation"]), rel=1e-3)

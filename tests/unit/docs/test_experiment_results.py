@@ -1,6 +1,5 @@
 """recipes/freesoft38/results: the archives give the scores of docs/experiment.md, and test sets can be made again."""
 
-import csv
 import re
 import subprocess
 from statistics import fmean
@@ -12,14 +11,11 @@ from bench.experiment.__main__ import ARCHIVES
 from bench.experiment.archive import restore
 from eval.records.run_record import load_run, load_translations
 from eval.records.scores import BASELINE, SYSTEM
-from pipeline.config import ROOT
+from tests.experiment_tables import rows_of, words_of
 
-TEXT = re.sub(r"\s+", " ", (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8"))
+TEXT = words_of("experiment")
 METRICS = {"bleu": sacrebleu.BLEU(), "chrf++": sacrebleu.CHRF(word_order=2)}
-SYSTEMS = {}
-for table in ("systems", "release"):
-    with (ARCHIVES.parent / f"{table}.csv").open(encoding="utf-8") as stream:
-        SYSTEMS |= {row["system"]: row for row in csv.DictReader(stream)}
+SYSTEMS = {row["system"]: row for table in ("systems", "release") for row in rows_of(table)}
 
 
 def system_of(run):
@@ -67,8 +63,7 @@ def test_the_zero_line_is_that_of_the_text(runs):
             scores[pair, system] = fmean(of_seeds)
     assert f'"pairs=[{",".join(record.translated[BASELINE])}]"' in TEXT
     gains = {pair: scores[pair, SYSTEM] - scores[pair, BASELINE] for pair in record.translated[BASELINE]}
-    with (ARCHIVES.parent / "gains.csv").open(encoding="utf-8") as stream:
-        table = {row["pair"]: float(row["gain"]) for row in csv.DictReader(stream) if row["system"] == "dense"}
+    table = {row["pair"]: float(row["gain"]) for row in rows_of("gains") if row["system"] == "dense"}
     assert table == pytest.approx(gains, abs=0.01)
     poor = {pair: gain for pair, gain in gains.items() if record.train_pairs[pair] < 5000}
     sizes = [record.train_pairs[pair] for pair in poor]

@@ -1,4 +1,4 @@
-"""The pages of the experiment: what they say of searches, mixtures and experts is in the files that they name."""
+"""The pages of the experiment: what they say of searches, settings and text is in the files that they name."""
 
 import csv
 import json
@@ -11,26 +11,16 @@ import yaml
 
 from bench.experiment.__main__ import ARCHIVES
 from bench.experiment.archive import read_archive
-from bench.published.experts import ARCHIVE
-from eval.records.specialisation import SPECIALISATION
 from eval.score.macro import resource_classes
 from pipeline.batch.proportions import phases, units
 from pipeline.config import ROOT, load_config
+from tests.experiment_tables import rows_of, words_of
 
-PAGES = [ROOT / "docs" / f"{name}.md" for name in ("experiment", "experiment-searches")]
-FLAT = re.sub(r"\s+", " ", "\n".join(page.read_text(encoding="utf-8") for page in PAGES))
-
-
-def rows_of(name):
-    return read_rows(ROOT / "recipes" / "freesoft38" / f"{name}.csv")
+FLAT = words_of("experiment", "experiment-searches")
 
 
 def search_rows(name):
-    return read_rows(ROOT / "configs" / "baselines" / f"freesoft38_{name}.csv")
-
-
-def read_rows(path):
-    with path.open(encoding="utf-8") as stream:
+    with (ROOT / "configs" / "baselines" / f"freesoft38_{name}.csv").open(encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
 
 
@@ -199,34 +189,3 @@ def test_what_the_text_says_of_the_rates_is_in_their_rows():
     deep = load_config(["recipes=freesoft38/dense_12l"]).train
     assert f"whose recipes have {deep.learning_rate:g}." in FLAT
     assert f"The recipes have 0.003, since the warm-up of {deep.warmup_steps} steps is a third" in FLAT
-
-
-def test_what_the_text_says_of_the_experts_is_in_their_archive():
-    layers = json.loads(read_archive(ARCHIVE)[SPECIALISATION])["layers"]
-    encoder, decoder = (layer["information"] for layer in layers.values())
-    shares = {
-        name: [f"{100 * layer[name]:.{digits}f}" for layer in (encoder, decoder)]
-        for name, digits in (("piece", 0), ("class", 0), ("language", 1))
-    }
-    pieces = f"away {shares['piece'][0]} % of the uncertainty about its first expert in the encoder and"
-    assert f"{pieces} {shares['piece'][1]} % in the decoder, knowing the piece's class" in FLAT
-    assert f"(word, number, punctuation and so on) {' and '.join(shares['class'])} %, and knowing its language" in FLAT
-    assert f"knowing its language {' and '.join(shares['language'])} %" in FLAT
-    for layer, expert, examples in (
-        ("encoder.2", 1, "▁de ▁la ▁di ▁da ▁do ▁el"),
-        ("encoder.2", 2, ". 。 ▁។"),
-        ("encoder.2", 3, ", 、 ▁e ▁i ▁in ▁в </s>"),
-        ("encoder.2", 4, "を 을"),
-        ("encoder.2", 5, "s e t i r n"),
-        ("encoder.2", 6, "▁un ▁una ▁um ▁een ▁bir"),
-        ("encoder.2", 7, "c x v p b d"),
-        ("decoder.2", 0, "e c D a ▁C ▁F"),
-        ("decoder.2", 1, "ed ing ▁used ▁selected ▁inserted"),
-        ("decoder.2", 2, "</s> , ▁and ▁or"),
-        ("decoder.2", 3, ". ▁objects ▁values ▁documents"),
-        ("decoder.2", 4, "▁you ▁it ▁that ▁if ▁which"),
-        ("decoder.2", 5, "▁the ▁a ▁an ▁your ▁each"),
-        ("decoder.2", 6, "▁of ▁in ▁for ▁on ▁is ▁are ▁be"),
-        ("decoder.2", 7, "▁document ▁object ▁file ▁page"),
-    ):
-        assert {*examples.split()} <= {piece["text"] for piece in layers[layer]["experts"][expert]["pieces"]}

@@ -1,26 +1,24 @@
 """docs/zoo.md: its commands, and what it says of all models."""
 
-import csv
 import hashlib
 import re
 import shlex
 from dataclasses import replace
 
 from bench.experiment.__main__ import parse
-from eval.number_format import signed
 from pipeline.config import ROOT, load_config
 from pipeline.export.config import load_export
+from tests.experiment_tables import contrast_rows, interval, rows_of, words_of
 from tests.make import overrides_of
 
 TEXT = (ROOT / "docs" / "zoo.md").read_text(encoding="utf-8")
 
 
-def rows_of(name):
-    with (ROOT / "recipes" / "freesoft38" / f"{name}.csv").open(encoding="utf-8") as stream:
-        return {row["system"]: row for row in csv.DictReader(stream)}
+def rows_by_system(name):
+    return {row["system"]: row for row in rows_of(name)}
 
 
-SYSTEMS, DECODING = rows_of("systems"), rows_of("decoding")
+SYSTEMS, DECODING = rows_by_system("systems"), rows_by_system("decoding")
 CARD = ROOT / "recipes" / "freesoft38" / "release_card.md"
 EXPORTED = {
     "huggingface": {
@@ -29,17 +27,6 @@ EXPORTED = {
     },
     "ctranslate2": {"README.md", "config.json", "model.bin", "shared_vocabulary.json", "source.model", "target.model"},
 }
-
-
-def difference(file, contrast):
-    """The row of a contrast of all pairs in BLEU."""
-    with (CARD.parent / f"{file}.csv").open(encoding="utf-8") as stream:
-        (row,) = (
-            row
-            for row in csv.DictReader(stream)
-            if (row["contrast"], row["metric"], row["resource"]) == (contrast, "bleu", "all")
-        )
-    return row
 
 
 def test_the_command_trains_every_model_with_its_name_in_both_places():
@@ -77,8 +64,8 @@ def test_what_it_says_of_all_models_is_in_their_rows():
     assert fastest_first == least_memory_first == ["dense", "moe_8e", "moe_32e"]
     (behind,) = re.findall(r"`moe_32e`, with one seed, is ([\d.]+ and [\d.]+) below them", TEXT)
     differences = [
-        difference("contrasts_own", "moe_32e - moe_8e"),
-        difference("contrasts_unplanned", "moe_32e - dense"),
+        contrast_rows("contrasts_own", "moe_32e - moe_8e")["bleu"],
+        contrast_rows("contrasts_unplanned", "moe_32e - dense")["bleu"],
     ]
     assert behind == " and ".join(f"{-float(row['delta']):.1f}" for row in differences)
     flops = [float(row["flops_per_token"]) for row in SYSTEMS.values()]
@@ -105,7 +92,7 @@ def test_the_checksums_are_of_the_two_exports_and_of_the_card():
 
 
 def test_the_card_has_the_scores_of_the_released_model():
-    (row,), card = rows_of("release").values(), CARD.read_text(encoding="utf-8")
+    (row,), card = rows_by_system("release").values(), CARD.read_text(encoding="utf-8")
     assert f"; {int(row['parameters']):,} parameters" in card
     assert f"| mean |  |  | {float(row['bleu']):.1f} | {float(row['chrf++']):.1f} |" in card
     assert len(re.findall(r"^\| [a-zA-Z-]+-en \|", card, re.MULTILINE)) == int(row["num_pairs"]) == 38
@@ -113,10 +100,10 @@ def test_the_card_has_the_scores_of_the_released_model():
 
 
 def test_the_difference_to_dense_is_that_of_the_contrast():
-    row = difference("release_contrast", "release - dense")
-    delta, low, high = (signed(float(row[key]), 2) for key in ("delta", "ci_low", "ci_high"))
-    words = re.sub(r"\s+", " ", TEXT)
-    assert f"`release` − `dense` is {delta} BLEU [{low}, {high}] at seed 1, the only one" in words
+    row = contrast_rows("release_contrast", "release - dense")["bleu"]
+    delta, span = interval(row)
+    words = words_of("zoo")
+    assert f"`release` − `dense` is {delta} BLEU {span} at seed 1, the only one" in words
     assert row["num_seeds"] == "1"
-    more = float(rows_of("release")["release"]["flops_per_token"]) / float(SYSTEMS["dense"]["flops_per_token"])
+    more = float(rows_by_system("release")["release"]["flops_per_token"]) / float(SYSTEMS["dense"]["flops_per_token"])
     assert f"training cost {100 * (more - 1):.0f} % more FLOPs" in words

@@ -1,0 +1,91 @@
+"""docs/experiment-mixtures.md, and the answers on it: what they say of ablations and experts is in their files."""
+
+import json
+
+import pytest
+
+from bench.experiment.archive import read_archive
+from bench.published.experts import ARCHIVE
+from eval.records.specialisation import SPECIALISATION
+from pipeline.config import ROOT, load_config
+from tests.experiment_tables import answers, interval, rows_of, words_of
+
+FLAT, ANSWERS = words_of("experiment-mixtures"), answers()
+ABLATIONS = {row["settings"].removeprefix("model.moe."): row for row in rows_of("ablations") if row["seed"] == "mean"}
+
+
+def test_the_text_on_the_parts_of_the_mixture_is_that_of_their_rows():
+    changed = {name: row for name, row in ABLATIONS.items() if row["ci_low"]}
+    (recipe,) = {*ABLATIONS} - {*changed}
+    assert recipe == f"gate.balance_weight={load_config(['recipes=freesoft38/moe_8e']).model.moe.gate.balance_weight}"
+    apart = [name for name, row in changed.items() if not float(row["ci_low"]) < 0 < float(row["ci_high"])]
+    shared = "gate=topk model.moe.gate.k=1 model.moe.gate.normalize=false model.moe.gate.capacity_factor=1"
+    assert apart == ["gate.capacity_factor=2", f"{shared} model.moe.shared_experts=1"]
+    count = {5: "five", 6: "six", 7: "seven"}[len(changed)]
+    (delta, span), (worse, its_span) = (interval(ABLATIONS[name], "bleu_delta") for name in apart)
+    assert (
+        f"two of {count} changes differ from the recipe, both for the worse: twice the slots ({delta} BLEU" in ANSWERS
+    )
+    assert f"({delta} BLEU {span}), and one choice beside a shared expert ({worse} {its_span}) |" in ANSWERS
+    assert f"is worse too**, by {worse.lstrip('−')} BLEU; one choice of a whole expert" in FLAT
+    assert float(ABLATIONS["gate.capacity_factor=2"]["drop_rate"]) < 0.01
+    shares = [
+        (f"{100 * float(row['drop_rate']):.0f} %", f"{float(row['experts_per_token']):.2f}")
+        for row in (ABLATIONS["gate.capacity_factor=0.5"], ABLATIONS["gate.balance_weight=0"])
+    ]
+    assert f"With half the slots {shares[0][0]} of the choices find none, and a token visits {shares[0][1]} exp" in FLAT
+    assert f"without the balancing loss it is {shares[1][0]} and {shares[1][1]}." in FLAT
+    loads = {name: float(row["load_max"]) for name, row in ABLATIONS.items()}
+    unbalanced = loads.pop("gate.balance_weight=0")
+    assert f"the busiest expert has {unbalanced:.1f} times the mean load**" in FLAT
+    assert f"(or the bias of `sigmoid`) {min(loads.values()):.1f} to {max(loads.values()):.1f} times" in FLAT
+    scores = [float(row["bleu"]) for row in ABLATIONS.values()]
+    of_seeds = [float(row["bleu"]) for row in rows_of("runs") if row["system"].startswith("moe_8e_s")]
+    assert max(of_seeds) - min(of_seeds) > max(scores) - min(scores)
+    assert f"{sorted(scores)[len(scores) // 2]:.1f} BLEU" == "5.5 BLEU"
+
+
+def test_the_archives_of_the_ablations_are_those_of_their_rows():
+    archives = ROOT / "recipes" / "freesoft38" / "ablations" / "s1"
+    rows = {row["point"]: row for row in rows_of("ablations") if row["seed"] != "mean"}
+    names = {path.name.removesuffix(".tar.xz") for path in archives.glob("*.tar.xz")}
+    assert names == {"tests", *rows}
+    for name, row in rows.items():
+        files = read_archive(archives / f"{name}.tar.xz")
+        record = json.loads(files["run.json"])
+        assert record["commit"][:7] in FLAT
+        assert (record["config"]["train"]["seed"], row["seed"]) == (1, "1")
+        events = [json.loads(line) for line in files["metrics.jsonl"].splitlines()]
+        losses = [event["cross_entropy"] for event in events if event["event"] == "validation"]
+        assert min(losses) == losses[-1] == pytest.approx(float(row["validation"]), rel=1e-3)
+
+
+def test_what_the_text_says_of_the_experts_is_in_their_archive():
+    layers = json.loads(read_archive(ARCHIVE)[SPECIALISATION])["layers"]
+    encoder, decoder = (layer["information"] for layer in layers.values())
+    shares = {
+        name: [f"{100 * layer[name]:.{digits}f}" for layer in (encoder, decoder)]
+        for name, digits in (("piece", 0), ("class", 0), ("language", 1))
+    }
+    pieces = f"away {shares['piece'][0]} % of the uncertainty about its first expert in the encoder and"
+    assert f"{pieces} {shares['piece'][1]} % in the decoder, knowing the piece's class" in FLAT
+    assert f"(word, number, punctuation and so on) {' and '.join(shares['class'])} %, and knowing its language" in FLAT
+    assert f"knowing its language {' and '.join(shares['language'])} %" in FLAT
+    for layer, expert, examples in (
+        ("encoder.2", 1, "▁de ▁la ▁di ▁da ▁do ▁el"),
+        ("encoder.2", 2, ". 。 ▁។"),
+        ("encoder.2", 3, ", 、 ▁e ▁i ▁in ▁в </s>"),
+        ("encoder.2", 4, "を 을"),
+        ("encoder.2", 5, "s e t i r n"),
+        ("encoder.2", 6, "▁un ▁una ▁um ▁een ▁bir"),
+        ("encoder.2", 7, "c x v p b d"),
+        ("decoder.2", 0, "e c D a ▁C ▁F"),
+        ("decoder.2", 1, "ed ing ▁used ▁selected ▁inserted"),
+        ("decoder.2", 2, "</s> , ▁and ▁or"),
+        ("decoder.2", 3, ". ▁objects ▁values ▁documents"),
+        ("decoder.2", 4, "▁you ▁it ▁that ▁if ▁which"),
+        ("decoder.2", 5, "▁the ▁a ▁an ▁your ▁each"),
+        ("decoder.2", 6, "▁of ▁in ▁for ▁on ▁is ▁are ▁be"),
+        ("decoder.2", 7, "▁document ▁object ▁file ▁page"),
+    ):
+        assert {*examples.split()} <= {piece["text"] for piece in layers[layer]["experts"][expert]["pieces"]}
