@@ -96,10 +96,14 @@ def test_the_text_on_the_deep_model_is_that_of_its_rows_and_curves():
     assert curves[0].keys() == curves[1].keys()
     assert min(curves[0]) == 200
     assert all(curves[0][step] > loss for step, loss in curves[1].items())
-    rates = {
-        row["learning_rate"]: float(row["validation_loss"]) for row in rows_of("rates") if "dense_l" in row["system"]
+    searched = {
+        name: [row for row in rows_of("rates") if row["recipe"] == f"freesoft38_{name}"] for name in ("dense", DEEP)
     }
-    assert f"`dense` loses {rates['0.0015'] - rates['0.003']:.1f} nats by half its rate" in FLAT
+    losses = {row["learning_rate"]: float(row["validation_loss"]) for row in searched[DEEP]}
+    best = min(float(row["validation_loss"]) for row in searched["dense"])
+    assert f"a loss of {losses['0.002']:.3f} with it and of {losses['0.004']:.3f} with 0.004; the best of" in FLAT
+    assert f"the best of `dense` is {best:.3f}." in FLAT
+    assert losses["0.004"] < losses["0.002"]
     (unreached,) = (row for row in rows_of("tokens") if (row["system"], row["loss"]) == (DEEP, "3.25"))
     assert not unreached["tokens"]
     assert all(float(row["share_of_first"] or 2) > 1 for row in rows_of("tokens") if row["system"] == DEEP)
