@@ -18,8 +18,6 @@ PAGES = [ROOT / "docs" / f"{name}.md" for name in NAMES]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 FLAT = words_of(*NAMES)
 SWEEPS = {name: line for line, name in re.findall(r"^(make sweep EXPERIMENT=(\w+) .*)$", TEXT, re.MULTILINE)}
-
-
 ROWS = rows_of("rehearsal")
 
 

@@ -94,7 +94,7 @@ def test_the_text_on_the_deep_model_is_that_of_its_rows_and_curves():
     assert f"{words} development sets and by {higher[1]:.2f} in training." in FLAT
     curves = [validations(f"{name}_s1.tar.xz") for name in (DEEP, "dense")]
     assert curves[0].keys() == curves[1].keys()
-    assert min(curves[0]) == 200
+    assert f"It is behind from step {min(curves[0])} on." in FLAT
     assert all(curves[0][step] > loss for step, loss in curves[1].items())
     searched = {
         name: [row for row in rows_of("rates") if row["recipe"] == f"freesoft38_{name}"] for name in ("dense", DEEP)
@@ -104,6 +104,9 @@ def test_the_text_on_the_deep_model_is_that_of_its_rows_and_curves():
     assert f"a loss of {losses['0.002']:.3f} with it and of {losses['0.004']:.3f} with 0.004; the best of" in FLAT
     assert f"the best of `dense` is {best:.3f}." in FLAT
     assert losses["0.004"] < losses["0.002"]
+    (ledger,) = json.loads(read_archive(ARCHIVES / f"{DEEP}_s1.tar.xz")["run.json"])["systems"]["moe"]
+    assert ledger["processes"] == 2
+    assert "`dense_12l` trained on both cores, two processes with a thread each" in FLAT
     (unreached,) = (row for row in rows_of("tokens") if (row["system"], row["loss"]) == (DEEP, "3.25"))
     assert not unreached["tokens"]
     assert all(float(row["share_of_first"] or 2) > 1 for row in rows_of("tokens") if row["system"] == DEEP)
