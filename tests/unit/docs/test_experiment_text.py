@@ -189,7 +189,9 @@ def test_what_the_text_says_of_the_rates_is_in_their_rows():
     spans = [f"{min(scores[rate])} to {max(scores[rate])}" for rate in ("0.003", "0.006")]
     assert f"with a beam of 1, 0.003 was ahead of 0.006 ({spans[0]} BLEU against {spans[1]})" in FLAT
     of_deep = {row["learning_rate"]: float(row["validation_loss"]) for row in rows_of("rates") if row not in rows}
-    assert f"in full with {deep.train.learning_rate:g}, the rate of its recipe. 0.004 is better by" in FLAT
-    assert max(of_deep, key=float) == "0.004"
-    assert f"0.004 is better by {of_deep['0.002'] - of_deep['0.004']:.2f} nats" in FLAT
+    assert [*of_deep] == ["0.002", "0.004", "0.006", "0.008"]
+    worse = {rate: f"{loss - of_deep['0.004']:.2f}" for rate, loss in of_deep.items()}
+    assert f"0.004 is better than that by {worse['0.002']} nats" in FLAT
+    assert f"and than 0.006 and 0.008 by {worse['0.006']} and {worse['0.008']}." in FLAT
+    assert f"with {deep.train.learning_rate:g}, now the rate of the recipe" in FLAT
     assert f"The recipes have 0.003, since the warm-up of {deep.train.warmup_steps} steps is a third" in FLAT
