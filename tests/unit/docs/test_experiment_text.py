@@ -158,7 +158,7 @@ def test_catalan_is_as_much_of_a_training_as_the_page_says():
     (whole,) = json.loads(read_archive(ARCHIVES / "dense_s1.tar.xz")["run.json"])["systems"]["moe"]
     of_pair = {pair: whole["tokens"] * phase.probabilities[list(train_pairs).index(pair)] for pair in models}
     times = [f"{models[pair]['tokens'] / of_pair[pair]:.0f}" for pair in ("km-en", "ca-en")]
-    assert f"of Khmer and Catalan read {times[0]} and {times[1]} times as many tokens of their language" in FLAT
+    assert f"of Khmer and Catalan read {times[0]} and {times[1]} times as many target tokens of their pair" in FLAT
     sizes = [round(model["tokens"] / model["steps"], digits) for model, digits in ((models["ca-en"], -1), (whole, -2))]
     steps = f"makes {models['ca-en']['steps']:,} steps of {sizes[0]:.0f} tokens, `dense` {whole['steps']:,} steps of"
     assert f"{steps} {sizes[1]:,.0f}." in FLAT
@@ -167,7 +167,12 @@ def test_catalan_is_as_much_of_a_training_as_the_page_says():
     assert "The text has 35 million target tokens, of which a multilingual model reads twelve" in FLAT
     assert {f"{times:.1f}" for times in times_read[rows.argsort()[:5]]} == {"3.4"}
     assert "repeat as well, 3.4 times each; of the richest pair one row in seven is read" in FLAT
-    assert round(1 / times_read[rows.argmax()]) == 7
+    richest = times_read[rows.argmax()]
+    assert round(1 / richest) == 7
+    assert f"The richest pair is read {richest:.2f} times in this training and the five poorest 3.4 times;" in FLAT
+    poorest = {f"{10 * times:.0f}" for times in times_read[rows.argsort()[:5]]}
+    assert poorest == {"34"}
+    assert f"with ten times the budget it would be {10 * richest:.1f} and 34 times." in FLAT
 
 
 def test_what_the_text_says_of_the_rates_is_in_their_rows():
@@ -188,6 +193,8 @@ def test_what_the_text_says_of_the_rates_is_in_their_rows():
         scores.setdefault(row["learning_rate"], []).append(f"{float(row['bleu']):.2f}")
     spans = [f"{min(scores[rate])} to {max(scores[rate])}" for rate in ("0.003", "0.006")]
     assert f"with a beam of 1, 0.003 was ahead of 0.006 ({spans[0]} BLEU against {spans[1]})" in FLAT
+    of_many = {row["learning_rate"]: float(row["bleu"]) for row in rows if row["recipe"] == "freesoft38_moe_32e"}
+    assert f"(For `moe_32e` the test sets favour 0.0015, by {of_many['0.0015'] - of_many['0.003']:.2f} BLEU.)" in FLAT
     of_deep = {row["learning_rate"]: float(row["validation_loss"]) for row in rows_of("rates") if row not in rows}
     assert [*of_deep] == ["0.002", "0.004", "0.006", "0.008"]
     worse = {rate: f"{loss - of_deep['0.004']:.2f}" for rate, loss in of_deep.items()}
