@@ -71,7 +71,7 @@ def test_the_primary_contrasts_are_of_its_systems_and_the_layers_with_experts_ar
         assert with_experts == layers
 
 
-@pytest.mark.parametrize(("name", "number"), [("freesoft38_rates", 21), ("freesoft38_ablations", 9)])
+@pytest.mark.parametrize(("name", "number"), [("freesoft38_rates", 21), ("freesoft38_ablations", 10)])
 def test_the_sweeps_before_and_after_it_are_there(name, number):
     assert len(planned(SWEEPS[name]).points) == number
 
