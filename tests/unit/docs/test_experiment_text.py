@@ -195,10 +195,26 @@ def test_what_the_text_says_of_the_rates_is_in_their_rows():
     assert f"with a beam of 1, 0.003 was ahead of 0.006 ({spans[0]} BLEU against {spans[1]})" in FLAT
     of_many = {row["learning_rate"]: float(row["bleu"]) for row in rows if row["recipe"] == "freesoft38_moe_32e"}
     assert f"(For `moe_32e` the test sets favour 0.0015, by {of_many['0.0015'] - of_many['0.003']:.2f} BLEU.)" in FLAT
-    of_deep = {row["learning_rate"]: float(row["validation_loss"]) for row in rows_of("rates") if row not in rows}
-    assert [*of_deep] == ["0.002", "0.004", "0.006", "0.008"]
-    worse = {rate: f"{loss - of_deep['0.004']:.2f}" for rate, loss in of_deep.items()}
-    assert f"0.004 is better than that by {worse['0.002']} nats" in FLAT
-    assert f"and than 0.006 and 0.008 by {worse['0.006']} and {worse['0.008']}." in FLAT
-    assert f"with {deep.train.learning_rate:g}, now the rate of the recipe" in FLAT
     assert f"The recipes have 0.003, since the warm-up of {deep.train.warmup_steps} steps is a third" in FLAT
+
+
+def test_what_the_text_says_of_the_rates_of_the_deep_model_is_in_their_rows():
+    searched = {row["learning_rate"]: row for row in rows_of("rates") if row["recipe"] == "freesoft38_dense_12l"}
+    assert [*searched] == ["0.002", "0.004", "0.006", "0.008"]
+    losses = {rate: float(row["validation_loss"]) for rate, row in searched.items()}
+    worse = {rate: f"{loss - losses['0.004']:.2f}" for rate, loss in losses.items()}
+    assert f"0.004 is better than that by {worse['0.002']} nats, and than 0.006 and 0.008 by {worse['0.006']}" in FLAT
+    assert f"by {worse['0.006']} and {worse['0.008']} (commits" in FLAT
+    rate = load_config(["recipes=freesoft38/dense_12l"]).train.learning_rate
+    assert f"with {rate:g}, now the rate of the recipe" in FLAT
+    runs = {row["system"]: row for row in rows_of("runs")}
+    (first,), again = rows_of("dense_12l_first"), runs["dense_12l_s1"]
+    assert (first["learning_rate"], again["learning_rate"]) == ("0.002", f"{rate:g}")
+    lower = float(first["validation_loss"]) - float(again["validation_loss"])
+    scores = [float(row["bleu"]) for row in (again, first)]
+    assert f"lower than that of the first one by {lower:.2f} nats, but its BLEU is {scores[0]:.2f} where" in FLAT
+    assert f"had {scores[1]:.2f} (`recipes/freesoft38/dense_12l_first.csv`, commit {first['commits'][:7]})" in FLAT
+    behind = [float(runs["dense_s1"]["bleu"]) - score for score in scores]
+    assert f"commit {first['commits'][:7]}), {behind[0]:.1f} and {behind[1]:.1f} behind `dense`." in FLAT
+    low, high = (f"{losses[rate]:.3f} and {float(searched[rate]['bleu']):.2f} BLEU" for rate in ("0.002", "0.008"))
+    assert f"`dense_12l` has a loss of {low} with 0.002, and {high} with 0.008." in FLAT
