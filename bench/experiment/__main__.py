@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.experiment import contrasts, decoding, gains, scaling, systems, tokens
+from bench.experiment import contrasts, decoding, gains, scaling, source_use, systems, tokens
 from bench.experiment.archive import keep_baselines, keep_run, restore, score
 from bench.output import write_csv
 from eval.records.results import load_results
@@ -56,6 +56,11 @@ def main() -> int:
             print(decoding.table(rows))
             if options.out:
                 write_csv(rows, decoding.COLUMNS, options.out)
+        elif options.command == "source":
+            used = source_use.measure(options.runs, options.artifacts, sentences=options.sentences)
+            print(source_use.table(used))
+            if options.out:
+                write_csv(used, source_use.COLUMNS, options.out)
         elif options.command == "baselines":
             print(train_and_keep(options.name, options.overrides, options.archives))
         else:
@@ -107,6 +112,11 @@ def parse() -> argparse.Namespace:
     timed.add_argument("--rounds", type=positive, default=5)
     timed.add_argument("--threads", type=positive, default=1, help="of the CPU")
     timed.add_argument("--out", type=Path, help="CSV file to write")
+    used = commands.add_parser("source", help="losses of references beside their own sources, and beside others")
+    used.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="finished runs")
+    used.add_argument("--artifacts", type=Path, default=ROOT / "data" / "artifacts", help="directory of their models")
+    used.add_argument("--sentences", type=positive, default=100, help="of each pair's test set")
+    used.add_argument("--out", type=Path, help="CSV file to write")
     restored = commands.add_parser("restore", help="write run directories, with scores, from all archives")
     restored.add_argument("out", type=Path, help="directory to write them into")
     restored.add_argument("--incomplete", action="store_true", help="allow pairs without a bilingual model")
