@@ -1,6 +1,6 @@
-"""What the loss of a model owes to the source: that of references beside their own sources, and beside others.
+"""Use of the source: losses of references beside their own sources, and beside those of other sentences.
 
-A model that has learned the target language alone has the same loss with both. B sentences of a batch.
+A model that has learned the target language alone has the same loss with both. B sentences of a batch, T target tokens.
 """
 
 import json
@@ -67,8 +67,8 @@ def measure(directories: Sequence[Path], artifacts: Path, *, sentences: int) -> 
         losses: list[tuple[float, float]] = []
         for sources, targets in encoded:
             half = len(sources) // 2
-            others = [*sources[half:], *sources[:half]]
-            losses.append((loss(model, sources, targets), loss(model, others, targets)))
+            other_sources = [*sources[half:], *sources[:half]]
+            losses.append((loss(model, sources, targets), loss(model, other_sources, targets)))
         own, with_others = (fmean(values) for values in zip(*losses, strict=True))
         record = json.loads((directory / "run.json").read_text(encoding="utf-8"))
         about = {"run": directory.name, "learning_rate": record["config"]["train"]["learning_rate"]}

@@ -81,7 +81,7 @@ def test_the_commands_of_bench_experiment_are_read(monkeypatch):
     text = TEXT.replace("$systems", systems)
     commands = re.findall(r"^\.venv/bin/python -m bench\.experiment (.*)$", text, re.MULTILINE)
     in_the_table = re.findall(r"^\|.*`python -m bench\.experiment ([^`]*)`", TEXT, re.MULTILINE)
-    assert len(in_the_table) == 5
+    assert len(in_the_table) == 6
     commands += [f"{command} RUN_DIR" for command in in_the_table]
     options, contrasts = {}, []
     for command in commands:
@@ -89,7 +89,7 @@ def test_the_commands_of_bench_experiment_are_read(monkeypatch):
         arguments = parse()
         options.setdefault(arguments.command, arguments)
         contrasts += [arguments] if arguments.command == "contrasts" else []
-    measuring = {"gains", "scaling", "contrasts", "systems", "tokens", "decoding"}
+    measuring = {"gains", "scaling", "contrasts", "systems", "tokens", "decoding", "source"}
     assert options.keys() == {"keep", "baselines", "restore", *measuring}
     assert [(len(one.runs), one.of, one.test_set) for one in contrasts] == [
         (6, None, "own"),

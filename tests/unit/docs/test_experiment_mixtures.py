@@ -11,12 +11,14 @@ from pipeline.config import ROOT, load_config
 from tests.experiment_tables import answers, interval, rows_of, words_of
 
 FLAT, ANSWERS = words_of("experiment-mixtures"), answers()
+DENSE = "num_experts=0"
 ABLATIONS = {row["settings"].removeprefix("model.moe."): row for row in rows_of("ablations") if row["seed"] == "mean"}
 
 
 def test_the_text_on_the_parts_of_the_mixture_is_that_of_their_rows():
-    changed = {name: row for name, row in ABLATIONS.items() if row["ci_low"]}
-    (recipe,) = {*ABLATIONS} - {*changed}
+    dense, mixtures = ABLATIONS[DENSE], {name: row for name, row in ABLATIONS.items() if name != DENSE}
+    changed = {name: row for name, row in mixtures.items() if row["ci_low"]}
+    (recipe,) = {*mixtures} - {*changed}
     assert recipe == f"gate.balance_weight={load_config(['recipes=freesoft38/moe_8e']).model.moe.gate.balance_weight}"
     apart = [name for name, row in changed.items() if not float(row["ci_low"]) < 0 < float(row["ci_high"])]
     shared = "gate=topk model.moe.gate.k=1 model.moe.gate.normalize=false model.moe.gate.capacity_factor=1"
@@ -24,10 +26,16 @@ def test_the_text_on_the_parts_of_the_mixture_is_that_of_their_rows():
     count = {5: "five", 6: "six", 7: "seven"}[len(changed)]
     (delta, span), (worse, its_span) = (interval(ABLATIONS[name], "bleu_delta") for name in apart)
     assert f"of {count} changes, two have an interval below zero: twice the slots ({delta} BLEU {span}), and" in ANSWERS
-    assert f"and one choice beside a shared expert ({worse} {its_span}). But with one seed" in ANSWERS
+    assert f"and one choice beside a shared expert ({worse} {its_span}); no experts" in ANSWERS
+    without, of_dense = interval(dense, "bleu_delta")
+    assert f"no experts at all cost more ({without} {of_dense}). But with one seed" in ANSWERS
+    behind = float(dense["validation"]) - float(mixtures[recipe]["validation"])
+    less = f"has less BLEU than every mixture**, {without.lstrip('−')} less than the recipe"
+    assert f"{less}, and a loss higher by {behind:.3f}." in FLAT
+    assert float(dense["bleu"]) < min(float(row["bleu"]) for row in mixtures.values())
     assert f"**A shared expert beside one choice** has {worse.lstrip('−')} BLEU less." in FLAT
     assert f"and that model has {delta.lstrip('−')} BLEU less at the same loss." in FLAT
-    losses = {name: float(row["validation"]) for name, row in ABLATIONS.items()}
+    losses = {name: float(row["validation"]) for name, row in mixtures.items()}
     assert losses["gate.capacity_factor=2"] == pytest.approx(losses[recipe], abs=0.005)
     by_loss = sorted(losses, key=lambda name: losses[name])
     assert (by_loss[0], by_loss[-1]) == ("gate.second=all", "gate.balance_weight=0")
@@ -35,10 +43,10 @@ def test_the_text_on_the_parts_of_the_mixture_is_that_of_their_rows():
     page = words_of("experiment")
     assert f"The loss is lower by {gain:.3f} where every token asks for two experts, and higher by {price:.3f}" in page
     assert f"where {100 * float(ABLATIONS[by_loss[-1]]['drop_rate']):.0f} % of the choices find no slot." in page
-    sizes = [f"{int(row['parameters']) / 1e6:.1f}" for row in ABLATIONS.values()]
+    sizes = [f"{int(row['parameters']) / 1e6:.1f}" for row in mixtures.values()]
     assert f"`gate=top1` has {sizes[-3]} M parameters and the line with a shared expert {sizes[-1]} M" in FLAT
     assert {*sizes[:-3], sizes[-2]} == {"9.5"}
-    assert "all others 9.5 M." in FLAT
+    assert "all other mixtures 9.5 M." in FLAT
     assert float(ABLATIONS["gate.capacity_factor=2"]["drop_rate"]) < 0.01
     shares = [
         (f"{100 * float(row['drop_rate']):.0f} %", f"{float(row['experts_per_token']):.2f}")
@@ -46,11 +54,11 @@ def test_the_text_on_the_parts_of_the_mixture_is_that_of_their_rows():
     ]
     assert f"With half the slots {shares[0][0]} of the choices find none, and a token visits {shares[0][1]} exp" in FLAT
     assert f"without the balancing loss it is {shares[1][0]} and {shares[1][1]}." in FLAT
-    loads = {name: float(row["load_max"]) for name, row in ABLATIONS.items()}
+    loads = {name: float(row["load_max"]) for name, row in mixtures.items()}
     unbalanced = loads.pop("gate.balance_weight=0")
     assert f"the busiest expert has {unbalanced:.1f} times the mean load**" in FLAT
     assert f"(or the bias of `sigmoid`) {min(loads.values()):.1f} to {max(loads.values()):.1f} times" in FLAT
-    scores = [float(row["bleu"]) for row in ABLATIONS.values()]
+    scores = [float(row["bleu"]) for row in mixtures.values()]
     of_seeds = [float(row["bleu"]) for row in rows_of("runs") if row["system"].startswith("moe_8e_s")]
     assert max(of_seeds) - min(of_seeds) > max(scores) - min(scores)
     assert f"{sorted(scores)[len(scores) // 2]:.1f} BLEU" == "5.5 BLEU"

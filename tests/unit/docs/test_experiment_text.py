@@ -218,3 +218,9 @@ def test_what_the_text_says_of_the_rates_of_the_deep_model_is_in_their_rows():
     assert f"commit {first['commits'][:7]}), {behind[0]:.1f} and {behind[1]:.1f} behind `dense`." in FLAT
     low, high = (f"{losses[rate]:.3f} and {float(searched[rate]['bleu']):.2f} BLEU" for rate in ("0.002", "0.008"))
     assert f"`dense_12l` has a loss of {low} with 0.002, and {high} with 0.008." in FLAT
+    used = {row["learning_rate"]: float(row["difference"]) for row in rows_of("source_use")}
+    assert [*used] == [*searched]
+    of_low, *of_higher = (f"{nats:.2f}" for nats in used.values())
+    words = f"higher than beside its own by {of_low} nats with 0.002, and by {of_higher[0]}, {of_higher[1]}"
+    assert f"{words} and {of_higher[2]} with 0.004, 0.006 and 0.008 (the first 100 sentences" in FLAT
+    assert {(row["pairs"], row["sentences"]) for row in rows_of("source_use")} == {("38", "3800")}
