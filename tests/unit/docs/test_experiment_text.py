@@ -201,6 +201,7 @@ def test_what_the_text_says_of_the_rates_is_in_their_rows():
 def test_what_the_text_says_of_the_rates_of_the_deep_model_is_in_their_rows():
     searched = {row["learning_rate"]: row for row in rows_of("rates") if row["recipe"] == "freesoft38_dense_12l"}
     assert [*searched] == ["0.002", "0.004", "0.006", "0.008"]
+    assert "Rates below 0.002 were not tried." in FLAT
     losses = {rate: float(row["validation_loss"]) for rate, row in searched.items()}
     worse = {rate: f"{loss - losses['0.004']:.2f}" for rate, loss in losses.items()}
     assert f"0.004 is better than that by {worse['0.002']} nats, and than 0.006 and 0.008 by {worse['0.006']}" in FLAT
