@@ -68,6 +68,7 @@ def test_names_are_of_recipes_where_recipes_are_swept():
                 "corpus.path=anywhere",
                 f"train.seed={seed}",
                 "train.max_tokens=2000000",
+                "train.ema=0.988",
                 "train.validate_every=150",
             ]
         )
