@@ -75,9 +75,12 @@ def launch(
             end(children, grace=FAILED_GRACE)
             raise
         except BaseException:  # the job was asked to stop
-            end(children)
-            codes = [process.returncode for process in children]
-            if any(code > 0 and code != STOPPED for code in codes):
+            late = end(children, grace=GRACE)
+            codes = [STOPPED if code == -signal.SIGTERM else code for code in (child.returncode for child in children)]
+            if late:
+                rank = children.index(late[0])
+                unsaved.append(f"{title}: process {rank} of {processes} had not saved its work after {GRACE:g} s")
+            elif any(code not in (0, STOPPED) for code in codes):
                 unsaved.append(f"{title}: {failure(codes, read(), {})}")
             raise
         finally:
@@ -234,8 +237,9 @@ def failure(codes: Sequence[int | None], reports: Sequence[tuple[int, str]], hos
     return f"{name(rank)} ended with exit code {code}"
 
 
-def end(processes: Sequence["subprocess.Popen[bytes]"], grace: float = GRACE) -> None:
-    """Ask processes to stop by their signal, SIGTERM by default, and kill them after `grace` seconds."""
+def end(processes: Sequence["subprocess.Popen[bytes]"], grace: float = GRACE) -> list["subprocess.Popen[bytes]"]:
+    """Ask processes to stop by their signal, by default SIGTERM. Kill and return those left after `grace` seconds."""
+    killed = []
     for process in processes:
         if process.poll() is None:
             process.send_signal(_children.get(process, signal.SIGTERM))
@@ -247,6 +251,8 @@ def end(processes: Sequence["subprocess.Popen[bytes]"], grace: float = GRACE) ->
             logger.info("process %d did not stop within %.0f s; killing it", process.pid, grace)
             process.kill()
             process.wait()
+            killed.append(process)
     with _lock:
         for process in processes:
             _children.pop(process, None)
+    return killed

@@ -14,12 +14,13 @@ COMMAND = """
 import sys
 from pathlib import Path
 from pipeline.ending import handle_signals, run_to_end
-from pipeline.jobs.launch import launch
+from pipeline.jobs import launch
 
 def action():
     job = {"error": sys.argv[2]}
     where = Path(sys.argv[1])
-    launch("tests.unit.jobs.stopping_worker", job, directory=where, processes=1, threads=1, title="job")
+    launch.GRACE = 0.5
+    launch.launch("tests.unit.jobs.stopping_worker", job, directory=where, processes=1, threads=1, title="job")
 
 handle_signals()
 sys.exit(run_to_end(action))
@@ -33,6 +34,7 @@ sys.exit(run_to_end(action))
         (signal.SIGINT, "", 130),
         (signal.SIGTERM, "[Errno 28] No space left on device", 1),
         (signal.SIGINT, "[Errno 28] No space left on device", 1),
+        (signal.SIGTERM, "endless", 1),
     ],
 )
 def test_only_work_that_was_saved_may_be_queued_again(tmp_path, number, error, code):
@@ -45,7 +47,11 @@ def test_only_work_that_was_saved_may_be_queued_again(tmp_path, number, error, c
     os.kill(process.pid, number)
     _, output = process.communicate(timeout=30)
     assert process.returncode == code, output
-    if error:
+    if error == "endless":
+        assert (
+            "error: job: process 0 of 1 had not saved its work after 0.5 s; what was under way is not saved" in output
+        )
+    elif error:
         assert f"error: job: process 0 of 1 failed: {error}; what was under way is not saved" in output
     else:
         assert "the same command goes on from here" in output
