@@ -7,6 +7,7 @@ key comes from `pipeline.commands.keys`. The tables of docs/sizes.md are plans a
 import re
 import subprocess
 from collections.abc import Callable, Iterable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,10 @@ def _table(title: str, keys: Iterable[Key]) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    parts = text.replace("|", "\\|").split("`")  # every second one is code, which Markdown shows as it is
+    return "`".join(
+        part if code else part.replace("<", "&lt;") for part, code in zip(parts, cycle((False, True)), strict=False)
+    )
 
 
 if __name__ == "__main__":

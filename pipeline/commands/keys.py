@@ -64,7 +64,9 @@ def sections(config: type, path: str, defaults: Any, tabulated: set[type]) -> It
         kinds = value.get("kind") if isinstance(value, dict) else None
         parts += [(member, key + plural, value if getattr(member, "kind", None) == kinds else {}) for member in new]
         text = meaning(config, field.name)
-        rows.append(Key(key=key, type=_type(hint), default=_default(field, value), meaning=text))
+        rows.append(
+            Key(key=key, type=_type(hint), default=_default(field, value, bool(_dataclasses(hint))), meaning=text)
+        )
     yield Section(path=path, kind=getattr(config, "kind", "") if one_of_several else "", keys=tuple(rows))
     for member, key, value in parts:
         yield from sections(member, key, value, tabulated)
@@ -168,8 +170,11 @@ def _type(hint: Any) -> str:
     )
 
 
-def _default(field: Field[Any], value: Any) -> str:
-    """Show a default: of configs/ if it is there, else of the dataclass."""
+def _default(field: Field[Any], value: Any, tabulated: bool) -> str:
+    """Show a default: of configs/ if it is there, else of the dataclass.
+
+    tabulated: whether the value's own keys have a table.
+    """
     if value is MISSING and field.default is not MISSING:
         value = field.default
     factory: Any = field.default_factory
@@ -177,7 +182,7 @@ def _default(field: Field[Any], value: Any) -> str:
         value = factory()
     if value is MISSING:
         return ""
-    if is_dataclass(value) or (value and isinstance(value, dict)):
+    if is_dataclass(value) or (tabulated and value and isinstance(value, dict)):
         return "below"
     if value and isinstance(value, list) and isinstance(value[0], dict):
         return f"{len(value)} of them"

@@ -72,7 +72,9 @@ class Top2Config:
 class Top1Config:
     """The gate of Switch Transformers (arXiv:2101.03961).
 
+    capacity_factor: slots of an expert in a group in training, in units of its fair share of one choice a token.
     jitter: in training, router inputs are multiplied by uniform draws from 1 - jitter to 1 + jitter.
+
     The other fields are those of Top2Config.
     """
 
@@ -157,6 +159,7 @@ class HierarchicalConfig:
 
     groups: number of groups of experts, which must divide the number of experts.
     k: groups that a token chooses, and experts that it chooses in each, so that it has k² experts.
+
     The other fields are those of NoisyTopKConfig.
     """
 

@@ -14,7 +14,7 @@ class TaskConfig:
     An expert's output counts in full, so that the k experts of a task are one dense network of k times their width.
     by: a task is a language pair (`pair`), or all pairs with the same `source` or `target`.
     k: experts of a task.
-    balance_weight: as in Top2Config.
+    balance_weight: weight of the balance loss of GShard's gate, which keeps tasks from crowding on few experts.
     pairs: the language pairs, `de:en fr:en`, in the order of the batches' numbers. A run fills them in.
     """
 
