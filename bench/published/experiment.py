@@ -23,7 +23,7 @@ Key = TypeVar("Key")
 
 
 def rates(directory: Path = DIRECTORY) -> str:
-    """Return the lowest validation loss of each system by learning rate, the best of a system in bold."""
+    """Return the lowest validation loss of each system by learning rate, the best in bold, with BLEU in brackets."""
     path = directory / "rates.csv"
     by_system: dict[str, dict[float, Line]] = {}
     for row in read(path):
@@ -31,8 +31,10 @@ def rates(directory: Path = DIRECTORY) -> str:
     tried = sorted({rate for losses in by_system.values() for rate in losses})
     lines = []
     for system, rows in by_system.items():
-        losses = {rate: float(row["validation_loss"]) for rate, row in rows.items()}
-        lines.append((f"`{system}`", *_with_best_bold(losses, tried), sources(path, rows.values())))
+        losses = _with_best_bold({rate: float(row["validation_loss"]) for rate, row in rows.items()}, tried)
+        scores = [f" ({number(rows[rate]['bleu'], 2)})" if rate in rows else "" for rate in tried]
+        cells = (loss + score for loss, score in zip(losses, scores, strict=True))
+        lines.append((f"`{system}`", *cells, sources(path, rows.values())))
     return markdown(("system", *(f"{rate:g}" for rate in tried), "rows"), lines)
 
 

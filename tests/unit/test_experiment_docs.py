@@ -92,13 +92,13 @@ def test_the_commands_of_bench_experiment_are_read(monkeypatch):
     measuring = {"gains", "scaling", "contrasts", "systems", "tokens", "decoding", "source"}
     assert options.keys() == {"keep", "baselines", "restore", *measuring}
     assert [(len(one.runs), one.of, one.test_set) for one in contrasts] == [
-        (6, None, "own"),
-        (6, ["moe_32e - dense"], "own"),
-        (6, None, "ntrex4"),
+        (7, None, "own"),
+        (7, ["moe_32e - dense", "moe_32e_12l - dense_12l"], "own"),
+        (7, None, "ntrex4"),
         (4, None, "own"),
         (2, ["moe_8e - dense"], "ntrex4"),
     ]
-    assert len(options["scaling"].runs) == 6
+    assert len(options["scaling"].runs) == 7
     config = load_config(options["baselines"].overrides)
     assert (config.baselines.search, len(config.pairs)) == (None, 8)
     for command in re.findall(r"^make train .*$", TEXT, re.MULTILINE):

@@ -80,7 +80,11 @@ def test_the_command_composes():
 
 
 def test_defaults_are_those_of_the_page():
-    for overrides, words in ((["recipes=smoke"], ""), (["batch=freesoft38"], "`batch=freesoft38` has\n")):
+    for overrides, words in (
+        (["recipes=smoke"], "The default (`batch=packed`) is "),
+        (["recipes=demo"], "The recipe `demo` has\n"),
+        (["batch=freesoft38"], "`batch=freesoft38` has "),
+    ):
         mixture = load_config(overrides).batch.mixture
         assert replace(mixture, temperature=1.0, max_repeats=0.0) == MixtureConfig(temperature=1.0)
         assert f"{words}`temperature: {mixture.temperature}`" in TEXT

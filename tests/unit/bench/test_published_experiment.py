@@ -9,14 +9,14 @@ from bench.published.experts import experts
 
 
 def test_the_best_rate_of_each_system_is_bold_and_a_rate_that_was_not_tried_is_empty(tmp_path):
-    rows = ["recipe,learning_rate,validation_loss"]
-    rows += ["freesoft38_dense,0.003,4.3142", "freesoft38_dense,0.006,4.2984", "freesoft38_dense_12l,0.002,4.5"]
+    rows = ["recipe,learning_rate,validation_loss,bleu", "freesoft38_dense,0.003,4.3142,1.6262"]
+    rows += ["freesoft38_dense,0.006,4.2984,1.1312", "freesoft38_dense_12l,0.002,4.5,1.276"]
     (tmp_path / "rates.csv").write_text("\n".join(rows) + "\n")
     assert experiment.rates(tmp_path) == (
         "| system | 0.002 | 0.003 | 0.006 | rows |\n"
         "| --- | ---: | ---: | ---: | ---: |\n"
-        "| `dense` |  | 4.314 | **4.298** | rates:2,3 |\n"
-        "| `dense_12l` | **4.500** |  |  | rates:4 |\n"
+        "| `dense` |  | 4.314 (1.63) | **4.298** (1.13) | rates:2,3 |\n"
+        "| `dense_12l` | **4.500** (1.28) |  |  | rates:4 |\n"
     )
 
 

@@ -5,16 +5,17 @@ import os
 import re
 import shlex
 import tomllib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
 from docs import reference
+from eval.records.decisive import decisive
 from pipeline.commands.keys import meaning
 from pipeline.commands.table import COMMANDS as TABLE
-from pipeline.config import ROOT, load_config
+from pipeline.config import PLACE, ROOT, load_config
 from pipeline.model.moe.gates.config import Top1Config, Top2Config
 from pipeline.plan.config import load_plan
 from pipeline.sweep.config import load_sweep
@@ -119,6 +120,10 @@ def test_generated_parts_are_current(name):
     assert reference.rendered(text) == text, "run `python -m docs.reference`"
 
 
+def test_a_cell_of_a_table_shows_code_as_it_is():
+    assert reference._cell("runs/<run>|: `</s>`, <b>") == "runs/&lt;run>\\|: `</s>`, &lt;b>"
+
+
 def test_every_setting_has_a_meaning():
     rows = re.findall(r"^\| (`[^`]+`) .*\| ([^|]*) \|$", PAGES["docs/config-keys.md"], re.MULTILINE)
     assert len(rows) > 200
@@ -141,7 +146,7 @@ def test_meanings_come_from_docstrings_comments_and_other_classes():
 
     assert [meaning(Plain, name) for name in ("first", "second", "fourth")] == ["two numbers"] * 2 + [""]
     assert meaning(Plain, "third") == "is other: than that"
-    assert meaning(Top1Config, "capacity_factor") == meaning(Top2Config, "capacity_factor") != ""
+    assert meaning(Top1Config, "balance_weight") == meaning(Top2Config, "balance_weight") != ""
     assert meaning(VocabConfig, "shared").startswith("one model for both sides")
 
 
@@ -197,6 +202,20 @@ def test_commands_are_real(page, line, monkeypatch):
         LOADERS[words[1]](overrides_of(words[1], shlex.join(words)))
     else:
         overrides_of(words[1], shlex.join(words))  # raises ValueError for a setting that no command has
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
+def test_commands_that_change_the_demo_have_a_name_of_their_own(page, monkeypatch):
+    """A finished run is not replaced by one of other settings, and many readers have finished the demo."""
+    monkeypatch.chdir(ROOT)
+    demo = decisive(asdict(load_config([])))
+    for line in re.findall(r"(?:^|`)(make (?:train|data)\b[^`\n]*)", PAGES[page], re.MULTILINE):
+        command = line.partition("  #")[0].strip().rstrip("\\")
+        if re.search(r"NAME=|RECIPE=|CORPUS=(?:path|corpora)/|…|make (?:train|data) [^A-Z]", command):
+            continue
+        config = asdict(load_config(overrides_of(command.split()[1], command)))
+        kept = {key: value for key, value in decisive(config).items() if key not in PLACE}
+        assert kept == {key: demo[key] for key in kept}, command
 
 
 def test_citation_and_workflow():

@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.config import ROOT, load_config
 from pipeline.train.schedule import USED, Schedule
+from tests.make import overrides_of
 
 TEXT = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
 KEYS = set(re.findall(r"^\| `([\w.\[\]]+)` \|", (ROOT / "docs" / "config-keys.md").read_text("utf-8"), re.MULTILINE))
@@ -27,8 +28,26 @@ def test_values_that_stand_for_others_compose():
     assert (config.vocab.shared, config.train.ema, config.decode.length_norm) == (True, 0.9999, "power")
 
 
+def test_commands_have_names_of_their_own_and_bilingual_models_take_over_what_the_text_says():
+    commands = re.findall(r"^make train .*$", TEXT, re.MULTILINE)
+    configs = {config.name: config for config in (load_config(overrides_of("train", one)) for one in commands)}
+    assert len(configs) == len(commands)
+    assert load_config([]).name not in configs
+    train = configs["adafactor"].train
+    assert (train.optimizer, train.learning_rate, train.warmup_steps) == ("adafactor", 0.01, 0)
+    assert {tier.train.optimizer for tier in load_config(["train=adafactor"]).baselines.tiers} == {"adafactor"}
+    of_run = load_config(["model.activation=swiglu", "model.norm=rms"])
+    assert {(tier.model.activation, tier.model.norm) for tier in of_run.baselines.tiers} == {("swiglu", "rms")}
+    assert {tier.model.ffn_dim for tier in of_run.baselines.tiers} == {load_config([]).model.ffn_dim}
+    assert not configs["adafactor"].baselines.tiers
+    assert not configs["swiglu"].baselines.tiers
+
+
 def test_defaults_are_those_of_the_table():
     train = load_config([]).train
+    assert f"times the median of the last {train.spikes.window} steps (`train.spikes.window`)" in TEXT
+    assert f"After {train.spikes.patience} skipped steps in a row (`train.spikes.patience`)" in TEXT
+    assert train.spikes.threshold == 0
     assert f"label smoothing ({train.label_smoothing}); the largest norm of the gradient ({train.clip_norm:g})" in TEXT
     assert f"β {train.beta1} and {train.beta2}" in TEXT
     assert f"`{train.schedule.kind}` (default)" in TEXT
