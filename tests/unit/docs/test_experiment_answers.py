@@ -77,6 +77,7 @@ def test_the_readme_counts_the_models_and_says_which_losses_are_lower():
     rows = rows_of("systems")
     readme = re.sub(r"\s+", " ", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert sum(int(row["num_seeds"]) for row in rows) == 7
+    assert f"{38 - len({row['pair'] for row in rows_of('gains')})} of the 38 bilingual models, `moe_8e_12l`," in FLAT
     assert "seven of its 13 multilingual models are trained" in readme
     assert "experts make the training loss lower, not the translations better" in readme
     shallow = [row for row in rows if row["system"] not in DEEP]
@@ -142,6 +143,10 @@ def test_the_text_on_experts_in_the_deep_model_is_that_of_its_rows():
     ]
     words = f"lower the loss by {lower[0]} nats with 6+6 layers and by {lower[1]} with 3+3, on the development sets by"
     assert f"{words} {lower[2]} and {lower[3]}." in FLAT
+    used = {row["run"]: row for row in rows_of("source_use_12l")}
+    own, others = ([f"{float(used[f'{name}_s1'][loss]):.2f}" for name in DEEP] for loss in ("loss", "loss_with_others"))
+    words = f"a loss of {own[0]} in `dense_12l` and of {own[1]} in `moe_32e_12l`, beside the source of another sentence"
+    assert f"{words} {others[0]} and {others[1]} (the first 100 sentences" in FLAT
     best = max(float(rows[name]["bleu"]) for name in DEEP)
     assert best < float(rows["dense"]["bleu"]) - 2  # no deep model is level with `dense`
 
