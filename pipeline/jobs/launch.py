@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 STOPPED = 75  # exit code of a process that was asked to stop, saved its work and can be resumed (EX_TEMPFAIL)
 GRACE = 60.0  # seconds a process gets to save its work
+BEFORE_WORK = (-signal.SIGTERM, -signal.SIGUSR1)  # exit codes of a process that was asked to stop before it listened
 FAILED_GRACE = 3.0  # seconds the other processes get once one has failed: without it they cannot save
 HUGE = str(1 << 40)  # bytes; no block is as large
 REPORTS = "BABELSHARD_REPORTS"  # environment variable: the file in which processes say why they failed
@@ -75,11 +76,12 @@ def launch(
             end(children, grace=FAILED_GRACE)
             raise
         except BaseException:  # the job was asked to stop
-            late = end(children, grace=GRACE)
-            codes = [STOPPED if code == -signal.SIGTERM else code for code in (child.returncode for child in children)]
-            if late:
-                rank = children.index(late[0])
-                unsaved.append(f"{title}: process {rank} of {processes} had not saved its work after {GRACE:g} s")
+            end(children, grace=GRACE)
+            codes = [STOPPED if child.returncode in BEFORE_WORK else child.returncode for child in children]
+            if -signal.SIGKILL in codes:
+                rank = codes.index(-signal.SIGKILL)
+                why = f"was killed before it had saved its work (after {GRACE:g} s, or out of memory)"
+                unsaved.append(f"{title}: process {rank} of {processes} {why}")
             elif any(code not in (0, STOPPED) for code in codes):
                 unsaved.append(f"{title}: {failure(codes, read(), {})}")
             raise
@@ -237,9 +239,8 @@ def failure(codes: Sequence[int | None], reports: Sequence[tuple[int, str]], hos
     return f"{name(rank)} ended with exit code {code}"
 
 
-def end(processes: Sequence["subprocess.Popen[bytes]"], grace: float = GRACE) -> list["subprocess.Popen[bytes]"]:
-    """Ask processes to stop by their signal, by default SIGTERM. Kill and return those left after `grace` seconds."""
-    killed = []
+def end(processes: Sequence["subprocess.Popen[bytes]"], grace: float = GRACE) -> None:
+    """Ask processes to stop by their signal, SIGTERM by default, and kill them after `grace` seconds."""
     for process in processes:
         if process.poll() is None:
             process.send_signal(_children.get(process, signal.SIGTERM))
@@ -251,8 +252,6 @@ def end(processes: Sequence["subprocess.Popen[bytes]"], grace: float = GRACE) ->
             logger.info("process %d did not stop within %.0f s; killing it", process.pid, grace)
             process.kill()
             process.wait()
-            killed.append(process)
     with _lock:
         for process in processes:
             _children.pop(process, None)
-    return killed

@@ -35,6 +35,7 @@ sys.exit(run_to_end(action))
         (signal.SIGTERM, "[Errno 28] No space left on device", 1),
         (signal.SIGINT, "[Errno 28] No space left on device", 1),
         (signal.SIGTERM, "endless", 1),
+        (signal.SIGTERM, "early", 75),
     ],
 )
 def test_only_work_that_was_saved_may_be_queued_again(tmp_path, number, error, code):
@@ -48,10 +49,8 @@ def test_only_work_that_was_saved_may_be_queued_again(tmp_path, number, error, c
     _, output = process.communicate(timeout=30)
     assert process.returncode == code, output
     if error == "endless":
-        assert (
-            "error: job: process 0 of 1 had not saved its work after 0.5 s; what was under way is not saved" in output
-        )
-    elif error:
+        assert "error: job: process 0 of 1 was killed before it had saved its work (after 0.5 s" in output
+    elif code == 1:
         assert f"error: job: process 0 of 1 failed: {error}; what was under way is not saved" in output
     else:
         assert "the same command goes on from here" in output
