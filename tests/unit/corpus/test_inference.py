@@ -133,7 +133,7 @@ def test_names_and_manifest_of_the_readme_are_read(tmp_path: Path, sample: Path)
             (tmp_path / str(number) / name).write_text("x")
         formats += [entry.format for entry in read_manifest(tmp_path / str(number)).files]
     assert {*formats} == {*FILE_FORMATS}
-    assert re.findall(r"`(\w+)`", re.search(r"; formats are (.*)", readme)[1]) == FILE_FORMATS
+    assert re.findall(r"`(\w+)`", re.search(r"; formats of files are ([^;]*)", readme)[1]) == FILE_FORMATS
     (tmp_path / "manifest.yaml").write_text(readme.split("```yaml\n")[1].split("```")[0], encoding="utf-8")
     assert [entry.source for entry in read_manifest(tmp_path).files] == ["", "web", "", "", ""]
 

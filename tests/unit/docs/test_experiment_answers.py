@@ -122,9 +122,9 @@ def test_the_text_on_the_deep_model_is_that_of_its_rows_and_curves():
 
 
 def test_the_text_on_experts_in_the_deep_model_is_that_of_its_rows():
-    both = contrast_rows("contrasts_own", "moe_32e_12l - dense_12l - moe_32e + dense")
-    (bleu, span), (chrf, its_span) = interval(both["bleu"]), interval(both["chrf++"])
-    assert both["bleu"]["num_seeds"] == "1"
+    interaction = contrast_rows("contrasts_own", "moe_32e_12l - dense_12l - moe_32e + dense")
+    (bleu, span), (chrf, its_span) = interval(interaction["bleu"]), interval(interaction["chrf++"])
+    assert interaction["bleu"]["num_seeds"] == "1"
     deep, shallow = (
         " BLEU ".join(interval(contrast_rows("contrasts_unplanned", name)["bleu"]))
         for name in ("moe_32e_12l - dense_12l", "moe_32e - dense")
@@ -149,9 +149,11 @@ def test_the_text_on_experts_in_the_deep_model_is_that_of_its_rows():
     words = f"lower the loss by {lower[0]} nats with 6+6 layers and by {lower[1]} with 3+3, on the development sets by"
     assert f"{words} {lower[2]} and {lower[3]}." in FLAT
     used = {row["run"]: row for row in rows_of("source_use_12l")}
-    own, others = ([f"{float(used[f'{name}_s1'][loss]):.2f}" for name in DEEP] for loss in ("loss", "loss_with_others"))
+    own, other_loss = (
+        [f"{float(used[f'{name}_s1'][loss]):.2f}" for name in DEEP] for loss in ("loss", "loss_with_others")
+    )
     words = f"a loss of {own[0]} in `dense_12l` and of {own[1]} in `moe_32e_12l`, beside the source of another sentence"
-    assert f"{words} {others[0]} and {others[1]} (the first 100 sentences" in FLAT
+    assert f"{words} {other_loss[0]} and {other_loss[1]} (the first 100 sentences" in FLAT
     best = max(float(rows[name]["bleu"]) for name in DEEP)
     assert best < float(rows["dense"]["bleu"]) - 2  # no deep model is level with `dense`
 
@@ -191,8 +193,12 @@ def test_tokens_to_a_loss_are_those_of_the_answer_and_the_shares_fall_with_the_l
     tokens = {name: float(row["tokens"]) for name, row in last.items()}
     tokens["dense_s1"] = tokens["moe_32e"] / float(last["moe_32e"]["share_of_first"])  # at its one seed
     minutes = {name: f"{tokens[name] / speeds[name] / 60:.0f}" for name in tokens}
-    both = f"`moe_8e` took {minutes['moe_8e']} minutes where `dense` took {minutes['dense']} (means of two seeds)"
-    assert f"{both}, and `moe_32e` {minutes['moe_32e']} where `dense` took {minutes['dense_s1']} (seed 1)." in FLAT
+    of_two_seeds = (
+        f"`moe_8e` took {minutes['moe_8e']} minutes where `dense` took {minutes['dense']} (means of two seeds)"
+    )
+    assert (
+        f"{of_two_seeds}, and `moe_32e` {minutes['moe_32e']} where `dense` took {minutes['dense_s1']} (seed 1)." in FLAT
+    )
     of_dense = [float(row["tokens_per_second"]) for row in rows_of("runs") if row["system"].startswith("dense_s")]
     apart = max(of_dense) / min(of_dense) - 1
     assert f"the speeds of the two trainings of `dense` differ by {100 * apart:.0f} %." in FLAT
