@@ -1,7 +1,9 @@
 """The rows of recipes/freesoft38, and the words of the pages on the experiment."""
 
 import csv
+import json
 import re
+from statistics import fmean
 
 from eval.number_format import signed
 from pipeline.config import ROOT
@@ -16,6 +18,15 @@ def rows_of(name):
 def contrast_rows(file, contrast, resource="all"):
     """Rows of a contrast by metric. file: their CSV."""
     return {row["metric"]: row for row in rows_of(file) if (row["contrast"], row["resource"]) == (contrast, resource)}
+
+
+def losses_by_pair(metrics):
+    """Training losses by pair, means of the last tenth, and those of the last validation. metrics: of metrics.jsonl."""
+    events = [json.loads(line) for line in metrics.splitlines()]
+    steps = [event["pairs"] for event in events if event["event"] == "train"]
+    steps = steps[-(len(steps) // 10) :]
+    training = {pair: fmean(step[pair] for step in steps if pair in step) for pair in steps[0]}
+    return training, [event["pairs"] for event in events if event["event"] == "validation"][-1]
 
 
 def interval(row, name="delta"):

@@ -13,7 +13,7 @@ from eval.number_format import signed
 from eval.records.scores import METRICS
 from eval.score.macro import resource_classes
 from pipeline.config import ROOT
-from tests.experiment_tables import answers, contrast_rows, interval, rows_of, words_of
+from tests.experiment_tables import answers, contrast_rows, interval, losses_by_pair, rows_of, words_of
 
 FLAT, ANSWERS = words_of("experiment"), answers()
 THIRDS = ("high", "medium", "low")
@@ -211,13 +211,7 @@ def validations(archive):
 
 
 def losses_of(archive):
-    """Training losses by pair, means of the last tenth, and those of the last validation."""
-    events = [json.loads(line) for line in read_archive(ARCHIVES / archive)["metrics.jsonl"].splitlines()]
-    steps = [event["pairs"] for event in events if event["event"] == "train"]
-    steps = steps[-(len(steps) // 10) :]
-    pairs = steps[0].keys()
-    training = {pair: fmean(step[pair] for step in steps if pair in step) for pair in pairs}
-    return training, [event["pairs"] for event in events if event["event"] == "validation"][-1]
+    return losses_by_pair(read_archive(ARCHIVES / archive)["metrics.jsonl"])
 
 
 def test_losses_in_training_and_on_development_sets_are_those_of_the_archives():

@@ -11,7 +11,7 @@ from eval.number_format import signed
 from eval.records.specialisation import SPECIALISATION
 from eval.score.macro import resource_classes
 from pipeline.config import ROOT, load_config
-from tests.experiment_tables import answers, contrast_rows, interval, rows_of, words_of
+from tests.experiment_tables import answers, contrast_rows, interval, losses_by_pair, rows_of, words_of
 
 S1 = ROOT / "recipes" / "freesoft38" / "ablations" / "s1"
 FLAT, ANSWERS = words_of("experiment-mixtures"), answers()
@@ -96,14 +96,11 @@ def test_routing_by_task_is_behind_in_each_third_in_training_and_on_development_
 
 
 def third_losses(metrics, classes):
-    """Losses by third and event: of the last tenth of the training and of the last validation, means over pairs."""
-    events = [json.loads(line) for line in metrics.splitlines()]
-    of_kind = {kind: [event["pairs"] for event in events if event["event"] == kind] for kind in ("train", "validation")}
-    last = {"train": of_kind["train"][-(len(of_kind["train"]) // 10) :], "validation": of_kind["validation"][-1:]}
+    """Means over pairs of their losses, by third and place: 0 in training, 1 on the development sets."""
     return {
-        (third, kind): fmean(fmean(losses[pair] for losses in records if pair in losses) for pair in classes[third])
+        (third, place): fmean(losses[pair] for pair in classes[third])
         for third in ("high", "medium", "low")
-        for kind, records in last.items()
+        for place, losses in enumerate(losses_by_pair(metrics))
     }
 
 

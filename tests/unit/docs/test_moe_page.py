@@ -9,6 +9,7 @@ from bench.output import MEAN, RESULTS
 from bench.published.cells import read
 from eval.records.run_record import load_losses, load_run
 from pipeline.config import ROOT
+from tests.gates import GATES, moe_of
 
 ROWS = read(RESULTS / "mixtures-amd-epyc.csv")
 MEANS = {
@@ -20,6 +21,15 @@ WORDS = re.sub(r"\s+", " ", (ROOT / "docs" / "moe.md").read_text(encoding="utf-8
 TASK = "gate=task model.moe.gate.k=2"
 NOISY = [settings for settings in MEANS if "noisy_topk" in settings]
 FREE = ["gate=dropless", "gate=sigmoid", "gate=node_limited", TASK, *NOISY]
+
+
+def test_the_gates_with_a_capacity_are_those_of_the_page():
+    words, by_setting = re.search(r"With ([^.]*) an expert takes .*?by default; ([^.]*) get one by", WORDS).groups()
+    limited = [gate for gate in GATES if moe_of(gate).gate_of(decoder=False).training_factor]
+    assert sorted(re.findall(r"`(\w+)`", words)) == limited
+    free = [gate for gate in GATES if gate not in limited]
+    may = [gate for gate in free if hasattr(moe_of(gate).gate_of(decoder=False), "capacity_factor")]
+    assert sorted(re.findall(r"`(\w+)`", by_setting)) == may
 
 
 def test_the_models_that_differ_from_top2_are_named():

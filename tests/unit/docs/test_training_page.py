@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from eval.records.decisive import NOT_OF_TRAINING
 from pipeline.config import ROOT, load_config
 from pipeline.train.schedule import USED, Schedule
 from tests.make import overrides_of
@@ -41,6 +42,14 @@ def test_commands_have_names_of_their_own_and_bilingual_models_take_over_what_th
     assert {tier.model.ffn_dim for tier in of_run.baselines.tiers} == {load_config([]).model.ffn_dim}
     assert not configs["adafactor"].baselines.tiers
     assert not configs["swiglu"].baselines.tiers
+
+
+def test_settings_that_may_change_before_a_resumption_are_no_part_of_the_key():
+    page = (ROOT / "docs" / "checkpoints.md").read_text(encoding="utf-8")
+    changeable = re.findall(r"^\| `train\.([\w.]+)` \|", page, re.MULTILINE)
+    assert len(changeable) == 4
+    assert {name.partition(".")[0] for name in changeable} <= {*NOT_OF_TRAINING}
+    assert "validate_every" not in NOT_OF_TRAINING
 
 
 def test_defaults_are_those_of_the_table():

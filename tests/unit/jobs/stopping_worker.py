@@ -20,6 +20,7 @@ def stop(*_):
 
 if json.loads(job_file.read_text())["error"] != "early":
     signal.signal(signal.SIGTERM, stop)
+job_file.with_name("pid").write_text(str(os.getpid()))
 job_file.with_name("ready").touch()
 while True:
     signal.pause()

@@ -36,6 +36,7 @@ sys.exit(run_to_end(action))
         (signal.SIGINT, "[Errno 28] No space left on device", 1),
         (signal.SIGTERM, "endless", 1),
         (signal.SIGTERM, "early", 75),
+        (signal.SIGUSR1, "early", 75),
     ],
 )
 def test_only_work_that_was_saved_may_be_queued_again(tmp_path, number, error, code):
@@ -45,6 +46,8 @@ def test_only_work_that_was_saved_may_be_queued_again(tmp_path, number, error, c
     deadline = time.monotonic() + 30
     while not (tmp_path / "ready").exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
+    if number == signal.SIGUSR1:  # as a scheduler does, to all processes
+        os.kill(int((tmp_path / "pid").read_text()), number)
     os.kill(process.pid, number)
     _, output = process.communicate(timeout=30)
     assert process.returncode == code, output
